@@ -53,12 +53,16 @@ class Check(NamedTuple):
     least: bool = False
 
 
-def find_implausible(sample: Sample, limits: Limits) -> str | None:
+_MEANT: Final = "set limits.{} of the source to another value, or null, if it is meant"
+
+
+def find_implausible(sample: Sample, limits: Limits, cure: str = _MEANT) -> str | None:
     """Return why a frame cannot be one of atoms, or None.
 
     Args:
         sample: Structure and the labels it has, in the engine's units.
         limits: Of its source.
+        cure: What else to do than to check units; {} is the name of the limit.
     """
     for check in CHECKS:
         limit = getattr(limits, check.limit)
@@ -68,7 +72,7 @@ def find_implausible(sample: Sample, limits: Limits) -> str | None:
         return (
             f"{measure.subject} is {measure.value:.3g}{check.unit}, "
             f"{'less' if check.least else 'more'} than {limit:g}; check units and columns, or "
-            f"set limits.{check.limit} of the source to another value, or null, if it is meant"
+            f"{cure.format(check.limit)}"
         )
     return None
 

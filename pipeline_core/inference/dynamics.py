@@ -20,6 +20,8 @@ from pipeline_core.inference.integrators import compute_temperature, draw_moment
 
 _TOO_HOT: Final = 50.0
 """Multiple of the wanted temperature at which a run has exploded."""
+_TOO_DENSE: Final = 0.5
+"""Å³ an atom below which a cell has collapsed; the import of data has the same limit."""
 
 
 def run_dynamics(
@@ -47,20 +49,24 @@ def run_dynamics(
     Raises:
         ValueError: The run exploded; the trajectory holds the frames until then.
     """
-    moving = _prepare_atoms(atoms, calculator, options)
-    rng = np.random.default_rng([seed, *options.name.encode()])
-    moving.set_momenta(draw_momenta(moving, options.temperature, rng))
-    dynamics, conserved = make_integrator(moving, options, rng)
-    started = time.perf_counter()
-    with store.write_atomic(trajectory) as temporary, temporary.open("w", encoding="utf-8") as file:
-        frames = Frames(group, file, moving, 1 + options.steps // options.every)
-        problem = _advance(dynamics, conserved, options, frames)
-    if problem:
-        raise ValueError(
-            f"molecular dynamics {options.name!r}: stopped at step {dynamics.nsteps} of "
-            f"{options.steps}: {problem}; the model is outside its data, or the time step of "
-            f"{options.timestep:g} fs is too long; {trajectory} holds the frames until then"
-        )
+    with np.errstate(all="ignore"):  # what overflows stops the run, in words
+        moving = _prepare_atoms(atoms, calculator, options)
+        rng = np.random.default_rng([seed, *options.name.encode()])
+        moving.set_momenta(draw_momenta(moving, options.temperature, rng))
+        dynamics, conserved = make_integrator(moving, options, rng)
+        started = time.perf_counter()
+        with (
+            store.write_atomic(trajectory) as temporary,
+            temporary.open("w", encoding="utf-8") as file,
+        ):
+            frames = Frames(group, file, moving, 1 + options.steps // options.every)
+            problem = _advance(dynamics, conserved, options, frames)
+        if problem:
+            raise ValueError(
+                f"molecular dynamics {options.name!r}: stopped at step {dynamics.nsteps} of "
+                f"{options.steps}: {problem}, {_describe_state(atoms, moving)}; "
+                f"{_find_cure(atoms, moving, options)}; {trajectory} holds the frames until then"
+            )
     seconds = (time.perf_counter() - started) / options.steps
     result = {**summarize(group, options), "seconds_per_step": seconds}
     group.attrs.update({key: value for key, value in result.items() if value is not None})
@@ -87,7 +93,12 @@ def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynam
         )
     moving = atoms.copy()
     moving.calc = calculator
-    moving.get_potential_energy()  # what is wrong with the start is told as such
+    try:
+        moving.get_potential_energy()  # what is wrong with the start is told as such
+    except ValueError as error:
+        raise ValueError(
+            f"molecular dynamics {options.name!r}: start {options.start!r}: {error}"
+        ) from error
     return moving
 
 
@@ -101,14 +112,42 @@ def _advance(
     atoms = dynamics.atoms
     try:
         for step, _ in enumerate(dynamics.irun(options.steps)):
-            temperature = compute_temperature(atoms.get_momenta(), atoms.get_masses()[:, None])
+            temperature = _measure_temperature(atoms)
             energy = atoms.get_potential_energy()
-            if not (np.isfinite(energy) and np.isfinite(temperature)):
-                return f"energy {energy:g} eV at {temperature:g} K"
-            if temperature > _TOO_HOT * options.temperature:
+            if not np.isfinite(energy):
+                return f"the energy is {energy:g} eV"
+            if not temperature <= _TOO_HOT * options.temperature:
                 return f"{temperature:.3g} K where {options.temperature:g} K are wanted"
+            if atoms.pbc.all() and atoms.cell.volume < _TOO_DENSE * len(atoms):
+                return f"the cell has collapsed below {_TOO_DENSE:g} Å³ an atom"
             if step % options.every == 0:
                 frames.add(atoms, step * options.timestep, temperature, conserved())
-    except ValueError as error:  # the calculator refuses a structure that has fallen apart
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        # The calculator, or ASE's matrices, meet a structure that has fallen apart.
         return str(error)
     return None
+
+
+def _measure_temperature(atoms: Atoms) -> float:
+    return compute_temperature(atoms.get_momenta(), atoms.get_masses()[:, None])
+
+
+def _describe_state(start: Atoms, now: Atoms) -> str:
+    """Return temperature and, of a cell, volume."""
+    state = f"at {_measure_temperature(now):.3g} K"
+    if not now.pbc.all():
+        return state
+    return f"{state} in {now.cell.volume:.3g} Å³ (at the start {start.cell.volume:.3g})"
+
+
+def _find_cure(start: Atoms, now: Atoms, options: MolecularDynamics) -> str:
+    ratio = now.cell.volume / start.cell.volume if options.ensemble == "npt" else 1.0
+    if not 0.5 < ratio < 2.0:
+        return (
+            f"relax the start, raise barostat_damping (now {options.barostat_damping:g} fs), check "
+            f"pressure ({options.pressure:g} GPa), or train the model on strained cells with stress"
+        )
+    return (
+        f"the model is outside its data, or the time step of {options.timestep:g} fs is too long: "
+        "1 fs suits most systems, 0.5 fs those with hydrogen"
+    )

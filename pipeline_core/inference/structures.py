@@ -8,7 +8,9 @@ import ase.io
 import numpy as np
 from ase import Atoms
 
+from pipeline_core.config.datasets import Limits
 from pipeline_core.fields import SPLITS, parse_start
+from pipeline_core.importing.plausibility import find_implausible
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 
@@ -24,7 +26,8 @@ def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1
         repeat: Copies of the cell along its vectors.
 
     Raises:
-        ValueError: There is no such sample, or the file cannot be read.
+        ValueError: There is no such sample, or the file cannot be read or holds no structure that
+            can be one.
     """
     named = parse_start(start)
     atoms = _read_sample(run, *named) if named else _read_free_atoms(start)
@@ -86,13 +89,21 @@ def read_atoms_of_file(path: str, place: str) -> Atoms:
 
 
 def _read_free_atoms(path: str) -> Atoms:
-    """Return the last frame of a file if nothing holds its atoms."""
+    """Return the last frame of a file if nothing holds its atoms and they can be where they are."""
     atoms = read_atoms_of_file(path, _PLACE)
     if atoms.constraints:
         raise ValueError(
             f"{_PLACE}: start {path!r} holds atoms fixed ({type(atoms.constraints[0]).__name__}), "
             "but all atoms move here; remove the constraints from the file"
         )
+    sample = {
+        "atomic_numbers": atoms.numbers,
+        "positions": atoms.positions,
+        "cell": np.array(atoms.cell),
+        "pbc": atoms.pbc,
+    }
+    if len(atoms) and (problem := find_implausible(sample, Limits(), "relax the structure")):
+        raise ValueError(f"{_PLACE}: start {path!r}: {problem}")
     return atoms
 
 

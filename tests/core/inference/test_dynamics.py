@@ -1,5 +1,7 @@
 """Oracles: ASE as reader of what is written and integrator of its own; energy conservation."""
 
+import re
+
 import ase.build
 import ase.io
 import h5py
@@ -183,7 +185,9 @@ def test_a_prediction_that_is_not_finite_stops_the_run(tmp_path):
             energy = np.nan if self.atoms.get_kinetic_energy() else 0.0
             self.results = {"energy": energy, "forces": np.zeros((n, 3))}
 
-    with pytest.raises(ValueError, match=r"stopped at step 1 of 9: energy nan eV"):
+    with pytest.raises(
+        ValueError, match=r"stopped at step 1 of 9: the energy is nan eV, at \d+ K in"
+    ):
         simulate(tmp_path, make_lattice(2), Broken(), steps=9)
 
 
@@ -196,6 +200,42 @@ def test_a_structure_that_falls_apart_stops_the_run(tmp_path):
         )
 
     assert len(ase.io.read(tmp_path / "md" / "test.extxyz", index=":")) > 0
+
+
+def test_a_cell_that_collapses_is_explained_and_its_frames_kept(tmp_path):
+    """Nothing but heat resists the pressure of an ideal gas."""
+    options = {"ensemble": "npt", "pressure": 100.0, "barostat_damping": 200.0, "every": 1}
+
+    with pytest.raises(ValueError, match=r"stopped at step \d+ of 500: .*") as caught:
+        simulate(tmp_path, make_lattice(2), IdealGas(), steps=500, **options)
+
+    message = str(caught.value)
+    assert re.search(
+        r"collapsed .*, at [\d.e+]+ K in [\d.]+ Å³ \(at the start 216\); relax the start", message
+    )
+    assert "raise barostat_damping (now 200 fs), check pressure (100 GPa)" in message
+    frames = ase.io.read(tmp_path / "md" / "test.extxyz", index=":")
+    assert len(frames) > 1
+    assert frames[0].cell.volume == pytest.approx(216)
+    assert frames[-1].cell.volume < frames[0].cell.volume
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover", "npt"])
+def test_an_absurd_time_step_leaves_the_start(tmp_path, ensemble):
+    message = r"stopped at step \d of 9: .* K in .*(time step of 1e\+300 fs is too long|barostat)"
+    with pytest.raises(ValueError, match=message):
+        simulate(
+            tmp_path,
+            make_argon(),
+            make_lennard_jones(),
+            steps=9,
+            every=1,
+            ensemble=ensemble,
+            timestep=1e300,
+        )
+
+    frames = ase.io.read(tmp_path / "md" / "test.extxyz", index=":")
+    assert np.allclose(frames[0].positions, make_argon().positions)
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):

@@ -66,6 +66,16 @@ def test_start_structures(tmp_path):
     assert np.allclose(from_file.get_scaled_positions(), atoms.get_scaled_positions(), atol=1e-6)
 
 
+def test_a_start_whose_atoms_overlap_is_refused(tmp_path):
+    atoms = ase.Atoms("ArAr", positions=[[0, 0, 0], [0, 0, 0.3]])
+    ase.io.write(tmp_path / "dense.xyz", atoms)
+
+    with pytest.raises(
+        ValueError, match=r"dense.xyz': the distance of atoms 0 .* or relax the str"
+    ):
+        read_start_structure(make_run(tmp_path), str(tmp_path / "dense.xyz"))
+
+
 def test_masses_of_a_file_are_kept_and_constraints_refused(tmp_path):
     atoms = ase.Atoms("H2", positions=[[0, 0, 0], [0, 0, 0.8]], masses=[2.014, 1.008])
     ase.io.write(tmp_path / "hd.traj", atoms)
