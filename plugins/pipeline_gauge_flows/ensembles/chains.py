@@ -24,6 +24,8 @@ _STARTS: Final[dict[str, Callable[[Lattice, int, torch.Generator], Tensor]]] = {
 }
 _REVERSED: Final = 10
 """Trajectories that are followed back to see whether they are reversible."""
+_CHANCE: Final = 1e-4
+"""Probability below which refused trajectories are no accident."""
 
 
 class Chains(Protocol):
@@ -37,11 +39,19 @@ class Chains(Protocol):
         ...
 
     def begin(self) -> None:
-        """Start the statistics anew: all chains are thermalised."""
+        """Start the statistics anew: all chains are thermalised.
+
+        Raises:
+            ValueError: A chain is stuck.
+        """
         ...
 
     def summarize(self) -> dict[str, Any]:
-        """Return statistics of the updates since `begin`, JSON-able."""
+        """Return statistics of the updates since `begin`, JSON-able.
+
+        Raises:
+            ValueError: A chain is stuck.
+        """
         ...
 
 
@@ -108,10 +118,15 @@ class HmcChains:
         scales = make_time_scales(action, lattice, options)
         self._sampler = HybridMonteCarlo(scales, options.tau, generator)
         self._every = max(1, n_updates // _REVERSED)
-        self.begin()
+        self._forget()
 
     def begin(self) -> None:
-        """Forget the trajectories so far."""
+        """Forget the trajectories so far, unless a chain is stuck."""
+        if self._accepted:
+            refuse_stuck(torch.stack(self._accepted, dim=1))
+        self._forget()
+
+    def _forget(self) -> None:
         self._violations: list[Tensor] = []
         self._accepted: list[Tensor] = []
         self._irreversible: list[float] = []
@@ -129,6 +144,7 @@ class HmcChains:
         """Return acceptance, energy violation and reversibility."""
         violation = torch.stack(self._violations, dim=1)  # (chains, updates)
         accepted = torch.stack(self._accepted, dim=1)
+        refuse_stuck(accepted)
         finite = torch.isfinite(violation)
         known = torch.where(finite, violation, torch.zeros(())).numpy()
         weight = torch.where(finite, (-violation).exp(), torch.zeros(())).numpy()
@@ -143,6 +159,27 @@ class HmcChains:
             "exp_minus_violation": estimate(list(weight)).to_dict(),
             "irreversibility": max(self._irreversible),
         }
+
+
+def refuse_stuck(accepted: Tensor) -> None:
+    """Refuse chains that stay where they are while others move on.
+
+    Args:
+        accepted: Which trajectories were accepted, (chains, updates) bool.
+
+    Raises:
+        ValueError: A chain accepted none of them, and that is no accident.
+    """
+    n_chains, n = accepted.shape
+    stuck = (~accepted.any(dim=1)).nonzero().flatten().tolist()
+    rate = float(accepted.double().mean())
+    # Nobody wants a tenth or less, so that chains which are all stuck are found, too.
+    if stuck and n_chains * (1 - max(rate, 0.1)) ** n < _CHANCE:
+        raise ValueError(
+            f"generate: {len(stuck)} of {n_chains} chains accepted none of {n} trajectories, while "
+            f"{rate:.0%} of all were; their steps are too long for where they start: raise "
+            "generate.n_steps"
+        )
 
 
 def make_time_scales(
