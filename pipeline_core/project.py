@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
-from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
+from pipeline_core.config.experiments import BASE, ENGINE_SECTIONS, ExperimentFile, Sections
 from pipeline_core.config.renamed import upgrade_options
-from pipeline_core.config.sections import ENGINE_SECTIONS, OF_VARIANT
+from pipeline_core.config.sections import OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry

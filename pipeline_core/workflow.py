@@ -19,8 +19,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.config.sections import ProfileOptions, Section
+from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import NAME, Project

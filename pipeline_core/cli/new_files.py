@@ -10,7 +10,8 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.yaml_templates import format_comment, format_scalar, format_section
-from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
+from pipeline_core.config.experiments import ENGINE_SECTIONS
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.project import check_name
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
-from pipeline_core.config.sections import Count, Section
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import (
+    Count,
+    EvaluateOptions,
+    FiguresOptions,
+    GraphOptions,
+    InferOptions,
+    PartitionOptions,
+    Section,
+    TrainOptions,
+)
 
 BASE = "base"
 """The variant that every experiment has: nothing overridden."""
@@ -99,3 +109,14 @@ def merge_sections(base: dict[str, Any], override: dict[str, Any]) -> dict[str, 
         else:
             result[key] = value
     return result
+
+
+ENGINE_SECTIONS: dict[str, type[BaseModel]] = {
+    "graph": GraphOptions,
+    "partition": PartitionOptions,
+    "train": TrainOptions,
+    "evaluate": EvaluateOptions,
+    "infer": InferOptions,
+    "profile": ProfileOptions,
+    "figures": FiguresOptions,
+}

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.sections import ENGINE_SECTIONS, GraphOptions
+from pipeline_core.config.experiments import BASE, ENGINE_SECTIONS, ExperimentFile
+from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.potential import Potential

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from pipeline_core.balance.sampler import Share
-from pipeline_core.config.sections import ProfileOptions, TrainOptions
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World

@@ -25,7 +25,7 @@ from scipy.optimize import nnls
 from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # exported at run time
 
-from pipeline_core.config.sections import Network
+from pipeline_core.config.profile import Network
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.world import find_world
 from pipeline_core.store import write_atomic

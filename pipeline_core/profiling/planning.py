@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.balance.partitioning import Shares, read_shares
-from pipeline_core.config.sections import Network, PartitionOptions, ProfileOptions, TrainOptions
+from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.threads import count_threads_per_rank, limit_numpy_threads

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.balance.sampler import Sampler
-from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
+from pipeline_core.config.profile import Network, Projection, SizeClass
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.task import Sizes, Task
 from pipeline_kernels.packing import Plan

@@ -9,7 +9,8 @@ import torch
 
 from pipeline_core import store
 from pipeline_core.balance.cost_model import CostModel, fit
-from pipeline_core.config.sections import Network, PartitionOptions, ProfileOptions, TrainOptions
+from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling import report

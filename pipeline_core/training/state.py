@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from pipeline_core import upgrades
-from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
+from pipeline_core.config.experiments import ENGINE_SECTIONS
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.run import Run

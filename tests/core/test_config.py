@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from pipeline_core.config.datasets import Dataset
-from pipeline_core.config.experiments import ExperimentFile, Variant, merge_sections
-from pipeline_core.config.sections import ENGINE_SECTIONS, Section, TrainOptions
+from pipeline_core.config.experiments import (
+    ENGINE_SECTIONS,
+    ExperimentFile,
+    Variant,
+    merge_sections,
+)
+from pipeline_core.config.sections import Section, TrainOptions
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 
 GOOD = """\

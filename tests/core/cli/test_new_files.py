@@ -10,7 +10,7 @@ import yaml
 
 from pipeline_core.cli.new_dataset import find_patterns
 from pipeline_core.cli.yaml_templates import format_scalar, format_section
-from pipeline_core.config.sections import ENGINE_SECTIONS
+from pipeline_core.config.experiments import ENGINE_SECTIONS
 from real_data import find
 
 

@@ -9,7 +9,8 @@ import torch
 
 from core.evaluation.argon import make_run, make_structures
 from pipeline_core.atomistic import count_rows
-from pipeline_core.config.sections import ProfileOptions, TrainOptions
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.measure import (
     StepTimer,

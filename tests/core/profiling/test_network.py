@@ -7,7 +7,7 @@ from math import isfinite
 import pytest
 import torch
 
-from pipeline_core.config.sections import Network
+from pipeline_core.config.profile import Network
 from pipeline_core.profiling import network
 from pipeline_core.profiling.network import (
     SIZES,

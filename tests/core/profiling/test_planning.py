@@ -10,7 +10,8 @@ import pytest
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.cli.plan import format_plan, format_seconds
-from pipeline_core.config.sections import Network, TrainOptions
+from pipeline_core.config.profile import Network
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling import planning
 from pipeline_core.profiling.planning import Layout, plan_training
 from pipeline_core.profiling.projection import Cluster, simulate

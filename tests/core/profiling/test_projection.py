@@ -8,7 +8,8 @@ import pytest
 
 from pipeline_core.atomistic import count_rows
 from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
+from pipeline_core.config.profile import Network, Projection, SizeClass
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.profiling.projection import Cluster, draw_sizes, project_epochs, simulate
 from pipeline_core.seeds import draw_order

@@ -7,7 +7,7 @@ import numpy as np
 
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.sections import ProfileOptions
+from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.project import Project
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from pipeline_core.config.sections import ProfileOptions
+from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected

@@ -6,13 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from pipeline_core.config.sections import (
-    Count,
-    PartitionMethod,
-    Positive,
-    ProfileOptions,
-    Section,
-)
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
 
 Tiles = tuple[Count, Count, Count]
 Counts = Annotated[list[Count], Field(min_length=1)]
