@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Final, Self
 
 import torch
@@ -43,8 +43,10 @@ class Potential(nn.Module):
     direct: frozenset[str] = frozenset()
     """Which of forces and stress `energies` returns itself."""
     heads: nn.Module | None
-    """What gives the direct outputs, if a training may start from a model with others: their
-    weights are then left out."""
+    """What gives the direct outputs, if a training may start from a model with others."""
+    replaceable: ClassVar[Mapping[str, tuple[str, ...]]] = {"heads": ("forces", "stress")}
+    """Parts whose weights a training does not take from the model that it starts from, if this has
+    others or none, with the outputs that come from them."""
 
     def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,14 +13,11 @@ from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.potential import Potential
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.precision import choose_dtype
 
 logger = logging.getLogger(__name__)
 
-_HEADS: Final = "heads."
-"""What the names of the weights of `Potential.heads` begin with."""
 _FAR: Final = 1.0
 """eV by which reference energies of an element may differ without a word."""
 
@@ -47,8 +44,9 @@ def initialize_weights(
     which raises ValueError for a name that it does not know; `train.start_from` reaches it as
     "published:NAME".
 
-    A potential takes all but the heads of a model that has others (`Potential.heads`): so a
-    training with heads is continued with forces that are derivatives.
+    A module may say by `replaceable` which of its parts a model that it starts from may lack or
+    have otherwise, and which outputs come from them: such a part keeps its own weights. So a
+    potential continues a training with heads with forces that are derivatives.
 
     Args:
         module: On the CPU.
@@ -64,7 +62,7 @@ def initialize_weights(
     start = options.start_from if fresh else None
     content, own = None, _copy_reference_energies(module)
     if start is not None and not start.startswith(PUBLISHED):
-        content = _replace_heads(module, load_model(Path(start), info), start)
+        content = _replace_parts(module, load_model(Path(start), info), start)
         check_probe(module, content, Path(start))
     if choose_dtype(options.precision) == torch.float64:
         module.double()
@@ -76,29 +74,28 @@ def initialize_weights(
         _choose_reference_energies(module, own, options)
 
 
-def _replace_heads(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
-    """Give a loaded model the heads of a module, if it has others.
+def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
+    """Give a loaded model the replaceable parts of a module, if it has others.
 
-    The predictions that are stored with it then say nothing about forces and stress any more.
+    The predictions that are stored with it then say nothing about the outputs of such parts.
     """
-    own, weights = module.state_dict(), content["weights"]
-    ours, theirs = ({n for n in names if n.startswith(_HEADS)} for names in (own, weights))
-    if not isinstance(module, Potential) or ours == theirs:
-        return content
-    logger.info(
-        "%s: taken without its heads (%s); forces and stress of this model come from %s",
-        path,
-        ", ".join(sorted(theirs)) or "none",
-        "heads that are not trained yet" if ours else "derivatives of the energy",
-    )
-    kept = {name: tensor for name, tensor in weights.items() if name not in theirs}
-    probe = content["probe"]
-    outputs = {n: x for n, x in probe["outputs"].items() if n not in ("forces", "stress")}
-    return {
-        **content,
-        "weights": kept | {name: own[name] for name in ours},
-        "probe": {**probe, "outputs": outputs},
-    }
+    own, weights, outputs = module.state_dict(), content["weights"], content["probe"]["outputs"]
+    parts: Mapping[str, Collection[str]] = getattr(module, "replaceable", {})
+    for part, results in parts.items():
+        ours, theirs = ({n for n in x if n.startswith(f"{part}.")} for x in (own, weights))
+        if ours == theirs:
+            continue
+        logger.info(
+            "%s: taken without its %s (%s)%s",
+            path,
+            part,
+            ", ".join(sorted(theirs)) or "none",
+            f"; {part} that are not trained yet take their place" if ours else "",
+        )
+        kept = {name: tensor for name, tensor in weights.items() if name not in theirs}
+        weights = kept | {name: own[name] for name in ours}
+        outputs = {name: x for name, x in outputs.items() if name not in results}
+    return {**content, "weights": weights, "probe": {**content["probe"], "outputs": outputs}}
 
 
 def _copy_reference_energies(module: nn.Module) -> Tensor | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,9 @@ class GaugeModule(nn.Module):
             log-density of the flow with path gradients: through the links alone, not through the
             weights (Vaitl et al., arXiv:2207.08219). Its value is the same.
     """
+
+    replaceable: ClassVar[Mapping[str, tuple[str, ...]]] = {"pseudofermions": ()}
+    """A flow of gluons may go on as one with quarks; see `Potential.replaceable`."""
 
     def __init__(self, flow: Flow, base: WholeAction | None = None, by_path: bool = False) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ ensemble of gluons; for noise shots the exact determinants.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 
 import pytest
@@ -29,7 +30,7 @@ from pipeline_gauge_flows.objective import Divergence
 from pipeline_gauge_flows.samples import make_batch
 from pipeline_gauge_flows.sampling import push
 from plugins.gauge_flows.small import draw_links, load_project, make_flow
-from plugins.gauge_flows.trained import make_fresh_run
+from plugins.gauge_flows.trained import IDLE, make_fresh_run
 
 LATTICE = Lattice((4, 4), 2)
 QUARKS = FermionOptions(kappa=0.2, two_kappa_mu=0.1)
@@ -139,12 +140,23 @@ def trained(tmp_path_factory):
         },
         train=train,
         evaluate={"cost": None, "resamples": 100},
-        variants={"conditional": {"train": conditional}},
+        variants={
+            "conditional": {"train": conditional},
+            "alone": {
+                "model": {"pseudofermions": None},
+                "train": {"start_from": "variant:base", **IDLE},
+            },
+            "again": {"train": {"start_from": "variant:alone", **IDLE}},
+        },
     )
-    second = replace(load_project(folder).load_experiment("flow").runs["conditional"], device="cpu")
+    return base, train_variant(folder, "conditional")
+
+
+def train_variant(folder, name):
+    run = replace(load_project(folder).load_experiment("flow").runs[name], device="cpu")
     for stage in ("graph", "partition", "train"):
-        call(second, stage)
-    return base, second
+        call(run, stage)
+    return run
 
 
 def evaluate(run):
@@ -175,6 +187,20 @@ def test_training_one_flow_leaves_the_other_alone(trained):
     changed = {name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])}
     assert changed
     assert all(name.startswith("pseudofermions.") for name in changed)
+
+
+@pytest.mark.slow
+def test_a_flow_of_links_goes_on_with_one_of_pseudofermions_and_without(trained, caplog):
+    folder = trained[0].folder.parents[2]
+    with caplog.at_level(logging.INFO):
+        runs = [trained[0], *(train_variant(folder, name) for name in ("alone", "again"))]
+    assert "taken without its pseudofermions (pseudofermions." in caplog.text
+    assert "taken without its pseudofermions (none); pseudofermions that are not" in caplog.text
+    weights = [load_flow(run, torch.device("cpu"))[0].module.state_dict() for run in runs]
+    assert weights[1].keys() < weights[0].keys() == weights[2].keys()
+    for name, tensor in weights[1].items():
+        for other in weights[::2]:
+            assert_close(tensor.float(), other[name].float(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow
