@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from pipeline_core.memory import describe_bytes, find_free_memory
+from pipeline_core.memory import require_free
 
 Floats = NDArray[np.float64]
 
@@ -18,8 +18,6 @@ EDGE_BYTES: Final = 100
 """Bytes that an edge takes while it is found and sorted, at the least."""
 ANGLE_BYTES: Final = 48
 """Bytes that an angle takes while it is listed, at the least."""
-_UNASKED: Final = 100_000_000
-"""Bytes for which the memory of the machine is not looked at."""
 _FEW_ATOMS: Final = 10_000
 """Of fewer, all pairs fit into 10 GB; of more, counting takes a fraction of searching."""
 _FARTHEST: Final = 1e9
@@ -71,15 +69,13 @@ def require_room(n_rows: float, n_atoms: int, what: str, row_bytes: int) -> None
     Raises:
         ValueError: There is not.
     """
-    needed = n_rows * row_bytes
-    free = None if needed < _UNASKED else find_free_memory()
-    if free is not None and needed > free:
-        raise ValueError(
-            f"{n_atoms} atoms have at least {n_rows:.3g} {what}, {n_rows / n_atoms:.3g} each, "
-            f"which take {describe_bytes(needed)}, and {describe_bytes(free)} of memory are free; "
-            "check the units of cell and positions, lower the cutoff, or take a machine with more "
-            "memory"
-        )
+    each = n_rows / max(1, n_atoms)
+    require_free(
+        n_rows * row_bytes,
+        f"{n_rows:.3g} {what} of {n_atoms} atoms, {each:.3g} of each,",
+        "check the units of cell and positions, lower the cutoff, or take a machine with more "
+        "memory",
+    )
 
 
 def count_edges_at_least(

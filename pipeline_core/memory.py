@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 PROCESS: Final = Path("/proc/self")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+_UNASKED: Final = 100_000_000
+"""Bytes for which nobody asks whether they are free."""
 
 
 def find_free_memory() -> int | None:
@@ -19,6 +22,30 @@ def find_free_memory() -> int | None:
     except OSError:
         return None
     return min([available, *_list_free_bytes()])
+
+
+def find_total_memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def require_free(n_bytes: float, what: str, cure: str) -> None:
+    """Check that there is memory for something, before it is allocated.
+
+    Args:
+        n_bytes: What it takes, at the least.
+        what: What takes it, in the plural.
+        cure: What to do.
+
+    Raises:
+        ValueError: Less is free.
+    """
+    free = None if n_bytes < _UNASKED else find_free_memory()
+    if free is not None and n_bytes > free:
+        raise ValueError(
+            f"{what} take at least {describe_bytes(n_bytes)}, and {describe_bytes(free)} of memory "
+            f"are free; {cure}"
+        )
 
 
 def describe_bytes(count: float) -> str:

@@ -63,10 +63,12 @@ def _check_files(dataset: DatasetRun) -> None:
     """Check that the raw files of a dataset are there, or can be fetched, and can be read."""
     options = dataset.options
     if isinstance(options, Dataset):
+        from pipeline_core.importing.frames import check_copies
         from pipeline_core.importing.sources import find_sources
 
         readers = dataset.registry.collect("readers")
-        find_sources(dataset.path, options.sources, readers, options.downloads)
+        for source in find_sources(dataset.path, options.sources, readers, options.downloads):
+            check_copies(source)
     else:
         dataset.find_raw_files()
 

@@ -20,6 +20,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.findings import Finding, print_findings
 from pipeline_core.cli.slurm import examine_cluster
 from pipeline_core.distributed.world import find_world
+from pipeline_core.memory import find_total_memory
 from pipeline_core.provenance import PACKAGES
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
@@ -39,8 +40,7 @@ def examine(results: Path) -> Iterator[Finding]:
     """Yield what there is, from the interpreter to the plugins."""
     yield _check_python()
     yield Finding("cores", str(len(os.sched_getaffinity(0))))
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    yield Finding("memory", f"{pages / 2**30:.1f} GiB")
+    yield Finding("memory", f"{find_total_memory() / 2**30:.1f} GiB")
     yield _find_ranks()
     yield from map(_find_package, (*PACKAGES, *MORE_PACKAGES))
     yield _find_gpus()

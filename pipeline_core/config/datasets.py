@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from pipeline_core.config.limits import Atoms, Copies
 from pipeline_core.config.sections import Count, Fraction, Positive, Section
 
 Label = Literal["energy", "forces", "stress", "magmoms"]
@@ -66,12 +67,12 @@ class Source(Section):
     energy_corrections: Literal["none", "mp2020"] = "none"
     """What is added to the energies. mp2020: the corrections of the Materials Project, for energies
     of PBE and PBE+U calculated with its settings (MPtrj without corrections)."""
-    repeat: tuple[Count, Count, Count] | None = None
+    repeat: Copies | None = None
     """Copies of each periodic cell along its vectors, with labels to match, which is exact.
 
     Sources may share files if their copies differ. All copies of a frame are in one split.
     """
-    repeat_to: Count | None = None
+    repeat_to: Atoms | None = None
     """Instead: as many copies of each periodic cell as fit into so many atoms.
 
     No edge of the copies becomes more than twice as long as another, unless it was so before; what

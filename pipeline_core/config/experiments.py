@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
+from pipeline_core.config.limits import Ranks
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import (
     Count,
@@ -49,7 +50,7 @@ class Variant(Sections):
     """Other data, as for a model that starts from another variant; errors are then those on other
     samples, which the report says."""
     seed: Seed | None = None
-    ranks: Count | None = None
+    ranks: Ranks | None = None
 
 
 _WORDS: Final = ("plugin", "dataset", "seed", "ranks")
@@ -64,7 +65,7 @@ class ExperimentFile(Sections):
     dataset: str | None = None
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
     seed: Seed = 0
-    ranks: Count = 1
+    ranks: Ranks = 1
     """Processes that the workflow trains on, unless its profile says how many."""
     threads: Count | None = None
     """Cores of each job of the workflow; null for as many as its stage gains from.

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from pipeline_core.config.limits import Ranks
 from pipeline_core.config.sections import Count, Positive, Section, Strategy
 
 
@@ -51,9 +52,9 @@ class Projection(Section):
     """Samples of a step over all ranks in `strong`, which take ever less of it; null for as many as
     give each rank `atoms_per_rank`."""
     strategies: list[Strategy] = ["random", "balanced"]
-    strong: list[Count] = [16, 32, 64, 128, 256, 512, 740]
+    strong: list[Ranks] = [16, 32, 64, 128, 256, 512, 740]
     """Numbers of ranks that share the same epoch."""
-    weak: list[tuple[Count, Count]] = []
+    weak: list[tuple[Ranks, Count]] = []
     """Pairs of ranks and samples."""
     network: Network | None = None
     """null to measure it between two processes of this machine."""

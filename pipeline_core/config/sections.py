@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from pipeline_core.config.limits import Copies, Ranks, require_memory
 from pipeline_core.fields import parse_start
 
 Positive = Annotated[float, Field(gt=0)]
@@ -102,7 +103,7 @@ class PartitionOptions(Section):
     but a repeated training on several ranks no longer has the same bits, as times differ. The given
     costs share the first epoch, and always form windows (`train.batch_by`) and limit memory.
     """
-    ranks: list[Count] = [1, 2, 4, 8, 16, 32, 64]
+    ranks: list[Ranks] = [1, 2, 4, 8, 16, 32, 64]
     """Numbers of ranks for which the balance is reported."""
     samples_per_rank: Count = 16
     """Samples of a step that each rank takes on average where the balance is reported."""
@@ -258,6 +259,10 @@ class EvaluateOptions(Section):
     splits: list[Literal["train", "val", "test"]] = ["val", "test"]
 
 
+_FRAME_BYTES: Final = 64
+"""Bytes of a frame's observables, which are in memory when a run is summed up."""
+
+
 class MolecularDynamics(Section):
     """One molecular-dynamics run."""
 
@@ -278,10 +283,18 @@ class MolecularDynamics(Section):
     """NPT: time scale of the barostat, fs."""
     start: str = "test:0"
     """A sample of the dataset as split:number, or the path of a file that ASE can read."""
-    repeat: tuple[Count, Count, Count] = (1, 1, 1)
+    repeat: Copies = (1, 1, 1)
     """Copies of the cell along its vectors."""
     every: Count = 10
     """Steps between two stored frames."""
+
+    @model_validator(mode="after")
+    def _check_frames(self) -> Self:
+        n_frames = 1 + self.steps // self.every
+        require_memory(
+            n_frames * _FRAME_BYTES, f"observables of {n_frames:.3g} frames", "raise every"
+        )
+        return self
 
 
 class InferOptions(Section):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pipeline_core.fields import FIELDS
 from pipeline_core.importing.plausibility import find_implausible
 from pipeline_core.importing.sources import RawSource
+from pipeline_core.importing.tiling import count_copies
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
 
@@ -105,6 +106,25 @@ def _check(frame: Frame, source: RawSource) -> Frame | BadFrame:
     if "stress" in frame.labels and not frame.pbc.all():  # there is no volume to refer it to
         return replace(frame, labels={n: v for n, v in frame.labels.items() if n != "stress"})
     return frame
+
+
+def check_copies(source: RawSource) -> None:
+    """Check the copies of a source by the first good frame of its first file, if it is there.
+
+    Raises:
+        ValueError: The frame cannot be repeated so.
+    """
+    name, path = next(iter(source.files.items()))
+    if (source.options.repeat or source.options.repeat_to) is None or not path.is_file():
+        return
+    for item in open_frames(path, source.reader, source.keys):
+        frame = item if isinstance(item, BadFrame) else _check(item, source)
+        if not isinstance(frame, BadFrame):
+            try:
+                count_copies(source.options, make_sample(frame, [], source.factors))
+            except ValueError as error:
+                raise ValueError(f"{source.name}: {name}:{frame.index}: {error}") from None
+            return
 
 
 def make_sample(

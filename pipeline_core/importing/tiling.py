@@ -10,19 +10,22 @@ antiferromagnet of an antiferromagnet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Source
+from pipeline_core.config.limits import ATOM_BYTES
 from pipeline_core.fields import FIELDS
+from pipeline_core.memory import require_free
 
 Sample = dict[str, NDArray[Any]]
 Copies = tuple[int, int, int]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _EXTENSIVE: Final = ("energy",)
 _LONGEST: Final = 2.0  # edge over the shortest one
@@ -32,8 +35,17 @@ def count_copies(source: Source, sample: Mapping[str, NDArray[Any]]) -> Copies:
     """Return how often a source repeats a sample along each of its vectors.
 
     Raises:
-        ValueError: A direction that is to be repeated is not periodic.
+        ValueError: A direction that is to be repeated is not periodic, or there is no memory for
+            the copies.
     """
+    copies = _choose_copies(source, sample)
+    n_atoms = len(sample["atomic_numbers"]) * math.prod(copies)
+    what = f"{n_atoms} atoms, which {math.prod(copies)} copies have,"
+    require_free(float(n_atoms) * ATOM_BYTES, what, "lower repeat or repeat_to")
+    return copies
+
+
+def _choose_copies(source: Source, sample: Mapping[str, NDArray[Any]]) -> Copies:
     pbc = sample["pbc"]
     if source.repeat is not None:
         wrong = [i for i in range(3) if source.repeat[i] > 1 and not pbc[i]]
@@ -59,28 +71,49 @@ def _choose_roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copi
         pbc: Which of them may be repeated, (3,).
         most: Largest number of copies.
     """
-    choices = _list_choices(most, *pbc.tolist())  # (n_choices, 3)
-    edges = (choices * lengths)[:, pbc]
-    elongation = edges.max(axis=1) / edges.min(axis=1)
     now = lengths[pbc].max() / lengths[pbc].min()
+    longest = max(_LONGEST, round(float(now), 9))
+    choices = _list_choices(lengths[pbc], most, longest)  # (n_choices, n_periodic)
+    edges = choices * lengths[pbc]
     # Rounding: a cell whose edges are equal but for the last bit has more than one best choice.
-    elongation = np.round(elongation, 9)
-    allowed = elongation <= max(_LONGEST, round(float(now), 9))
-    order = np.lexsort([elongation, -choices.prod(axis=1), ~allowed])
-    first, second, third = choices[order[0]].tolist()
+    elongation = np.round(edges.max(axis=1) / edges.min(axis=1), 9)
+    order = np.lexsort([elongation, -choices.prod(axis=1), elongation > longest])
+    copies = np.ones(3, np.int64)
+    copies[pbc] = choices[order[0]]
+    first, second, third = copies.tolist()
     return first, second, third
 
 
-@lru_cache(maxsize=256)
-def _list_choices(most: int, first: bool, second: bool, third: bool) -> NDArray[np.int64]:
-    """Return all numbers of copies along three vectors whose product is `most` or less."""
-    choices = [
-        (a, b, c)
-        for a in range(1, (most if first else 1) + 1)
-        for b in range(1, (most // a if second else 1) + 1)
-        for c in range(1, (most // (a * b) if third else 1) + 1)
-    ]
-    return np.array(choices)
+def _list_choices(lengths: Floats, most: int, longest: float) -> Ints:
+    """Return numbers of copies whose product is `most` or less, the best ones among them.
+
+    Along the last vector only the largest that leave no edge longer than `longest` times another
+    are listed, as nothing is better than more copies.
+
+    Args:
+        lengths: Of the vectors to repeat, (n,).
+        most: Largest number of copies.
+        longest: Edge over the shortest one.
+    """
+    rows: list[tuple[int, ...]] = [()]
+    if len(lengths) > 1:  # other edges are this one over `longest` at the least
+        n = (most * np.prod(longest * lengths[1:] / lengths[0])) ** (1 / len(lengths))
+        rows = [(i,) for i in range(1, min(most, int(n) + 1) + 1)]
+    if len(lengths) > 2:
+        ratio = lengths[0] / lengths[1]
+        rows = [
+            (i, j)
+            for (i,) in rows
+            for j in range(
+                max(1, int(i * ratio / longest)), min(most // i, int(i * ratio * longest) + 1) + 1
+            )
+        ]
+    leading = np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+    shortest = (leading * lengths[:-1]).min(axis=1, initial=np.inf)
+    room = most // leading.prod(axis=1)
+    last = np.minimum(room, longest * shortest / lengths[-1] + 1).astype(np.int64)
+    choices = [np.column_stack([leading, np.maximum(last - less, 1)]) for less in range(3)]
+    return np.unique(np.concatenate(choices), axis=0)
 
 
 def tile_sample(sample: Sample, numbers: Copies) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import ase.io
@@ -9,8 +10,10 @@ import numpy as np
 from ase import Atoms
 
 from pipeline_core.config.datasets import Limits
+from pipeline_core.config.limits import ATOM_BYTES
 from pipeline_core.fields import SPLITS, parse_start
 from pipeline_core.importing.plausibility import find_implausible
+from pipeline_core.memory import require_free
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 
@@ -26,8 +29,8 @@ def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1
         repeat: Copies of the cell along its vectors.
 
     Raises:
-        ValueError: There is no such sample, or the file cannot be read or holds no structure that
-            can be one.
+        ValueError: There is no such sample, the file cannot be read or holds no structure that can
+            be one, or there is no memory for the copies.
     """
     named = parse_start(start)
     atoms = _read_sample(run, *named) if named else _read_free_atoms(start)
@@ -36,6 +39,8 @@ def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1
         raise ValueError(
             f"{_PLACE}: start {start!r} has no cell vector {idle[0] + 1} along which to repeat it"
         )
+    n_atoms = len(atoms) * math.prod(repeat)
+    require_free(float(n_atoms) * ATOM_BYTES, f"{_PLACE}: {n_atoms} atoms", "lower repeat")
     return atoms.repeat(repeat)
 
 

@@ -84,8 +84,11 @@ class Trainer:
         self, run: Run, task: Task, options: TrainOptions, ranks: Ranks, division: Division
     ) -> None:
         self._task, self._options, self._ranks, self._division = task, options, ranks, division
-        if not task.objective.weights:
-            raise ValueError(f"{run.experiment}: train.loss names no field, so nothing is trained")
+        if not any(task.objective.weights.values()):
+            raise ValueError(
+                f"{run.experiment}: train.loss gives no field a weight above zero, so nothing is "
+                "trained"
+            )
         sharing = division.describe_sharing() if ranks.is_rank_zero else None
         self._session = Session(run, task, options, ranks, sharing)
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
 
 N_ELEMENTS: Final = 94
@@ -21,17 +22,17 @@ def _check_odd(value: int) -> int:
 class CHGNetOptions(Section):
     """Sizes of the network."""
 
-    atom_features: Count = 64
-    bond_features: Count = 64
-    angle_features: Count = 64
-    hidden_features: Count = 64
+    atom_features: Width = 64
+    bond_features: Width = 64
+    angle_features: Width = 64
+    hidden_features: Width = 64
     """Width of the hidden layer in the gated perceptrons of atom and bond convolutions."""
-    convolutions: Count = 4
+    convolutions: Depth = 4
     """Atom convolutions; bond convolutions are one less, angle updates two less."""
-    readout_features: list[Count] = Field(default=[64, 64, 64], min_length=1)
+    readout_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers that turn the features of an atom into its energy."""
-    radial_functions: Count = 31
-    angular_functions: Annotated[Count, AfterValidator(_check_odd)] = 31
+    radial_functions: Width = 31
+    angular_functions: Annotated[Width, AfterValidator(_check_odd)] = 31
     """Size of the angular basis: one constant, then as many sines as cosines."""
     envelope_power: Count = 8
     """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
@@ -23,22 +24,22 @@ HIGHEST_DEGREE: Final = 6
 class ESPOptions(Section):
     """Sizes of the network, and what it learns; sizes are those of the paper's scaling runs."""
 
-    channels: Count = 16
+    channels: Width = 16
     """Channels of every degree: the paper's E."""
     lmax: Annotated[int, Field(ge=1, le=HIGHEST_DEGREE)] = 4
     """Highest degree of the embeddings: at least twice the highest of the orbitals."""
-    layers: Count = 3
+    layers: Depth = 3
     """Message-passing layers: the paper's M."""
     heads: Count = 2
     """Heads of the attention over the edges of an atom."""
-    attention_channels: Count = 16
+    attention_channels: Width = 16
     """Numbers of an edge that decide its attention, in each head."""
-    value_channels: Count = 16
+    value_channels: Width = 16
     """Channels of a message that each head sums."""
-    hidden_channels: Count = 16
+    hidden_channels: Width = 16
     """Channels between the two convolutions of a node block."""
-    feed_forward_channels: Count = 64
-    radial_functions: Count = 16
+    feed_forward_channels: Width = 64
+    radial_functions: Width = 16
     """Gaussians of the distance, of which an edge's first embedding is a linear map."""
     cutoff: Positive = 12.0
     """Largest distance of a pair of atoms, Å; that of the graph section. The paper's r_cut is half

@@ -9,13 +9,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline_core.config.datasets import DatasetFile, Split
+from pipeline_core.config.limits import require_memory
 from pipeline_core.config.sections import Count, Positive, Section
 
 Seed = Annotated[int, Field(ge=0)]
@@ -51,6 +53,14 @@ class LatticeOptions(Section):
     """Sites along each direction, time first."""
     n_colours: Literal[2, 3] = 3
     """N of SU(N)."""
+
+    @model_validator(mode="after")
+    def _check_links(self) -> Self:
+        n_links = len(self.extents) * math.prod(self.extents)
+        require_memory(
+            8.0 * n_links * self.n_colours**2, f"extents: {n_links:.3g} links", "lower them"
+        )
+        return self
 
 
 class FermionOptions(Section):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import (
     Count,
     NotNegative,
@@ -21,9 +22,9 @@ Bins = Annotated[int, Field(ge=2)]
 class StapleOptions(Section):
     """A network that learns from which loops the active loop is made."""
 
-    n_layers: Count = 3
+    n_layers: Depth = 3
     """Linear layers; each lets the paths grow by parallel transports to neighbours."""
-    width: Count = 8
+    width: Width = 8
     """Channels between the layers: the paper's N_h."""
     gain: NotNegative = 0.5
     """Of the random part of the coefficients, Xavier's normal distribution; without it the active
@@ -33,10 +34,10 @@ class StapleOptions(Section):
 class ConvolutionOptions(Section):
     """A network that carries untraced loops from site to site before it takes their traces."""
 
-    n_layers: Count = 2
+    n_layers: Depth = 2
     """Layers, each of which sees one site further; in two dimensions 'direction' leaves no loop at
     the nearest sites."""
-    width: Count = 4
+    width: Width = 4
     """Loops at each site after a layer."""
 
 
@@ -50,7 +51,7 @@ class Loops(Section):
     learned_with: list[Pattern] = ["direction", "m4"]
     """Masks with which active loops are learned; with the others they are plaquettes."""
     staples: StapleOptions = StapleOptions()
-    hidden: list[Count] = [32, 32]
+    hidden: list[Width] = [32, 32]
     """Widths of the network from traces of frozen loops to the parameters of the map."""
     convolution: ConvolutionOptions | None = None
     """What is added to the loops beside an active link: those of its neighbourhood; null for
@@ -150,7 +151,7 @@ class MaskBlock(Section):
 
     mask: Pattern
     """Which links a layer moves; see `pipeline_gauge_flows.masks`."""
-    sweeps: Count = 1
+    sweeps: Depth = 1
     """How often each link moves: in D dimensions 2 D layers with 'direction', 4 D with 'm4', 2^D
     with 'location'."""
 
@@ -163,7 +164,7 @@ class GaugeGraphOptions(Section):
     is that of the dataset, too."""
     masks: Annotated[list[MaskBlock], Field(min_length=1)] = [MaskBlock(mask="direction")]
     """Blocks of layers, in order."""
-    repeats: Count = 1
+    repeats: Depth = 1
     """How often all blocks follow each other."""
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from pipeline_core.config.limits import limit_power
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
@@ -15,20 +16,22 @@ from pipeline_core.config.sections import (
     TrainOptions,
 )
 
-Degree = Annotated[int, Field(ge=1)]
+Degree = Annotated[Count, limit_power(2, 8, "tables of {} functions at as many points")]
+Rank = Annotated[Count, limit_power(3, 8, "weights of a node of rank {}")]
+LeafRank = Annotated[Count, limit_power(2, 8, "weights of a node over leaves of rank {}")]
 Basis = Literal["chebyshev", "legendre", "cosine", "fourier"]
 
 
 class HTOptions(Section):
     """The tree's ranks, and how random weights are drawn."""
 
-    rank: Count | list[Count] | Literal["adaptive"] = 10
+    rank: Rank | list[Rank] | Literal["adaptive"] = 10
     """Functions that each interior node but the root passes on.
 
     One number for all, one a node (children before parents), or chosen by the solver on the
     validation split.
     """
-    leaf_rank: Count | list[Count] | None = None
+    leaf_rank: LeafRank | list[LeafRank] | None = None
     """Functions that each leaf passes on: trained combinations of its basis; null for the basis
     itself, which loses nothing while the leaf's rank would equal its number of functions."""
     init: Literal["graded", "random"] = "graded"
@@ -55,7 +58,7 @@ class SolverOptions(Section):
 
     max_terms: Count = 6000
     """Largest number of polynomial terms of the ridge start."""
-    max_rank: Count = 24
+    max_rank: Rank = 24
     """Adaptive ranks: largest rank of a node."""
     iterations: Annotated[int, Field(ge=0)] = 12
     """Gauss-Newton iterations of each polish at most."""

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
+from pipeline_core.config.limits import Depth, Width
+from pipeline_core.config.sections import GraphOptions, Positive, Section
 
 Degree = Annotated[int, Field(ge=0, le=3)]
 Interaction = Literal["residual", "plain"]
@@ -15,7 +16,7 @@ Interaction = Literal["residual", "plain"]
 class MACEOptions(Section):
     """Sizes of the network; the defaults are those of the balanced training of arXiv:2504.10700."""
 
-    channels: Count = 128
+    channels: Width = 128
     """Channels of every representation."""
     max_l: Annotated[int, Field(ge=0, le=2)] = 1
     """Highest degree of the features that pass from one layer to the next."""
@@ -29,17 +30,17 @@ class MACEOptions(Section):
     Else for each coupling, as in mace-torch without `use_reduced_cg`: more weights for the same
     products.
     """
-    layers: Count = 2
+    layers: Depth = 2
     first_interaction: Interaction = "residual"
     """Whether the first layer adds a linear map of the features that it starts from."""
     interaction: Interaction = "residual"
     """The same of the other layers."""
-    radial_functions: Count = 8
-    radial_features: list[Count] = Field(default=[64, 64, 64], min_length=1)
+    radial_functions: Width = 8
+    radial_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers between radial basis and weights of the tensor product."""
     envelope_power: Annotated[int, Field(ge=1)] = 5
     """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""
-    readout_features: Count = 16
+    readout_features: Width = 16
     """Width of the hidden layer of the last readout."""
     cutoff: Positive = 4.5
     """Reach of the graph, Å; that of the graph section."""

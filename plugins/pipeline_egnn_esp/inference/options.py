@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline_core.config.limits import Copies
 from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
 from pipeline_core.fields import parse_start
 
@@ -45,7 +46,7 @@ class PredictedStructure(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     start: str = "test:0"
     """A sample of the dataset as split:number, or the path of a file that ASE can read."""
-    repeat: tuple[Count, Count, Count] = (1, 1, 1)
+    repeat: Copies = (1, 1, 1)
     """Copies of the cell along its vectors."""
     overlap: Literal["dataset", "unknown"] = "dataset"
     """dataset: that of the sample, exact in repeated cells, too. unknown: there is none, so

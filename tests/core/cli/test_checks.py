@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fake_packages import install, write_model_source
+from pipeline_core import memory
 from pipeline_core.cli import doctor
 
 
@@ -30,6 +31,18 @@ def test_what_variants_differ_in_beside_sections_is_listed(folder, call):
     assert table["base"][:2] == ["alpha", "1"]
     assert table["rival"][:4] == ["beta", "1", "to", "run"]
     assert table["pair"][:4] == ["alpha", "2", "as", "base"]
+
+
+def test_copies_of_the_first_frame_have_to_fit_into_memory(folder, call, monkeypatch):
+    monkeypatch.setattr(memory, "find_free_memory", lambda: 1e9)
+    path = folder / "workflows/datasets/water.yaml"
+    path.write_text(path.read_text().replace("keys:", "repeat: [10000, 1000, 1]\n    keys:"))
+    result = call("validate")
+    assert result.exit_code == 1
+    message = (
+        "water.xyz:0: 20000000 atoms, which 10000000 copies have, take at least 4 GB, and 1 GB"
+    )
+    assert message in result.stderr
 
 
 def test_what_exists_is_not_to_run(folder, call):

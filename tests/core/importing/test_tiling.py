@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from ase.calculators.lj import LennardJones
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_core import memory
 from pipeline_core.config.datasets import Source
 from pipeline_core.importing.tiling import count_copies, tile_sample
 from pipeline_core.samples import SampleFile
@@ -118,6 +120,42 @@ def test_a_cell_never_outgrows_its_size_nor_its_shape(lengths, n_atoms, size):
     assert edges.max() / edges.min() <= max(2, before) * (1 + 1e-6)
     if size >= 2 * n_atoms and before <= 1.0 + 1e-9:
         assert n >= 2
+
+
+@given(
+    lengths=st.lists(st.sampled_from([2.5, 4.0, 5.0, 7.3, 30.0]), min_size=3, max_size=3),
+    pbc=st.lists(st.booleans(), min_size=3, max_size=3).filter(any),
+    most=st.integers(2, 60),
+)
+def test_the_copies_are_the_best_of_all(lengths, pbc, most):
+    """Oracle: a search over all of them."""
+    atoms, lengths = Atoms("Cu", cell=lengths, pbc=pbc), np.array(lengths)
+    result = count_copies(Source(path="a", repeat_to=most), make_structure(atoms))
+
+    before = lengths[pbc].max() / lengths[pbc].min()
+    ranges = [range(1, (most if one else 1) + 1) for one in pbc]
+    edges = {
+        n: (np.array(n) * lengths)[pbc] for n in product(*ranges) if n[0] * n[1] * n[2] <= most
+    }
+    ratio = {n: round(e.max() / e.min(), 9) for n, e in edges.items()}
+    good = [n for n in ratio if ratio[n] <= max(2, round(before, 9))]
+    assert result == min(good, key=lambda n: (-np.prod(n), ratio[n], n))
+
+
+def test_a_million_copies_are_found_at_once():
+    result = count_copies(
+        Source(path="a", repeat_to=10**6), make_structure(Atoms("H", cell=[4, 5, 6], pbc=True))
+    )
+    assert result == (125, 100, 80)
+
+
+def test_copies_for_which_there_is_no_memory_are_refused(monkeypatch):
+    cell = make_structure(Atoms("Cu12", cell=[4, 4, 4], pbc=True))
+    monkeypatch.setattr(memory, "find_free_memory", lambda: 2e10)
+    source = Source(path="a", repeat=(100_000, 100, 1))
+    message = r"^120000000 atoms, which 10000000 copies have, take at least 24 GB, and 20 GB"
+    with pytest.raises(ValueError, match=message):
+        count_copies(source, cell)
 
 
 def test_a_source_makes_copies_and_leaves_groups_splits_and_energies_of_atoms(workshop, alloys):

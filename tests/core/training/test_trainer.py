@@ -243,7 +243,7 @@ def test_nothing_global_is_left_changed(tmp_path):
     ("train", "model", "message"),
     [
         ({}, {"n_train": 0}, "split 'train' of its dataset is empty"),
-        ({"loss": {}}, {}, "train.loss names no field"),
+        ({"loss": {}}, {}, "train.loss gives no field a weight above zero"),
         ({"optimizer": {"lr": 1e200}}, {}, "diverged in step"),
     ],
 )

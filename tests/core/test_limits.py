@@ -1,0 +1,66 @@
+"""What a machine of 20 GB cannot do is refused by name and with what it would take."""
+
+import pytest
+
+from pipeline_chgnet.options import CHGNetOptions
+from pipeline_core.config import limits
+from pipeline_core.config.datasets import Source
+from pipeline_core.config.experiments import ExperimentFile
+from pipeline_core.config.sections import InferOptions, MolecularDynamics, PartitionOptions
+from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.distributed.launch import start_ranks
+from pipeline_gauge_flows.datasets import LatticeOptions
+from pipeline_htfbr.options import HTOptions
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "message"),
+    [
+        (
+            InferOptions,
+            "md: [{name: long, steps: 1000000000000000}]",
+            r"md.0: observables of 1e\+14 frames take at least 6.4 PB, and this machine has 20 GB"
+            " of memory; raise every",
+        ),
+        (
+            InferOptions,
+            "md: [{name: large, repeat: [100000, 100, 100]}]",
+            r"md.0.repeat: 1e\+09 copies of a single atom take at least 200 GB",
+        ),
+        (Source, "{path: a.xyz, repeat: [100000, 10000, 1]}", r"repeat: 1e\+09 copies of a single"),
+        (Source, "{path: a.xyz, repeat_to: 1000000000}", r"repeat_to: 1000000000 atoms take at"),
+        (
+            PartitionOptions,
+            "ranks: [2, 1000000000]",
+            r"ranks.1: no computer has cores for 10000000",
+        ),
+        (ExperimentFile, "{description: a, plugin: b, ranks: 1000000000}", r"ranks: no computer"),
+        (CHGNetOptions, "atom_features: 10000000", r"weights .* 10000000 features, .* 1.6 PB"),
+        (CHGNetOptions, "readout_features: [64, 10000000]", r"readout_features.1: weights between"),
+        (CHGNetOptions, "convolutions: 1000000000", r"1000000000 layers take at least 10 TB"),
+        (HTOptions, "rank: 1000000000", r"weights of a node of rank 1000000000 take"),
+        (
+            LatticeOptions,
+            "extents: [10000, 1000, 1000]",
+            r"extents: 3e\+10 links take at least 2.1",
+        ),
+    ],
+)
+def test_what_cannot_fit_into_memory_is_refused(tmp_path, monkeypatch, model, text, message):
+    monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
+    path = tmp_path / "section.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        validate_content(model, read_yaml(path), path)
+
+
+def test_what_fits_into_memory_is_taken(monkeypatch):
+    monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
+    MolecularDynamics(name="long", steps=10**15, every=10**7, repeat=(100, 100, 100))
+    CHGNetOptions(atom_features=30_000, convolutions=1_000_000)
+    PartitionOptions(ranks=[10_000_000])
+
+
+def test_more_ranks_than_fit_into_memory_are_not_started():
+    with pytest.raises(ValueError, match=r"1000000000 ranks take at least 100 PB, and .* ask for"):
+        start_ranks(10**9)
