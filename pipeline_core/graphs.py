@@ -9,12 +9,9 @@ form an angle too, as they would in a larger cell, where they are different bond
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +29,7 @@ from pipeline_core.edge_counts import (
 )
 from pipeline_core.fields import FIELDS, Field, store_rows
 from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_core.workers import Workers
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -283,18 +281,11 @@ def write_graphs(
 
 def _build_graphs(samples: SampleFile, options: GraphOptions) -> Iterator[Arrays]:
     """Yield the graphs of all samples in order, built by a process a core if there are many."""
-    n_workers = len(os.sched_getaffinity(0))
-    if len(samples) < _POOL_FROM or n_workers == 1:
-        yield from (_build_named_graph(sample, options) for sample in samples)
-        return
-    pending: deque[Future[list[Arrays]]] = deque()
-    with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        for block in _split_blocks(samples, _BLOCK):
-            pending.append(pool.submit(_build_named_graphs, block, options))
-            if len(pending) > 2 * n_workers:  # bounds what waits in memory
-                yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
+    build = partial(_build_named_graphs, options=options)
+    with Workers(wanted=len(samples) >= _POOL_FROM) as workers:
+        size = _BLOCK if workers.n_processes > 1 else 1
+        for graphs in workers.map(build, _split_blocks(samples, size)):
+            yield from graphs
 
 
 def _split_blocks(stream: Iterable[Arrays], size: int) -> Iterator[list[Arrays]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from ase.data import chemical_symbols
@@ -12,48 +13,52 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
+def count_elements(atomic_numbers: NDArray[np.int32]) -> bytes:
+    """Return the composition of a structure, (n_atoms,) Z: its elements and how many of each."""
+    counts = np.bincount(atomic_numbers)
+    elements = np.flatnonzero(counts)
+    return np.stack([elements, counts[elements]]).tobytes()
+
+
+@lru_cache(maxsize=1 << 16)
+def format_formula(composition: bytes) -> str:
+    """Return the reduced formula of a composition, symbols in alphabetical order."""
+    elements, counts = _split(composition)
+    parts = zip(elements, counts // np.gcd.reduce(counts), strict=True)
+    symbols = sorted((chemical_symbols[z], n) for z, n in parts)
+    return "".join(f"{symbol}{n if n > 1 else ''}" for symbol, n in symbols)
+
+
+def _split(composition: bytes) -> Ints:
+    return np.frombuffer(composition, dtype=np.int64).reshape(2, -1)
+
+
 class Compositions:
     """Compositions seen so far, each with a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._formulas: list[str] = []
 
     def __len__(self) -> int:
-        return len(self._formulas)
+        return len(self._numbers)
 
-    def number(self, atomic_numbers: NDArray[np.int32]) -> int:
-        """Return the number of the composition of a structure, (n_atoms,) Z."""
-        counts = np.bincount(atomic_numbers)
-        elements = np.flatnonzero(counts)
-        key = np.stack([elements, counts[elements]]).tobytes()
-        number = self._numbers.setdefault(key, len(self._numbers))
-        if number == len(self._formulas):
-            self._formulas.append(_format_formula(elements, counts[elements]))
-        return number
+    def number(self, composition: bytes) -> int:
+        """Return the number of a composition, as `count_elements` gives it."""
+        return self._numbers.setdefault(composition, len(self._numbers))
 
     def include(self, others: Compositions) -> Ints:
         """Take over the compositions of `others`; return the number here of each, (n_others,)."""
-        for key, formula in zip(others._numbers, others._formulas, strict=True):
-            if self._numbers.setdefault(key, len(self._numbers)) == len(self._formulas):
-                self._formulas.append(formula)
-        return np.array([self._numbers[key] for key in others._numbers], dtype=np.int64)
+        return np.array([self.number(key) for key in others._numbers], dtype=np.int64)
 
-    def make_formula(self, number: int) -> str:
-        """Return the reduced formula, symbols in alphabetical order."""
-        return self._formulas[number]
+    def list_formulas(self) -> list[str]:
+        """Return the reduced formula of each composition in the order of their numbers."""
+        return [format_formula(key) for key in self._numbers]
 
     def __iter__(self) -> Iterator[tuple[Ints, Ints]]:
         """Yield (elements, counts) of each composition in the order of their numbers."""
         for key in self._numbers:
-            elements, counts = np.frombuffer(key, dtype=np.int64).reshape(2, -1)
+            elements, counts = _split(key)
             yield elements, counts
-
-
-def _format_formula(elements: Ints, counts: Ints) -> str:
-    parts = zip(elements, counts // np.gcd.reduce(counts), strict=True)
-    symbols = sorted((chemical_symbols[z], n) for z, n in parts)
-    return "".join(f"{symbol}{n if n > 1 else ''}" for symbol, n in symbols)
 
 
 class Columns:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipeline_core.importing.sources import RawSource
-from pipeline_core.readers import Frame
 from pipeline_core.readers.describe import describe, explain_missing_label
 
 
@@ -25,14 +24,14 @@ class Coverage:
         self.present: Counter[str] = Counter(dict.fromkeys(labels, 0))
         self.n_frames = 0
 
-    def add(self, file: str, frame: Frame) -> None:
-        """Count the labels of a frame of `file`."""
+    def add(self, file: str, index: int, labels: Sequence[str]) -> None:
+        """Count the labels of the frame of `file` that has this number."""
         self.n_frames += 1
         for name in self._labels:
-            if name in frame.labels:
+            if name in labels:
                 self.present[name] += 1
             elif name not in self._first_without:
-                self._first_without[name] = f"{file}, frame {frame.index}"
+                self._first_without[name] = f"{file}, frame {index}"
 
     def require(self, partial: Sequence[str]) -> None:
         """Check that every frame carries every label except those in `partial`.

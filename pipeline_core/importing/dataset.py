@@ -16,6 +16,7 @@ from pipeline_core.importing.duplicates import Duplicates, unite_splits
 from pipeline_core.importing.parts import PartImport, require_fetched, require_sensible
 from pipeline_core.importing.reference_energies import fit_reference_energies
 from pipeline_core.importing.report import ImportReport, PartReport
+from pipeline_core.importing.shards import count_bytes
 from pipeline_core.importing.sources import (
     RawSource,
     find_sources,
@@ -25,7 +26,10 @@ from pipeline_core.importing.sources import (
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json
+from pipeline_core.workers import Workers, can_be_sent
 
+_WORKERS_FROM: Final = 16_000_000
+"""Bytes of raw files from which on starting processes pays."""
 _STRUCTURE: Final = ("cell", "pbc", "group", "source", "atomic_numbers", "positions")
 
 
@@ -53,8 +57,11 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
     record = {**run.make_provenance(), "readers": fingerprint_readers(run)}
-    with SampleWriter(run.data, "data", record, fields) as writer:
-        importing = PartImport(writer, labels, in_mixture=bool(run.mixed))
+    with (
+        Workers(wanted=_gains_from_workers(sources)) as workers,
+        SampleWriter(run.data, "data", record, fields) as writer,
+    ):
+        importing = PartImport(writer, labels, workers, in_mixture=bool(run.mixed))
         reports = [importing.run(part, sources[part.name]) for part in run.parts]
         report = _fit_references(run, labels, reports, importing.duplicates)
         references = report.references
@@ -64,6 +71,12 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         writer.attributes["reference_energies"] = json.dumps(references.energies)
         write_json(run.report, report.to_dict())
     return report.summarize()
+
+
+def _gains_from_workers(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
+    """Tell whether other processes can read the files, which take longer than their start."""
+    sources = [source for part in by_part.values() for source in part]
+    return count_bytes(sources) >= _WORKERS_FROM and all(can_be_sent(s.reader) for s in sources)
 
 
 def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:

@@ -39,18 +39,17 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def add(self, file: str, cell: Sample, n_copies: int) -> None:
+    def add(self, file: str, content: tuple[int, int], n_copies: int) -> None:
         """Remember a sample.
 
         Args:
             file: The file that it comes from.
-            cell: The frame in the engine's units, before copies of it are made.
-            n_copies: How often the sample repeats it.
+            content: As `hash_frame` returns it.
+            n_copies: How often the sample repeats the frame.
         """
-        structure = (cell["atomic_numbers"], cell["pbc"], cell["cell"], cell["positions"])
-        labels = (cell[name] for name in sorted(cell) if FIELDS[name].label)
-        self._frames.append(_hash_arrays(structure))
-        self._labels.append(_hash_arrays(labels))
+        frame, labels = content
+        self._frames.append(frame)
+        self._labels.append(labels)
         self._copies.append(n_copies)
         self._files.append(self._file_numbers.setdefault(file, len(self._file_numbers)))
 
@@ -101,6 +100,17 @@ class Duplicates:
                 first = int(order[place])
             later = int(order[place + 1])
             yield self._files[first], self._files[later], self._labels[first] != self._labels[later]
+
+
+def hash_frame(cell: Sample) -> tuple[int, int]:
+    """Return what stands for the structure of a frame, and for its labels.
+
+    Args:
+        cell: The frame in the engine's units, before copies of it are made.
+    """
+    structure = (cell["atomic_numbers"], cell["pbc"], cell["cell"], cell["positions"])
+    labels = (cell[name] for name in sorted(cell) if FIELDS[name].label)
+    return _hash_arrays(structure), _hash_arrays(labels)
 
 
 def _hash_arrays(arrays: Any) -> int:

@@ -1,9 +1,9 @@
-"""Frames of a source one after the other, good ones converted and bad ones put on a list."""
+"""Frames of a source: good ones converted, bad ones put on a list."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +52,20 @@ class Skipped:
         if len(self.first) < _LISTED:
             self.first.append(place)
 
+    def explain_useless(self, source: RawSource, n_before: int) -> str:
+        """Explain that all frames of a source are bad.
+
+        Args:
+            source: The source.
+            n_before: Number of bad frames before it.
+        """
+        n_bad = len(self) - n_before
+        examples = "".join(f"\n  {place}" for place in self.first[n_before:][:3])
+        return (
+            f"{source.name}: none of {n_bad} frames in {len(source.files)} files can be used; "
+            f"check that {source.reader.name!r} is the right reader{examples}"
+        )
+
     def append(self, others: Skipped) -> None:
         """Add the bad frames that were noted elsewhere."""
         self._reasons += others._reasons
@@ -63,39 +77,11 @@ class Skipped:
         return {"count": len(self), "reasons": reasons, "first": self.first}
 
 
-def read_good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Frame]]:
-    """Read all files of a source.
+def check_frame(frame: Frame, source: RawSource) -> Frame | BadFrame:
+    """Return a frame whose numbers can be those of atoms, otherwise the reason why not.
 
-    Args:
-        source: The source.
-        skipped: Where bad frames go.
-
-    Yields:
-        Name of the file and frame, in the file's own units, without a stress where not all three
-        directions are periodic.
-
-    Raises:
-        ValueError: A file cannot be opened, or not one frame is good.
+    A stress goes where not all three directions are periodic: there is no volume to refer it to.
     """
-    n_good, n_bad_before, n_listed_before = 0, len(skipped), len(skipped.first)
-    for name, path in source.files.items():
-        for item in open_frames(path, source.reader, source.keys):
-            frame = item if isinstance(item, BadFrame) else _check(item, source)
-            if isinstance(frame, BadFrame):
-                skipped.add(path, frame)
-            else:
-                n_good += 1
-                yield name, frame
-    if n_good == 0:
-        n_bad = len(skipped) - n_bad_before
-        examples = "".join(f"\n  {place}" for place in skipped.first[n_listed_before:][:3])
-        raise ValueError(
-            f"{source.name}: none of {n_bad} frames in {len(source.files)} files can be used; "
-            f"check that {source.reader.name!r} is the right reader{examples}"
-        )
-
-
-def _check(frame: Frame, source: RawSource) -> Frame | BadFrame:
     numbers = frame.atomic_numbers
     if numbers.min() < 1 or numbers.max() > _HEAVIEST:
         return BadFrame(frame.index, "has an atomic number that is no element's")
@@ -103,7 +89,7 @@ def _check(frame: Frame, source: RawSource) -> Frame | BadFrame:
     problem = find_implausible(sample, source.options.limits)
     if problem is not None:
         return BadFrame(frame.index, problem)
-    if "stress" in frame.labels and not frame.pbc.all():  # there is no volume to refer it to
+    if "stress" in frame.labels and not frame.pbc.all():
         return replace(frame, labels={n: v for n, v in frame.labels.items() if n != "stress"})
     return frame
 
@@ -118,7 +104,7 @@ def check_copies(source: RawSource) -> None:
     if (source.options.repeat or source.options.repeat_to) is None or not path.is_file():
         return
     for item in open_frames(path, source.reader, source.keys):
-        frame = item if isinstance(item, BadFrame) else _check(item, source)
+        frame = item if isinstance(item, BadFrame) else check_frame(item, source)
         if not isinstance(frame, BadFrame):
             try:
                 count_copies(source.options, make_sample(frame, [], source.factors))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -12,16 +12,15 @@ from pipeline_core.importing.agreement import require_agreement
 from pipeline_core.importing.columns import Columns, qualify_group
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.duplicates import Duplicates
-from pipeline_core.importing.energy_corrections import compute_mp2020_correction
-from pipeline_core.importing.frames import Skipped, make_sample, read_good_frames
-from pipeline_core.importing.groups import name_group
+from pipeline_core.importing.frames import Skipped
 from pipeline_core.importing.report import PartReport, SourceReport
+from pipeline_core.importing.shards import PreparedFrame, RefusedFrame, Shard, list_shards
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
 from pipeline_core.importing.stress_check import WorkCheck
-from pipeline_core.importing.tiling import count_copies, tile_sample
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
+from pipeline_core.workers import Workers
 
 
 def require_sensible(run: DatasetRun) -> None:
@@ -67,14 +66,18 @@ class PartImport:
     Args:
         writer: Where samples go.
         labels: Labels that each sample carries, NaN where its dataset does not have them.
+        workers: Processes that read and check.
         in_mixture: Whether the names of groups begin with that of their dataset.
 
     Attributes:
         duplicates: The content of all samples so far.
     """
 
-    def __init__(self, writer: SampleWriter, labels: Sequence[str], *, in_mixture: bool) -> None:
+    def __init__(
+        self, writer: SampleWriter, labels: Sequence[str], workers: Workers, *, in_mixture: bool
+    ) -> None:
         self._writer, self._labels, self._in_mixture = writer, labels, in_mixture
+        self._workers = workers
         self.duplicates = Duplicates()
 
     def run(self, run: DatasetRun, sources: Sequence[RawSource]) -> PartReport:
@@ -105,27 +108,29 @@ class PartImport:
         missing = [name for name in self._labels if name not in options.labels]
         n_skipped = len(skipped)
         split = -1 if source.options.split is None else SPLITS.index(source.options.split)
-        for file, frame in read_good_frames(source, skipped):
-            coverage.add(file, frame)
-            cell = make_sample(frame, options.labels, source.factors, missing)
-            check.add(cell)
-            if "energy" in cell and source.options.energy_corrections == "mp2020":
-                corrected = cell["energy"] + compute_mp2020_correction(cell)
-                cell = {**cell, "energy": np.asarray(corrected)}  # the check keeps the others
-            place = f"{file}:{frame.index}"
-            try:
-                copies = count_copies(source.options, cell)
-                sample = tile_sample(cell, copies)
-            except ValueError as error:
-                raise ValueError(f"{source.name}: {place}: {error}") from None
-            composition = columns.compositions.number(sample["atomic_numbers"])
-            group = name_group(source, file, frame, columns.compositions.make_formula(composition))
-            self.duplicates.add(file, cell, math.prod(copies))
-            energy = float(sample.get("energy", np.nan))
-            columns.add(composition, group, len(sample["atomic_numbers"]), energy, split)
-            shown = qualify_group(run.name, group) if self._in_mixture else group
-            self._writer.add(sample | {"group": np.asarray(shown), "source": np.asarray(place)})
+        shards = list_shards(source, options.labels, missing)
+        for one in chain.from_iterable(self._workers.map(Shard.prepare, shards)):
+            if isinstance(one, ValueError):
+                raise one
+            if isinstance(one, RefusedFrame):
+                skipped.add(source.files[one.file], one.frame)
+                continue
+            coverage.add(one.file, one.number, one.labels)
+            check.add(one.cell)
+            self._write(one, run.name)
+            self.duplicates.add(one.file, one.content, one.n_copies)
+            composition = columns.compositions.number(one.composition)
+            n_atoms, energy = len(one.sample["atomic_numbers"]), one.sample.get("energy", np.nan)
+            columns.add(composition, one.group, n_atoms, float(energy), split)
+        if coverage.n_frames == 0:
+            raise ValueError(skipped.explain_useless(source, n_skipped))
         coverage.require(options.partial)
         agreement = check.measure_agreements()
         require_agreement(agreement, source)
         return SourceReport(source, coverage, len(skipped) - n_skipped, agreement)
+
+    def _write(self, frame: PreparedFrame, part: str) -> None:
+        group = qualify_group(part, frame.group) if self._in_mixture else frame.group
+        place = f"{frame.file}:{frame.number}"
+        words = {"group": np.asarray(group), "source": np.asarray(place)}
+        self._writer.add({**frame.sample, **words})

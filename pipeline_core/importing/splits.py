@@ -71,7 +71,7 @@ def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:
     if options.method == "random":
         order = rng.permutation(len(leading))
     else:
-        names = [columns.compositions.make_formula(n) for n in range(len(columns.compositions))]
+        names = columns.compositions.list_formulas()
         order = _split_by_formula(columns.composition[leading], names, rng)
     codes = np.full(len(columns), _TRAIN, dtype=np.int8)
     codes[leading] = _take_in_turn(order, options)

@@ -20,7 +20,7 @@ import numpy as np
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.hookspecs import Summary
-from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.columns import Columns, count_elements
 from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import Sample, SampleFile, SampleWriter
@@ -184,7 +184,8 @@ def _make_sample(matrix: BlockMatrix, group: str, place: str) -> Sample:
 def _note(columns: Columns, matrix: BlockMatrix, group: str, source: AnySource) -> None:
     numbers = matrix.structure.atomic_numbers
     code = -1 if source.split is None else SPLITS.index(source.split)
-    columns.add(columns.compositions.number(numbers), group, len(numbers), np.nan, code)
+    composition = columns.compositions.number(count_elements(numbers))
+    columns.add(composition, group, len(numbers), np.nan, code)
 
 
 def _divide(run: DatasetRun, columns: Columns, options: MatrixDataset) -> Any:

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
-from pipeline_core.importing.columns import Columns
-from pipeline_core.importing.duplicates import Duplicates
+from pipeline_core.importing.columns import Columns, count_elements
+from pipeline_core.importing.duplicates import Duplicates, hash_frame
 from pipeline_core.importing.splits import divide
 from pipeline_core.samples import SampleFile
 
@@ -100,7 +100,7 @@ def test_linked_folders_count_once(workshop, alloys):
 def test_without_equal_frames_nothing_changes(method):
     columns = Columns()
     for i in range(50):
-        number = columns.compositions.number(np.array([1 + i % 3], np.int32))
+        number = columns.compositions.number(count_elements(np.array([1 + i % 3], np.int32)))
         columns.add(number, f"g{i % 7}", 1, 0.0, -1)
     split = Split(method=method, seed=5)
     np.testing.assert_array_equal(
@@ -117,8 +117,10 @@ def test_content_is_compared_to_a_hundred_millionth_of_an_angstrom():
     }
     duplicates = Duplicates()
     for shift in (0.0, 1e-10, 1e-7):
-        duplicates.add("a", structure | {"positions": structure["positions"] + shift}, 1)
-    duplicates.add("b", structure | {"cell": np.array([[-0.0, 0, 0]] * 3)}, 1)
+        moved = structure | {"positions": structure["positions"] + shift}
+        duplicates.add("a", hash_frame(moved), 1)
+    minus_zero = structure | {"cell": np.array([[-0.0, 0, 0]] * 3)}
+    duplicates.add("b", hash_frame(minus_zero), 1)
     assert duplicates.find_first().tolist() == [0, 0, 2, 0]
     both = Duplicates()
     both.append(duplicates)

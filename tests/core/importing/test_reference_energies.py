@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_core.importing import reference_energies as module
-from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.columns import Columns, count_elements
 from pipeline_core.importing.reference_energies import fit_reference_energies
 
 LARGE = 1e5
@@ -20,7 +20,7 @@ def make_columns(compositions, energies) -> Columns:
     columns = Columns()
     for composition, energy in zip(compositions, energies, strict=True):
         z = np.repeat([atomic_numbers[s] for s in composition], list(composition.values()))
-        number = columns.compositions.number(z.astype(np.int32))
+        number = columns.compositions.number(count_elements(z.astype(np.int32)))
         columns.add(number, "", len(z), energy, -1)
     return columns
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
-from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.columns import Columns, count_elements, format_formula
 from pipeline_core.importing.splits import divide
 
 TRAIN, VAL, TEST = range(3)
@@ -26,7 +26,7 @@ def make_columns(groups=(), *, n=0, numbers=None, splits=None) -> Columns:
     for i, group in enumerate(groups):
         z = np.array([numbers[i]] if numbers is not None else [1], np.int32)
         split = -1 if splits is None or splits[i] is None else SPLITS.index(splits[i])
-        columns.add(columns.compositions.number(z), group, 1, 0.0, split)
+        columns.add(columns.compositions.number(count_elements(z)), group, 1, 0.0, split)
     return columns
 
 
@@ -85,9 +85,9 @@ def test_each_composition_is_divided_alike(numbers, val, test, seed):
 def test_compositions_are_reduced_formulas():
     columns = Columns()
     for numbers in [[72, 8, 8], [8, 72, 8, 8, 72, 8]] * 50:
-        number = columns.compositions.number(np.array(numbers, np.int32))
-        assert columns.compositions.make_formula(number) == "HfO2"
-        columns.add(number, "", len(numbers), 0.0, -1)
+        composition = count_elements(np.array(numbers, np.int32))
+        assert format_formula(composition) == "HfO2"
+        columns.add(columns.compositions.number(composition), "", len(numbers), 0.0, -1)
     assert len(columns.compositions) == 2
     assert count_sizes(divide(columns, Split(method="composition"))) == [80, 10, 10]
 
