@@ -88,6 +88,11 @@ class DatasetRun:
         return self.folder / "data.h5"
 
     @property
+    def kept(self) -> Path:
+        """The samples of the latest import, by a name that outlives `data` (HDF5); no output."""
+        return self.folder / "data.kept.h5"
+
+    @property
     def report(self) -> Path:
         """What was imported, skipped and found (JSON)."""
         return self.folder / "import.json"

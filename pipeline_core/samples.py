@@ -266,8 +266,12 @@ class SampleFile:
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         """Yield all samples in order, as `read` returns them; reads many of them at once."""
-        for first in range(0, self.n_samples, _BLOCK):
-            stop = min(first + _BLOCK, self.n_samples)
+        return self.read_range(0, self.n_samples)
+
+    def read_range(self, begin: int, end: int) -> Iterator[dict[str, Array]]:
+        """Yield the samples from `begin` to before `end`, as `read` returns them."""
+        for first in range(begin, end, _BLOCK):
+            stop = min(first + _BLOCK, end)
             columns = {name: self._read_block(name, first, stop) for name in self.fields}
             for rows in zip(*columns.values(), strict=True):
                 yield dict(zip(columns, rows, strict=True))

@@ -13,6 +13,7 @@ from pipeline_core.config.datasets import Label, Structures
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.duplicates import Duplicates, unite_splits
+from pipeline_core.importing.kept import KeptSamples
 from pipeline_core.importing.parts import PartImport, require_fetched, require_sensible
 from pipeline_core.importing.reference_energies import fit_reference_energies
 from pipeline_core.importing.report import ImportReport, PartReport
@@ -28,8 +29,8 @@ from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json
 from pipeline_core.workers import Workers, can_be_sent
 
-_WORKERS_FROM: Final = 16_000_000
-"""Bytes of raw files from which on starting processes pays."""
+_LARGE: Final = 16_000_000
+"""Bytes of raw files from which on starting processes, and keeping samples, pays."""
 _STRUCTURE: Final = ("cell", "pbc", "group", "source", "atomic_numbers", "positions")
 
 
@@ -57,11 +58,13 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
     record = {**run.make_provenance(), "readers": fingerprint_readers(run)}
+    is_large = count_bytes(s for part in sources.values() for s in part) >= _LARGE
+    before = KeptSamples(run.kept if is_large else None, record)
     with (
-        Workers(wanted=_gains_from_workers(sources)) as workers,
+        Workers(wanted=is_large and _can_be_sent(sources)) as workers,
         SampleWriter(run.data, "data", record, fields) as writer,
     ):
-        importing = PartImport(writer, labels, workers, in_mixture=bool(run.mixed))
+        importing = PartImport(writer, labels, workers, before, in_mixture=bool(run.mixed))
         reports = [importing.run(part, sources[part.name]) for part in run.parts]
         report = _fit_references(run, labels, reports, importing.duplicates)
         references = report.references
@@ -70,13 +73,14 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         writer.attributes["elements"] = json.dumps(list(references.n_samples))
         writer.attributes["reference_energies"] = json.dumps(references.energies)
         write_json(run.report, report.to_dict())
-    return report.summarize()
+    before.replace(run.data)
+    reused = {"unchanged_files": before.n_files} if before.n_files else {}
+    return {**report.summarize(), **reused}
 
 
-def _gains_from_workers(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
-    """Tell whether other processes can read the files, which take longer than their start."""
-    sources = [source for part in by_part.values() for source in part]
-    return count_bytes(sources) >= _WORKERS_FROM and all(can_be_sent(s.reader) for s in sources)
+def _can_be_sent(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
+    """Tell whether other processes can read all files."""
+    return all(can_be_sent(one.reader) for part in by_part.values() for one in part)
 
 
 def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:

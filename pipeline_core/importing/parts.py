@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import methodcaller
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from pipeline_core.importing.columns import Columns, qualify_group
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.duplicates import Duplicates
 from pipeline_core.importing.frames import Skipped
+from pipeline_core.importing.kept import KeptSamples
 from pipeline_core.importing.report import PartReport, SourceReport
-from pipeline_core.importing.shards import PreparedFrame, RefusedFrame, Shard, list_shards
+from pipeline_core.importing.shards import PreparedFrame, RefusedFrame
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
 from pipeline_core.importing.stress_check import WorkCheck
@@ -67,6 +69,7 @@ class PartImport:
         writer: Where samples go.
         labels: Labels that each sample carries, NaN where its dataset does not have them.
         workers: Processes that read and check.
+        kept: Samples of the import before.
         in_mixture: Whether the names of groups begin with that of their dataset.
 
     Attributes:
@@ -74,10 +77,16 @@ class PartImport:
     """
 
     def __init__(
-        self, writer: SampleWriter, labels: Sequence[str], workers: Workers, *, in_mixture: bool
+        self,
+        writer: SampleWriter,
+        labels: Sequence[str],
+        workers: Workers,
+        kept: KeptSamples,
+        *,
+        in_mixture: bool,
     ) -> None:
         self._writer, self._labels, self._in_mixture = writer, labels, in_mixture
-        self._workers = workers
+        self._workers, self._kept = workers, kept
         self.duplicates = Duplicates()
 
     def run(self, run: DatasetRun, sources: Sequence[RawSource]) -> PartReport:
@@ -108,16 +117,20 @@ class PartImport:
         missing = [name for name in self._labels if name not in options.labels]
         n_skipped = len(skipped)
         split = -1 if source.options.split is None else SPLITS.index(source.options.split)
-        shards = list_shards(source, options.labels, missing)
-        for one in chain.from_iterable(self._workers.map(Shard.prepare, shards)):
+        part = run.name if self._in_mixture else ""
+        kept = self._kept.open(source, options.labels, missing, part)
+        shards = kept.list_shards(source, options.labels, missing, part)
+        for one in chain.from_iterable(self._workers.map(methodcaller("prepare"), shards)):
             if isinstance(one, ValueError):
                 raise one
             if isinstance(one, RefusedFrame):
                 skipped.add(source.files[one.file], one.frame)
+                kept.note_bad_frame(one.file)
                 continue
             coverage.add(one.file, one.number, one.labels)
             check.add(one.cell)
-            self._write(one, run.name)
+            kept.note(one.file, self._writer.n_samples)
+            self._write(one, part)
             self.duplicates.add(one.file, one.content, one.n_copies)
             composition = columns.compositions.number(one.composition)
             n_atoms, energy = len(one.sample["atomic_numbers"]), one.sample.get("energy", np.nan)
@@ -130,7 +143,7 @@ class PartImport:
         return SourceReport(source, coverage, len(skipped) - n_skipped, agreement)
 
     def _write(self, frame: PreparedFrame, part: str) -> None:
-        group = qualify_group(part, frame.group) if self._in_mixture else frame.group
+        group = qualify_group(part, frame.group) if part else frame.group
         place = f"{frame.file}:{frame.number}"
         words = {"group": np.asarray(group), "source": np.asarray(place)}
         self._writer.add({**frame.sample, **words})

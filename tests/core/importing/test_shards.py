@@ -62,7 +62,7 @@ def test_shards_change_nothing(files, monkeypatch, division):
 def test_processes_change_nothing(files, monkeypatch):
     divide(monkeypatch, WHOLE)
     whole = import_all(files)
-    monkeypatch.setattr(dataset, "_WORKERS_FROM", 0)
+    monkeypatch.setattr(dataset, "_LARGE", 0)
     monkeypatch.setattr(workers, "count_cores", lambda: 2)
     divide(monkeypatch, {"_SHARD": 1, "_LARGE": 6_000, "_ATOMS": 10})
     assert import_all(files) == whole
