@@ -70,7 +70,11 @@ class PipelineSpecs:
 
     @hookspec(firstresult=True)
     def data(self, run: DatasetRun) -> Summary | None:
-        """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies."""
+        """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies.
+
+        A plugin that divides samples of its own does so by `importing.splits.divide`, and tells it
+        by `importing.duplicates` which of them are equal.
+        """
 
     @hookspec(firstresult=True)
     def graph(self, run: Run) -> Summary | None:

@@ -1,16 +1,19 @@
-"""Frames that are equal, found by their content: they belong to one split.
+"""Samples that are equal, found by their content: they belong to one split.
 
-Two frames are equal if their atoms, in order, their lattice vectors, their periodic directions and
-their positions are the same to 1e-8 Å. Copies of one cell by `repeat` are made of equal frames.
-Labels do not count: a structure that was calculated twice is one structure, whose energy a model
-would know from training.
+Plugins use `Duplicates` for samples of their own that they read one by one, `find_first_rows` for
+rows of a table, and give what these find to `splits.divide`.
+
+Two frames of atoms are equal if their atoms, in order, their lattice vectors, their periodic
+directions and their positions are the same to 1e-8 Å. Copies of one cell by `repeat` are made of
+equal frames. Labels do not count: a structure that was calculated twice is one structure, whose
+energy a model would know from training.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -39,13 +42,13 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def add(self, file: str, content: tuple[int, int], n_copies: int) -> None:
+    def add(self, file: str, content: tuple[int, int], n_copies: int = 1) -> None:
         """Remember a sample.
 
         Args:
             file: The file that it comes from.
-            content: As `hash_frame` returns it.
-            n_copies: How often the sample repeats the frame.
+            content: As `hash_frame` or `hash_content` returns it.
+            n_copies: How often the sample repeats the frame that this is the content of.
         """
         frame, labels = content
         self._frames.append(frame)
@@ -110,13 +113,50 @@ def hash_frame(cell: Sample) -> tuple[int, int]:
     """
     structure = (cell["atomic_numbers"], cell["pbc"], cell["cell"], cell["positions"])
     labels = (cell[name] for name in sorted(cell) if FIELDS[name].label)
-    return _hash_arrays(structure), _hash_arrays(labels)
+    return hash_content(structure, labels)
 
 
-def _hash_arrays(arrays: Any) -> int:
+def hash_content(
+    inputs: Iterable[NDArray[Any]], labels: Iterable[NDArray[Any]] = ()
+) -> tuple[int, int]:
+    """Return what stands for a sample of any kind.
+
+    Args:
+        inputs: What a model is given; equal samples agree in these to 1e-8.
+        labels: What it is to predict.
+    """
+    return _hash_arrays(inputs), _hash_arrays(labels)
+
+
+def describe_duplicates(report: Mapping[str, Any], what: str) -> Iterator[str]:
+    """Yield the warning on equal samples, if there are any.
+
+    Args:
+        report: As `Duplicates.report` returns it.
+        what: What is equal, such as "the structure".
+    """
+    n_samples, n_other = report["samples"], report["with_other_labels"]
+    where = ", ".join(f"{n} in {files}" for files, n in list(report["files"].items())[:3])
+    other = f", {n_other} of them with other labels" if n_other else ""
+    if n_samples:
+        yield (
+            f"{n_samples} samples have {what} of an earlier one{other} ({where}); equal samples "
+            "are in one split, and all of them are held out where one is; remove copies that are "
+            "not meant"
+        )
+
+
+def find_first_rows(rows: NDArray[np.float64]) -> Ints:
+    """Return for each row of a table, (n, d), the first one that equals it to 1e-8, (n,)."""
+    exact = np.round(rows, _DIGITS) + 0.0
+    _, first, inverse = np.unique(exact, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
+
+
+def _hash_arrays(arrays: Iterable[NDArray[Any]]) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for values in arrays:
-        is_real = values.dtype.kind == "f"
+        is_real = values.dtype.kind in "fc"
         exact = np.round(values, _DIGITS) + 0.0 if is_real else values  # minus zero is zero
         digest.update(np.ascontiguousarray(exact).tobytes())
     return int.from_bytes(digest.digest(), "little")

@@ -13,6 +13,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import Agreement
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.coverage import Coverage
+from pipeline_core.importing.duplicates import describe_duplicates
 from pipeline_core.importing.frames import Skipped
 from pipeline_core.importing.reference_energies import ReferenceEnergies, compute_remainders
 from pipeline_core.importing.sources import RawSource
@@ -210,8 +211,7 @@ class ImportReport:
                 f"{len(skipped)} bad frames were skipped, such as {skipped.first[0]}; see "
                 "`skipped` in the report"
             )
-        if self.duplicates["samples"]:
-            yield _word_duplicates(self.duplicates)
+        yield from describe_duplicates(self.duplicates, "the structure")
         unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
         if unseen:
             yield f"{', '.join(unseen)}: in no training sample"
@@ -248,17 +248,6 @@ class ImportReport:
                 f"average, which scatter by only {left.scatter:.3g}: was it calculated by another "
                 "method than the other parts?"
             )
-
-
-def _word_duplicates(duplicates: Mapping[str, Any]) -> str:
-    n_samples, n_other = duplicates["samples"], duplicates["with_other_labels"]
-    where = ", ".join(f"{n} in {files}" for files, n in list(duplicates["files"].items())[:3])
-    other = f", {n_other} of them with other labels" if n_other else ""
-    return (
-        f"{n_samples} samples have the structure of an earlier one{other} ({where}); equal frames "
-        "are in one split, and all of them are held out where one is; remove copies that are not "
-        "meant"
-    )
 
 
 def _count_splits(codes: Codes) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pipeline_core.config.raw_files import match_files
 from pipeline_core.fields import SPLITS
 from pipeline_core.hookspecs import Summary
 from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.duplicates import Duplicates, describe_duplicates, hash_content
 from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
@@ -60,6 +61,7 @@ def _write_data(
     lattice = Lattice(tuple(options.lattice.extents), options.lattice.n_colours)
     origin = _make_origin(options, files, lattice)
     columns, measured = Columns(), Measurements(options.action, lattice)
+    duplicates = Duplicates()
     fields = make_configuration_fields(lattice)
     record = run.make_provenance()
     record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
@@ -67,18 +69,25 @@ def _write_data(
         for drawn in origin or ():
             writer.add({**drawn.make_fields(), **measured.add(drawn)})
             columns.add(0, drawn.group, 1, float("nan"), -1)
+            duplicates.add(drawn.source, hash_content([drawn.links]))
         statistics = _collect_statistics(origin, measured, options) if origin else None
-        codes = divide(columns, options.split) if origin else np.empty(0, dtype=np.int8)
+        first = duplicates.find_first()
+        codes = divide(columns, options.split, first) if origin else np.empty(0, dtype=np.int8)
         groups = np.array(columns.groups, dtype=object)[columns.group]
         writer.add_column("split", codes)
         write_theory(writer, options.describe_theory(), statistics)
     return {
         "dataset": run.name,
         "samples": len(codes),
-        "warnings": list(_list_warnings(options, statistics, codes)),
+        "warnings": [
+            *_list_warnings(options, statistics, codes),
+            # Those of a chain that was made here are updates that were not accepted.
+            *(describe_duplicates(duplicates.report(), "the links") if options.sources else ()),
+        ],
         **options.describe_theory(),
         "splits": _count_splits(codes),
         "groups": _list_groups(groups, codes),
+        "duplicates": duplicates.report(),
         "statistics": statistics,
     }
 

@@ -21,6 +21,7 @@ from pipeline_core.config.raw_files import match_files
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.hookspecs import Summary
 from pipeline_core.importing.columns import Columns, count_elements
+from pipeline_core.importing.duplicates import Duplicates, hash_content
 from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import Sample, SampleFile, SampleWriter
@@ -71,6 +72,7 @@ def make_data(run: DatasetRun) -> Summary:
     files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
     record = run.make_provenance()
     columns, report, basis = Columns(), Report(run.name, options.split), Basis({})
+    duplicates = Duplicates()
     with SampleWriter(run.data, "data", record, list(MATRIX_FIELDS.values())) as writer:
         for source, own in zip(options.sources, files, strict=True):
             for name, path in own.items():
@@ -82,10 +84,14 @@ def make_data(run: DatasetRun) -> Summary:
                     )
                     _note(columns, matrix, group, source)
                     report.add(matrix, group, facts)
-        codes = _divide(run, columns, options)
+                    atoms = matrix.structure
+                    structure = (atoms.atomic_numbers, atoms.pbc, atoms.cell, atoms.positions)
+                    matrices = (matrix.hamiltonian, matrix.overlap)
+                    duplicates.add(name, hash_content(structure, matrices))
+        codes = _divide(run, columns, options, duplicates)
         writer.add_column("split", codes)
         _write_attributes(writer, basis)
-        content = report.make_content(basis, codes)
+        content = report.make_content(basis, codes, duplicates.report())
         write_json(run.report, content)
     return report.summarize(content)
 
@@ -188,11 +194,13 @@ def _note(columns: Columns, matrix: BlockMatrix, group: str, source: AnySource) 
     columns.add(composition, group, len(numbers), np.nan, code)
 
 
-def _divide(run: DatasetRun, columns: Columns, options: MatrixDataset) -> Any:
+def _divide(
+    run: DatasetRun, columns: Columns, options: MatrixDataset, duplicates: Duplicates
+) -> Any:
     if not len(columns):
         raise ValueError(f"{run.path}: the sources hold no structures; check the raw files")
     try:
-        return divide(columns, options.split)
+        return divide(columns, options.split, duplicates.find_first())
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
+from pipeline_core.importing.duplicates import describe_duplicates
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.matrices import BlockMatrix
 
@@ -48,18 +49,25 @@ class Report:
             entry = (len(size), float(size.sum()), float(size.max()))
             self._decay.setdefault(int(shell), []).append(entry)
 
-    def make_content(self, basis: Basis, codes: NDArray[np.int8]) -> dict[str, Any]:
+    def make_content(
+        self, basis: Basis, codes: NDArray[np.int8], duplicates: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the report.
 
         Args:
             basis: Of all structures.
             codes: Split of each, (n_samples,).
+            duplicates: What is known of equal ones.
         """
         counts = {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
         return {
             "dataset": self._name,
             "samples": len(codes),
-            "warnings": self._list_warnings(counts),
+            "warnings": [
+                *self._list_warnings(counts),
+                *describe_duplicates(duplicates, "the structure"),
+            ],
+            "duplicates": duplicates,
             "atoms": {str(n): count for n, count in sorted(self._n_atoms.items())},
             "blocks": self._n_blocks,
             "basis": {symbol: list(shells) for symbol, shells in basis.shells.items()},

@@ -14,6 +14,7 @@ from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.hookspecs import Summary
 from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.duplicates import find_first_rows
 from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.store import write_json
@@ -71,11 +72,11 @@ def _make(source: HonoSource | EtheneSource | PointsSource, *files: Mapping[str,
 
 
 def _divide(points: Points, split: Split) -> NDArray[np.int8]:
-    """Choose the split of every point; points count as samples of one atom each."""
+    """Choose the split of every point, equal ones alike; points are samples of one atom each."""
     columns = Columns()
     for group, energy in zip(points.group, points.energy, strict=True):
         columns.add(0, str(group), 1, float(energy), -1)
-    return divide(columns, split)
+    return divide(columns, split, find_first_rows(points.x))
 
 
 def _make_provenance(run: DatasetRun, made: Made) -> dict[str, Any]:

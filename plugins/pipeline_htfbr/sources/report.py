@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
+from pipeline_core.importing.duplicates import find_first_rows
 from pipeline_core.units import find_factor
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.sources.made import Made
@@ -87,19 +88,11 @@ def _count_groups(points: Points) -> dict[str, Any]:
 
 
 def _count_repeated(points: Points) -> dict[str, Any]:
-    """Return how many points equal an earlier one, in how many splits, how far energies differ."""
-    _, place, counts = np.unique(points.x, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-
-    def find_spread(values: Any) -> Any:
-        ordered = values[order]
-        return np.maximum.reduceat(ordered, starts) - np.minimum.reduceat(ordered, starts)
-
+    """Return how many points equal an earlier one, and how far energies differ."""
+    first = find_first_rows(points.x)
     return {
-        "points": int((counts - 1).sum()),
-        "in_several_splits": int(np.count_nonzero(find_spread(points.split))),
-        "largest_difference_eV": float(find_spread(points.energy).max()),
+        "points": int(np.count_nonzero(first != np.arange(len(first)))),
+        "largest_difference_eV": float(np.abs(points.energy - points.energy[first]).max()),
     }
 
 
@@ -109,8 +102,8 @@ def _list_warnings(points: Points, split: Split) -> Iterator[str]:
     if repeated["points"]:
         yield (
             f"{repeated['points']} points equal an earlier one, energies differ by up to "
-            f"{repeated['largest_difference_eV']:.3g} eV, {repeated['in_several_splits']} stand in "
-            "several splits; remove them from the raw files"
+            f"{repeated['largest_difference_eV']:.3g} eV; equal points are in one split; remove "
+            "copies that are not meant"
         )
     spread = float(np.ptp(points.energy))
     if not _USUAL_RANGE[0] <= spread <= _USUAL_RANGE[1]:

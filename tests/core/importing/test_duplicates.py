@@ -11,7 +11,13 @@ import pytest
 from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.importing.columns import Columns, count_elements
-from pipeline_core.importing.duplicates import Duplicates, hash_frame
+from pipeline_core.importing.duplicates import (
+    Duplicates,
+    describe_duplicates,
+    find_first_rows,
+    hash_content,
+    hash_frame,
+)
 from pipeline_core.importing.splits import divide
 from pipeline_core.samples import SampleFile
 
@@ -127,3 +133,25 @@ def test_content_is_compared_to_a_hundred_millionth_of_an_angstrom():
     both.append(duplicates)
     assert both.find_first(4).tolist() == [0, 0, 2, 0]
     assert both.report()["files"] == {"a": 4, "a and b": 2}
+
+
+def test_samples_of_any_kind_are_found_and_described():
+    links, duplicates = np.exp(1j * np.arange(6.0)).reshape(2, 3), Duplicates()
+    for file, values, label in (
+        ("a", links, 1.0),
+        ("b", 2 * links, 2.0),
+        ("b", links + 1e-11j, 3.0),
+    ):
+        duplicates.add(file, hash_content([values], [np.array(label)]))
+    assert duplicates.find_first().tolist() == [0, 1, 0]
+    (text,) = describe_duplicates(duplicates.report(), "the links")
+    assert text.startswith(
+        "1 samples have the links of an earlier one, 1 of them with other labels"
+    )
+    assert "(1 in a and b); equal samples are in one split" in text
+    assert not list(describe_duplicates(Duplicates().report(), "the links"))
+
+
+def test_equal_rows_of_a_table_are_found():
+    rows = np.array([[1.0, 2.0], [0.0, 3.0], [1.0 + 1e-12, 2.0], [-0.0, 3.0], [1.0, 2.1]])
+    assert find_first_rows(rows).tolist() == [0, 1, 0, 1, 4]

@@ -116,7 +116,9 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
     content = read_report(run)
     n, chains = (GENERATE[method][key] for key in ("n_configurations", "chains"))
     assert content["samples"] == summary["samples"] == n
-    assert content["splits"] == {"train": round(0.7 * n), "val": n // 10, "test": n // 5}
+    # Configurations that repeat the one before, as their updates were not accepted, stay together.
+    parts = np.array([content["splits"][name] for name in SPLITS]) / n
+    np.testing.assert_allclose(parts, [0.7, 0.1, 0.2], atol=0.02 if method == "hmc" else 1e-9)
     statistics = content["statistics"]
     plaquette, known = statistics["plaquette"], statistics["known_plaquette"]
     assert known["value"] == pytest.approx(compute_torus_plaquette(6.0, 3, 16), abs=1e-12)
@@ -139,7 +141,7 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
         links = ensemble.read_links([3, 0])
         assert links.dtype == torch.complex128
         expected = average_plaquettes(links, ensemble.lattice).numpy()
-        assert len(ensemble.select("val", "test")) == n // 10 + n // 5
+        assert len(ensemble.select("val", "test")) == n - content["splits"]["train"]
         assert set(ensemble.chain) == set(range(chains))
         assert ensemble.tau_int == plaquette["tau_int"]
     with SampleFile(run.data, "data") as file:
@@ -245,6 +247,26 @@ def test_files_are_read(dataset, tmp_path):
     assert len(inputs) == 20
     assert all(len(value) == 64 for value in inputs.values())
     assert read_report(run)["statistics"]["origin"] == {"files": [10, 10]}
+
+
+@pytest.mark.parametrize("method", ["random", "group"])
+def test_equal_configurations_are_in_one_split(dataset, tmp_path, method):
+    write_files(tmp_path / "raw", 4.0)
+    (tmp_path / "copies").mkdir()
+    for path in sorted((tmp_path / "raw").glob("*.nersc")):
+        (tmp_path / "copies" / path.name).write_bytes(path.read_bytes())
+    sources = [
+        {"reader": "nersc", "path": f"../../{folder}/*.nersc", "group": "file"}
+        for folder in ("raw", "copies")
+    ]
+    split = {"method": method, "val": 0.2, "test": 0.2}
+    run = dataset(**FILES, sources=sources, split=split, check_action=False)
+    summary = make_data(run)
+    with Ensemble(run.data) as ensemble:
+        assert np.array_equal(ensemble.split[:10], ensemble.split[10:])
+        assert set(ensemble.split) == {0, 1, 2}
+    assert "10 samples have the links of an earlier one" in summary["warnings"][-1]
+    assert read_report(run)["duplicates"]["samples"] == 10
 
 
 def test_files_are_in_the_order_of_their_numbers(dataset, tmp_path):

@@ -199,6 +199,20 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
     assert "is their unit right?" in report["warnings"][1]
 
 
+@pytest.mark.parametrize("method", ["random", "energy"])
+def test_equal_points_are_in_one_split(dataset, tmp_path, method):
+    path = tmp_path / "workflows/datasets/points.csv"
+    write_csv(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, *lines[1:], ""]))
+    split = {"method": method, "val": 0.25, "test": 0.25}
+    points = import_points(dataset(TABLE | {"path": "points.csv"}, split=split))
+    n = len(points.x) // 2
+    assert np.array_equal(points.x[:n], points.x[n:])
+    assert np.array_equal(points.split[:n], points.split[n:])
+    assert set(points.split) == {0, 1, 2}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"), [("hono", [9000, 1000, 10_000]), ("hono_smoke", [2100, 300, 600])]
