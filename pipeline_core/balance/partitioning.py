@@ -21,7 +21,7 @@ from pipeline_core.config.sections import PartitionOptions, Strategy
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Task
-from pipeline_kernels.packing import assign_by_lpt, measure_balance, split_by_capacity
+from pipeline_kernels.packing import Plan, assign_by_lpt, measure_balance, split_by_capacity
 
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]
@@ -73,7 +73,8 @@ class Shares:
         n_bins = int(self.bins.max(initial=-1)) + 1
         loads = np.bincount(self.bins, weights=self.costs, minlength=n_bins)
         ranks = assign_by_lpt(loads, n_ranks)
-        return [np.flatnonzero(self.bins == b) for b in np.flatnonzero(ranks == rank)]
+        batches = Plan.from_bins(self.bins, n_bins, 1)
+        return [batches.share(number, 0) for number in np.flatnonzero(ranks == rank).tolist()]
 
 
 def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str, Any]:

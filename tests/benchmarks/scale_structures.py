@@ -153,6 +153,7 @@ def read_share(run) -> dict:
 
 def pack(n_samples: int) -> dict:
     """Do what the partition stage does for drawn costs, and plan an epoch of a training."""
+    from pipeline_core.balance.partitioning import Shares
     from pipeline_core.balance.sampler import Sampler
     from pipeline_kernels.packing import split_by_capacity
 
@@ -161,6 +162,7 @@ def pack(n_samples: int) -> dict:
     times = {}
     begin = time.perf_counter()
     bins = split_by_capacity(costs, 16 * float(costs.mean()))
+    Shares(costs, bins, np.inf).list_batches(0, RANKS)
     times["evaluation_batches_s"] = time.perf_counter() - begin
     for batch_by in ("count", "cost"):
         sampler = Sampler(costs=costs, batch_size=BATCH * RANKS, batch_by=batch_by)

@@ -6,6 +6,7 @@ sample alone sets the time.
 """
 
 import json
+import time
 from dataclasses import replace
 
 import h5py
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import toy_potential as toy
-from pipeline_core.balance.partitioning import WAYS, read_shares, write_partition
+from pipeline_core.balance.partitioning import WAYS, Shares, read_shares, write_partition
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.seeds import draw_order
 from pipeline_core.stages.partition import partition
@@ -74,6 +75,17 @@ def test_evaluation_batches_hold_each_sample_once(tmp_path, n_ranks):
     assert shares.capacity == 50
     alone = sorted(batch.tolist() for batch in shares.list_batches())
     assert sorted(batch.tolist() for batch in batches) == alone  # fixed for any number of ranks
+
+
+def test_a_million_samples_are_put_into_batches_in_seconds():
+    bins = np.arange(1_000_000) // 16
+    shares = Shares(np.ones(len(bins)), bins, np.inf)
+    begin = time.process_time()
+    batches = shares.list_batches()
+    assert time.process_time() - begin < 10  # 30 where each batch looks at all samples
+    assert all(
+        np.array_equal(batch, np.flatnonzero(bins == bins[batch[0]])) for batch in batches[:9]
+    )
 
 
 def test_summary_and_forecast(tmp_path):
