@@ -6,20 +6,19 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3,$(shell \
 WORKERS ?= $(shell expr $$(nproc) + 1)
 # Files go to the workers in the order of `testpaths`, the longest first.
 PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TORCH := torch==2.13.0
-TRITON := triton==3.7.1
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: env check test lint demo bench peers lock
 
-env: .venv/made  ## the environment, with the versions of requirements.lock
+env: .venv/made  ## the environment, with the versions of the two lock files
 
-.venv/made: requirements.lock pyproject.toml
+.venv/made: requirements.lock torch.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer: make env PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --no-compile --requirement requirements.lock
+	.venv/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
+	.venv/bin/python -m pip install --quiet --no-compile --requirement torch.lock
 	.venv/bin/python -m pip install --quiet --no-deps --editable .
 	# On all cores, which pip does on one. A package holds templates that are no Python.
 	.venv/bin/python -m compileall -q -j 0 .venv/lib > /dev/null || true
@@ -53,18 +52,20 @@ peers: .venv-peers/made  ## a second environment, for rivals that cannot share o
 
 .venv-peers/made: tests/benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --requirement $< "$(TORCH)"
+	.venv-peers/bin/python -m pip install --quiet --requirement $< --requirement torch.lock
 	# It asks for an older torch than it needs.
 	.venv-peers/bin/python -m pip install --quiet --no-deps dptb==2.2.1
 	touch $@
 
-lock:  ## write requirements.lock anew: the newest versions that fit the torch and triton above
+lock:  ## write requirements.lock anew: the newest versions that fit torch.lock, with the hashes of all their files
 	rm -rf .venv-lock
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet ".[test]" $(TORCH) $(TRITON)
-	head -2 requirements.lock > requirements.new
-	.venv-lock/bin/python -m pip freeze --all --exclude pip --exclude pipeline-core --exclude triton \
-		| sed -e '/^nvidia-.*-cu[0-9]/d' -e '/^cuda-/d' -e 's/+[a-z0-9.]*$$//' >> requirements.new
-	echo "$(TRITON); platform_system == 'Linux' and platform_machine == 'x86_64'" >> requirements.new
+	.venv-lock/bin/python -m pip install --quiet ".[test]" --requirement torch.lock
+	.venv-lock/bin/python -m pip freeze --all --exclude pip --exclude pipeline-core --exclude torch --exclude triton \
+		| sed -e '/^nvidia-.*-cu[0-9]/d' -e '/^cuda-/d' -e 's/+[a-z0-9.]*$$//' > requirements.new
+	.venv-lock/bin/python -m pip install --quiet uv
+	.venv-lock/bin/uv pip compile --quiet --no-deps --generate-hashes --no-annotate --no-header \
+		--output-file .venv-lock/hashed requirements.new
+	head -3 requirements.lock | cat - .venv-lock/hashed > requirements.new
 	mv requirements.new requirements.lock
 	rm -rf .venv-lock

@@ -1,4 +1,4 @@
-"""The lock file: what `make env` installs satisfies what the package declares.
+"""The lock files: what `make env` installs satisfies what the package declares.
 
 The oracle is `packaging`, which pip itself decides with.
 """
@@ -14,15 +14,27 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+LOCKS = ("requirements.lock", "torch.lock")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NEEDED = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]
 
 
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+
+
+def read_lines(name: str) -> list[str]:
+    """The requirements of a lock file, each with its hashes."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
 def read_locked() -> dict[str, str]:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
-    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    lines = [line for name in LOCKS for line in read_lines(name)]
+    pins = [Requirement(HASH.sub("", line)) for line in lines]
     assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in pins)
-    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    versions = {canonicalize_name(p.name): str(p.specifier).removeprefix("==") for p in pins}
+    assert len(versions) == len(pins)
+    return versions
 
 
 @pytest.mark.parametrize("needed", NEEDED)
@@ -31,10 +43,16 @@ def test_every_requirement_is_locked_to_a_version_that_satisfies_it(needed):
     assert requirement.specifier.contains(read_locked()[canonicalize_name(requirement.name)])
 
 
-def test_the_makefile_and_the_lock_agree_on_torch():
-    text = (ROOT / "Makefile").read_text()
-    for name in ("torch", "triton"):
-        assert f"{name}=={read_locked()[name]}\n" in text
+def test_all_but_torch_have_hashes():
+    assert all(HASH.search(line) for line in read_lines("requirements.lock"))
+    assert {Requirement(line).name for line in read_lines("torch.lock")} == {"torch", "triton"}
+
+
+@pytest.mark.parametrize("file", ["Makefile", "profiles/container/Containerfile"])
+def test_hashes_are_asked_for_wherever_the_lock_is_installed(file):
+    installs = re.findall(r"pip install.*requirements\.lock", (ROOT / file).read_text())
+    assert len(installs) == 1
+    assert "--no-deps --require-hashes" in installs[0]
 
 
 def test_continuous_integration_can_be_started():
