@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,21 @@ class RunConformance(OnProject):
         with SampleFile(trained.data, "data", ["split"]) as data:
             assert set(np.unique(data.read_column("split"))) == {0, 1, 2}
 
+    def test_a_batch_reads_its_samples_alone(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A rank reads of large files what its shares hold, and no more."""
+        if "task" not in self.list_hooks(run) or run.dataset is None:
+            pytest.skip("the plugin trains the model itself, or needs no dataset")
+        monkeypatch.setattr("pipeline_core.samples._PRELOAD_BYTES", 0)
+        samples = build_task(run).samples("train")
+        with SampleFile(run.data, "data", ["split"]) as data:
+            split = data.read_column("split")
+        own = np.flatnonzero(split == 0)[[1, 0]]
+        numbers = _note_reads(monkeypatch, len(split))
+        samples.batch([1, 0])
+        assert numbers <= set(own.tolist())
+
     def test_an_interrupted_training_ends_as_if_it_had_not_been(
         self, trained: Run, tmp_path: Path
     ) -> None:
@@ -95,6 +111,26 @@ class RunConformance(OnProject):
         """Return the hooks that the plugin implements."""
         plugins = run.registry.plugins
         return next(p.hooks for p in plugins if p.model and p.model.name == self.plugin)
+
+
+def _note_reads(monkeypatch: pytest.MonkeyPatch, n_samples: int) -> set[int]:
+    """Return a set that gets the numbers of all samples that are read from now on."""
+    numbers: set[int] = set()
+
+    def wrap(name: str, list_numbers: Callable[..., Iterable[int]]) -> None:
+        read = getattr(SampleFile, name)
+
+        def note(file: SampleFile, *arguments: Any) -> Any:
+            numbers.update(list_numbers(*arguments))
+            return read(file, *arguments)
+
+        monkeypatch.setattr(SampleFile, name, note)
+
+    wrap("read_field", lambda _, index: [int(index)])
+    wrap("read_rows", lambda _, index, rows: [int(index)])
+    wrap("read_range", range)
+    wrap("read_column", lambda _: range(n_samples))
+    return numbers
 
 
 def _read_outcome(run: Run) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:

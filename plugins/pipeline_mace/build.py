@@ -69,8 +69,8 @@ def _read_scale_and_shift(run: Run) -> tuple[float, float]:
     fields = ["atomic_numbers", *({"energy", "forces"} & set(labels))]
     squares, energies = np.zeros(2), np.zeros(2)  # sum and count
     with SampleFile(run.data, "data", ["split", *fields]) as data:
-        for number in np.flatnonzero(data.read_column("split") == SPLITS.index("train")):
-            sample = data.read(int(number))
+        train = SPLITS.index("train")
+        for sample in (one for one in data if one["split"] == train):
             forces = sample.get("forces", np.zeros(0))
             squares += np.nansum(forces.astype(np.float64) ** 2), np.isfinite(forces).sum()
             free = sum(by_number.get(z, 0.0) for z in sample["atomic_numbers"].tolist())
