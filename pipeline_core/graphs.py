@@ -28,7 +28,9 @@ from pipeline_core.edge_counts import (
     require_sound,
 )
 from pipeline_core.fields import FIELDS, Field, store_rows
+from pipeline_core.neighbours import fill_cell, find_edges
 from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_core.structure import Structure
 from pipeline_core.workers import Workers
 
 Ints = NDArray[np.int64]
@@ -39,6 +41,10 @@ _POOL_FROM: Final = 2_000
 """Samples from which starting worker processes pays."""
 _BLOCK: Final = 64
 """Samples that a worker process takes at a time."""
+_MOST_CELLS: Final = 50_000.0
+"""Half of what `vesin` makes at most"""
+_LONGEST: Final = 150
+"""Cutoffs; of a structure that is shorter no direction is thin."""
 _ONE_PLACE: Final = 1e-3
 """Å below which two atoms are in one place, where no potential has a value."""
 
@@ -65,6 +71,12 @@ def build_neighbour_graph(
     require_sound(positions, cell, pbc)
     n_edges = count_edges_at_least(positions, cell, pbc, cutoff)
     require_room(n_edges, len(positions), f"edges within {cutoff:g} Å", EDGE_BYTES)
+    if _is_thin(positions, cell, pbc, cutoff):
+        atoms = np.arange(len(positions))
+        structure = Structure(np.ones(len(atoms), dtype=np.int32), positions, cell, pbc)
+        index, shift = find_edges(structure, cutoff, atoms)
+        vectors = positions[index[:, 1]] + shift @ cell - positions[index[:, 0]]
+        return index, shift, np.linalg.norm(vectors, axis=1)
     neighbours = NeighborList(cutoff=cutoff, full_list=True)
     i, j, shift, length = neighbours.compute(
         points=np.ascontiguousarray(positions, dtype=float),
@@ -76,6 +88,22 @@ def build_neighbour_graph(
     order = np.lexsort((shift[:, 2], shift[:, 1], shift[:, 0], j, i))
     index = np.stack([i, j], axis=1).astype(np.int64)
     return index[order], shift.astype(np.int64)[order], length[order]
+
+
+def _is_thin(positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: float) -> bool:
+    """Say whether `vesin` would divide a structure into no cell at all along its thin direction.
+
+    It would end the process: it takes as many cells as the cutoff asks for, at most 100,000 of
+    them, and more than that it reduces along all directions alike.
+    """
+    longest = max(np.ptp(positions, axis=0).max(), np.linalg.norm(cell, axis=1).max())
+    if longest < _LONGEST * cutoff:
+        return False
+    inverse = np.linalg.inv(fill_cell(cell, pbc))
+    heights = 1 / np.linalg.norm(inverse, axis=0)
+    extents = np.where(pbc, heights, np.ptp(positions @ inverse, axis=0) * heights)
+    counts = np.maximum(np.floor(extents / cutoff), 1.0)
+    return bool(counts.prod() > _MOST_CELLS * counts.min() ** 3)
 
 
 def pair_edges(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:

@@ -9,7 +9,12 @@ smearing) and `free_energy` the one whose gradient the forces are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import math
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +22,15 @@ import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import LABELS, parse_label, parse_numbers, select_plain
+from pipeline_core.readers.files import strip_compression
 
 if TYPE_CHECKING:
     from ase import Atoms
 
 _STRUCTURE: Final = {"numbers", "positions"}
+_ELEMENT: Final = re.compile(r"([A-Z][a-z]?)(\d*\.?\d*)")
+_OPERATIONS: Final = ("_space_group_symop_operation_xyz", "_symmetry_equiv_pos_as_xyz")
+_WHOLE: Final = 1e-3
 
 
 def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
@@ -53,13 +62,19 @@ def iterate_values(path: Path) -> Iterator[Mapping[str, Floats]]:
 def _read_images(path: Path) -> Iterator[Atoms | BadFrame]:
     index = 0
     try:
-        for atoms in _read_rows(path) if path.suffix in {".db", ".json"} else _iterate(path):
+        for atoms in _choose_parser(path)(path):
             yield atoms
             index += 1
     except (OSError, EOFError):
         raise
     except Exception as error:  # noqa: BLE001 - ASE's parsers let through whatever they trip over
         yield BadFrame(index, f"ASE cannot read it, nor what follows: {error!r}")
+
+
+def _choose_parser(path: Path) -> Callable[[Path], Iterable[Atoms]]:
+    if path.suffix in {".db", ".json"}:
+        return _read_rows
+    return _read_cif if strip_compression(path).endswith(".cif") else _iterate
 
 
 def _iterate(path: Path) -> Iterator[Atoms]:
@@ -73,10 +88,60 @@ def _read_rows(path: Path) -> Iterator[Atoms]:
     import ase.db
 
     with ase.db.connect(path) as database:
+        numbers = set()
         for row in database.select():
             atoms = row.toatoms()
             atoms.info.update(row.data, **row.key_value_pairs)
+            numbers.add(str(row.id))
             yield atoms
+    if path.suffix == ".json":
+        lost = {key for key in json.loads(path.read_bytes()) if key.isdecimal()} - numbers
+        if lost:
+            raise ValueError(f"its list of rows lacks {', '.join(sorted(lost))}")
+
+
+def _read_cif(path: Path) -> list[Atoms]:
+    """Read all structures of a CIF file, whose atoms must be those of its chemical formula."""
+    import ase.io
+
+    with warnings.catch_warnings():
+        # ASE leaves out rows of a table, and columns, that it does not understand.
+        warnings.filterwarnings("error", "Wrong number|Duplicated loop tags", module="ase.io.cif")
+        images = list(ase.io.iread(path, index=":", store_tags=True, do_not_split_by_at_sign=True))
+    for atoms in images:
+        _require_whole(atoms)
+    return images
+
+
+def _require_whole(atoms: Atoms) -> None:
+    """Check the atoms of a CIF file against its formula, and that none is shared by elements."""
+    for site in atoms.info.pop("occupancy", {}).values():
+        if len(site) != 1 or abs(next(iter(site.values())) - 1) > _WHOLE:
+            raise ValueError(f"a site is partially occupied: {site}")
+    listed = [atoms.info[name] for name in _OPERATIONS if name in atoms.info]
+    group = atoms.info.get("spacegroup")
+    if listed and group is not None:
+        different = {(*r.ravel(), *np.round(t % 1, 3) % 1) for r, t in group.get_symop()}
+        if len(different) != len(listed[0]):
+            raise ValueError(
+                f"lists {len(listed[0])} operations of symmetry, but its space group {group.no} "
+                f"makes {len(different)} of them; correct the one that is wrong"
+            )
+    formula = atoms.info.get("_chemical_formula_sum", "?")
+    if formula in {"?", "."}:
+        return
+    expected: dict[str, float] = defaultdict(float)
+    for symbol, count in _ELEMENT.findall(str(formula)):
+        expected["H" if symbol == "D" else symbol] += float(count or 1)
+    counts = Counter(atoms.symbols)
+    n_units = len(atoms) / (sum(expected.values()) or math.inf)
+    if n_units < _WHOLE or any(
+        abs(counts[s] - round(n_units) * expected[s]) > _WHOLE for s in {*counts, *expected}
+    ):
+        raise ValueError(
+            f"holds {atoms.symbols} by its sites and symmetry, but its _chemical_formula_sum is "
+            f"{formula!r}; correct the one that is wrong"
+        )
 
 
 def _collect_values(atoms: Atoms) -> dict[str, Any]:

@@ -66,6 +66,9 @@ def find_atomic_numbers(symbols: Sequence[str]) -> NDArray[np.int32]:
         ValueError: A symbol is not an element.
     """
     table = _map_symbols()
+    other = [s for s in symbols if not isinstance(s, str)]
+    if other:
+        raise ValueError(f"{str(other[0])[:20]} is not a chemical element")
     try:
         return np.array([table[symbol] for symbol in symbols], dtype=np.int32)
     except KeyError:
@@ -98,9 +101,22 @@ def make_stress_matrix(values: Floats) -> Floats:
 def parse_numbers(value: Any) -> Floats | None:
     """Return a value as an array of floats, or None if it is not numeric."""
     try:
-        return None if value is None else np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
         return None
+    return array.astype(np.float64) if array.dtype.kind in "fiu" else None
+
+
+def require_numbers(name: str, value: Any) -> Floats:
+    """Return a value as an array of floats.
+
+    Raises:
+        ValueError: It is not numeric; says so of `name`.
+    """
+    array = parse_numbers(value)
+    if array is None:
+        raise ValueError(f"{name} is not numeric")
+    return array
 
 
 def parse_label(name: str, value: Any) -> Floats:
@@ -109,9 +125,7 @@ def parse_label(name: str, value: Any) -> Floats:
     Raises:
         ValueError: It is not numeric, or cannot be a stress.
     """
-    array = parse_numbers(value)
-    if array is None:
-        raise ValueError(f"{name} is not numeric")
+    array = require_numbers(name, value)
     return make_stress_matrix(array) if name == "stress" else array
 
 

@@ -116,6 +116,8 @@ def _parse_lengths(words: list[str] | None) -> Floats | None:
 
 
 def _parse_finite(words: Sequence[Any]) -> Floats:
+    if any("_" in word for word in np.ravel(words)):
+        raise ValueError("a number of the structure has an underscore")
     numbers = np.array(words, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("a number of the structure is not finite")

@@ -20,17 +20,21 @@ _DECIMALS: Final = re.compile(r"[-+]?\d+\.(\d+)((?:[eEdD][-+]?\d+)?)")
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading bytes, decompressing it if its name ends in .gz, .bz2 or .xz."""
-    if path.suffix not in _OPENERS:
+    """Open a file for reading bytes, decompressing it if its name ends in .gz, .bz2 or .xz.
+
+    A name that ends in .tgz is that of a compressed archive.
+    """
+    opener = gzip.open if path.suffix == ".tgz" else _OPENERS.get(path.suffix)
+    if opener is None:
         return cast("BinaryIO", io.BufferedReader(path.open("rb", buffering=0), _BUFFER))
-    return cast("BinaryIO", io.BufferedReader(_Expanding(path), _BUFFER))
+    return cast("BinaryIO", io.BufferedReader(_Expanding(path, opener), _BUFFER))
 
 
 class _Expanding(io.RawIOBase):
     """The content of a compressed file, which must not be one made to fill memory or time."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = _OPENERS[path.suffix](path, "rb")
+    def __init__(self, path: Path, opener: Any) -> None:
+        self._file = opener(path, "rb")
         self._most = max(_CHECKED_FROM, _EXPANSION * path.stat().st_size)
         self._n_read = 0
 

@@ -16,15 +16,16 @@ stress.
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import find_atomic_numbers
+from pipeline_core.readers.checks import find_atomic_numbers, require_numbers
 from pipeline_core.readers.files import open_bytes, strip_compression
 from pipeline_core.units import find_factor
 
@@ -41,6 +42,9 @@ _STYLES: Final = {  # key: dimension, unit of this reader, styles as they are sp
     "Stress": ("stress", _UNITS.stress, _STRESSES),
 }
 
+_BLOCK: Final = 1 << 20
+_BEGINNING: Final = re.compile(rb'(?:#[^\n]*\n)?\s*\{\s*"Dataset"')
+
 Json = dict[str, Any]
 
 
@@ -56,34 +60,65 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     """
     assert not keys
     index = 0
-    for name, content in _iterate_members(path):
-        for frame in _iterate_frames(name, content, index):
-            yield frame
-            index += 1
+    try:
+        for name, content in _iterate_members(path):
+            for frame in _iterate_frames(name, content, index):
+                yield frame
+                index += 1
+    except tarfile.TarError as error:
+        yield BadFrame(index, f"the archive is damaged ({error}); what follows is lost")
 
 
 def _iterate_members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Yield name and content of each JSON file; an archive is streamed, never unpacked."""
-    if strip_compression(path).endswith(".json"):
-        with open_bytes(path) as file:
-            yield PurePosixPath(path.parent.name, path.name), file.read()
-        return
-    with _open_archive(path) as archive:
-        try:
+    with open_bytes(path) as stream:
+        if strip_compression(path).endswith(".json"):
+            yield PurePosixPath(path.parent.name, path.name), stream.read()
+            return
+        with _open_archive(stream) as archive:
             for member in archive:
                 name = PurePosixPath(member.name)
-                content = archive.extractfile(member) if member.isfile() else None
-                if content and name.suffix == ".json" and not name.name.startswith("._"):
-                    yield name, content.read()
-        except tarfile.ReadError as error:
-            raise EOFError from error
+                if not member.isfile():
+                    continue
+                if member.issparse():
+                    raise tarfile.ReadError(f"{name} has holes, which no text has")
+                file = archive.extractfile(member)
+                if file is None or name.name.startswith("._"):
+                    continue
+                content = file.read()
+                # The sum that guards a name does not notice every change of it.
+                if name.suffix == ".json" or _BEGINNING.match(content):
+                    yield name, content
+            _require_end(archive)
 
 
-def _open_archive(path: Path) -> tarfile.TarFile:
+class _Header(tarfile.TarInfo):
+    """A header of an archive; a damaged one is an error, and not the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # zeros: the end
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from error
+
+
+def _open_archive(file: BinaryIO) -> tarfile.TarFile:
     try:
-        return tarfile.open(path, mode="r|*")
+        return tarfile.open(fileobj=file, mode="r|", tarinfo=_Header)
     except tarfile.ReadError as error:
         raise ValueError(f"is neither a .json file nor a tar archive ({error})") from error
+
+
+def _require_end(archive: tarfile.TarFile) -> None:
+    """Check that nothing follows the end of an archive, such as another one."""
+    rest = archive.fileobj
+    assert rest is not None
+    while block := rest.read(_BLOCK):
+        if any(block):
+            raise tarfile.ReadError("something follows its end")
 
 
 def _iterate_frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame | BadFrame]:
@@ -91,15 +126,18 @@ def _iterate_frames(name: PurePosixPath, content: bytes, index: int) -> Iterator
     try:
         text = content.decode()
         dataset = json.loads(text.partition("\n")[2] if text.startswith("#") else text)["Dataset"]
-        structures = list(dataset["Data"])
-    except (ValueError, LookupError, TypeError) as error:
+        structures = dataset["Data"]
+        if not isinstance(structures, list):
+            raise TypeError("Data is no list")
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         yield BadFrame(index, f"{name}: {_explain(error)}")
         return
     for offset, structure in enumerate(structures):
         try:
             yield _make_frame(structure, dataset, info, index + offset)
         except (ValueError, LookupError, TypeError) as error:
-            yield BadFrame(index + offset, f"{name}: {_explain(error)}")
+            place = f"{name}: " if len(structures) == 1 else f"{name}: structure {offset}: "
+            yield BadFrame(index + offset, f"{place}{_explain(error)}")
 
 
 def _explain(error: Exception) -> str:
@@ -108,14 +146,17 @@ def _explain(error: Exception) -> str:
 
 def _make_frame(structure: Json, dataset: Json, info: Mapping[str, str], index: int) -> Frame:
     def read_array(key: str) -> Floats:
-        return np.array(structure[key], dtype=np.float64) * _find_factor(key, dataset)
+        return require_numbers(key, structure[key]) * _find_factor(key, dataset)
 
     names = {"energy": "Energy", "forces": "Forces", "stress": "Stress"}
     labels = {name: read_array(key) for name, key in names.items() if key in structure}
+    symbols = structure["AtomTypes"]
+    if not isinstance(symbols, list) or structure.get("NumAtoms", len(symbols)) != len(symbols):
+        raise ValueError("AtomTypes is no list of NumAtoms elements")
     if "Spins" in structure:
-        labels["magmoms"] = np.array(structure["Spins"], dtype=np.float64)[:, 0]
+        labels["magmoms"] = require_numbers("Spins", structure["Spins"])[:, 0]
     return Frame(
-        atomic_numbers=find_atomic_numbers(structure["AtomTypes"]),
+        atomic_numbers=find_atomic_numbers(symbols),
         positions=read_array("Positions"),
         cell=read_array("Lattice"),
         pbc=np.ones(3, dtype=bool),
@@ -129,7 +170,7 @@ def _find_factor(key: str, dataset: Json) -> float:
     """Return the number that brings the values under `key` to this reader's unit."""
     dimension, unit, spellings = _STYLES[key]
     style = dataset.get(f"{key}Style")
-    if style not in spellings:
+    if not isinstance(style, str) or style not in spellings:
         raise ValueError(f"{key}Style is {style!r}, known are {', '.join(spellings)}")
     return find_factor(dimension, spellings[style]) / find_factor(dimension, unit)
 

@@ -26,6 +26,7 @@ from pipeline_core.readers.checks import (
     find_atomic_numbers,
     parse_label,
     parse_numbers,
+    require_numbers,
     select_plain,
 )
 from pipeline_core.readers.files import open_text
@@ -41,8 +42,6 @@ _SLACK: Final = (
     1 << 16
 )  # an error this close to the end of what has been read may be due to the end alone
 _SPACE: Final = re.compile(r"\s*")
-
-Record = dict[str, Any]
 
 
 def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
@@ -67,7 +66,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 
 
 def _attempt(
-    mp_id: str, frame_id: str, record: Record, names: Mapping[str, str], index: int
+    mp_id: str, frame_id: str, record: Any, names: Mapping[str, str], index: int
 ) -> Frame | BadFrame:
     try:
         return _make_frame(mp_id, frame_id, record, names, index)
@@ -81,11 +80,13 @@ def _attempt(
 def iterate_values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each frame, its numeric values besides the structure, by their names."""
     for _, _, record in _iterate_records(path):
+        if not isinstance(record, dict):
+            continue
         arrays = {key: parse_numbers(value) for key, value in record.items()}
         yield {key: array for key, array in arrays.items() if array is not None}
 
 
-def _iterate_records(path: Path) -> Iterator[tuple[str, str, Record]]:
+def _iterate_records(path: Path) -> Iterator[tuple[str, str, Any]]:
     with open_text(path) as file:
         for mp_id, frames in _iterate_members(file):
             if not isinstance(frames, dict):
@@ -144,6 +145,8 @@ class _Scanner:
             try:
                 value, self._at = self._decoder.raw_decode(self._text, self._at)
                 return value
+            except RecursionError as error:
+                raise ValueError("damaged JSON: nested too deeply") from error
             except json.JSONDecodeError as error:
                 if error.pos < len(self._text) - _SLACK:
                     raise ValueError(f"damaged JSON: {error.msg}") from error
@@ -159,16 +162,21 @@ class _Scanner:
 
 
 def _make_frame(
-    mp_id: str, frame_id: str, record: Record, names: Mapping[str, str], index: int
+    mp_id: str, frame_id: str, record: Any, names: Mapping[str, str], index: int
 ) -> Frame:
-    structure = record["structure"]
-    cell = np.array(structure["lattice"]["matrix"], dtype=np.float64)
+    if not isinstance(record, dict):
+        raise ValueError("is no mapping")
+    lattice, sites = record["structure"]["lattice"], record["structure"]["sites"]
+    cell = require_numbers("lattice.matrix", lattice["matrix"])
     labels = {name: record[key] for name, key in names.items() if record.get(key) is not None}
+    pbc = lattice.get("pbc", [True, True, True])
+    if not isinstance(pbc, list) or not all(isinstance(one, bool) for one in pbc):
+        raise ValueError("lattice.pbc is not three times true or false")
     return Frame(
-        atomic_numbers=find_atomic_numbers([_read_element(site) for site in structure["sites"]]),
-        positions=np.array([site["abc"] for site in structure["sites"]], dtype=np.float64) @ cell,
+        atomic_numbers=find_atomic_numbers([_read_element(site) for site in sites]),
+        positions=require_numbers("abc of the sites", [site["abc"] for site in sites]) @ cell,
         cell=cell,
-        pbc=np.array(structure["lattice"].get("pbc", (True, True, True))),
+        pbc=np.array(pbc, dtype=bool),
         labels={name: parse_label(name, value) for name, value in labels.items()},
         info=select_plain({k: v for k, v in record.items() if k not in names.values()})
         | {"mp_id": mp_id, "frame_id": frame_id},
@@ -177,10 +185,13 @@ def _make_frame(
 
 
 def _read_element(site: Mapping[str, Any]) -> str:
-    species = site["species"]
-    if len(species) != 1 or species[0].get("occu", 1) != 1:
-        raise ValueError("a site is partially occupied")
-    return str(species[0]["element"])
+    match site["species"]:
+        case [{"element": str(symbol), **more}] if more.get("occu", 1) == 1:
+            return symbol
+        case [{"element": _}, *_]:
+            raise ValueError("a site is partially occupied")
+        case other:
+            raise ValueError(f"species of a site is {str(other)[:40]}, no list of elements")
 
 
 READER: Final = Reader(

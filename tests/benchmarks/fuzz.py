@@ -1,9 +1,12 @@
 """Damaged inputs of every reader and of the HDF5 store, and what becomes of them.
 
     python tests/benchmarks/fuzz.py [--inputs 300] [--readers extxyz cp2k] [--seed 0]
+    python tests/benchmarks/fuzz.py --inputs 10000    # the whole; half an hour of two cores
+    python tests/benchmarks/fuzz.py --readers extxyz --only 4711    # one input again, in full
 
 Bytes are flipped, deleted and doubled, lines doubled, lost and swapped, numbers replaced, files
-cut. Each reader runs in a process with 4 GB, each input for at most 10 s. The classes:
+cut. Readers run in processes with 4 GB each, as many at a time as there are cores
+(`--processes`); an input may take 10 s. The classes:
 
     refused      an error, or a bad frame, that names the file
     unchanged    all that is read is as before
@@ -12,34 +15,45 @@ cut. Each reader runs in a process with 4 GB, each input for at most 10 s. The c
     shorter      a file cut behind a whole frame
     rows         a table that does not say its length has lost or doubled a row
     structure    frames, atoms or labels that are not those of the file: a failure
-    traceback, hang, memory    failures
+    traceback, hang, memory, died    failures
     broken       the sound file cannot be read: a failure
 
-The last line printed is one JSON object.
+The last line printed is one JSON object; its `n_failed` is to be 0.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import re
 import resource
 import shutil
 import signal
 import tempfile
 import time
-from collections import Counter
+import traceback
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import numpy as np
+from _fuzz_plugins import make_plugin_subjects
 from _fuzz_subjects import Content, Subject, make_subjects
 
-FAILURES = ("structure", "traceback", "hang", "memory", "broken")
-LIMIT_S, LIMIT_BYTES = 10, 4 << 30
+FAILURES = ("structure", "traceback", "hang", "memory", "died", "broken")
+LIMIT_S, LIMIT_BYTES, SHARE = 10, 4 << 30, 1000
 KINDS = (
     "flip", "delete", "double", "line_doubled", "line_lost", "lines_swapped", "number", "cut",
 )  # fmt: skip
 GARBAGE = (b"nan", b"inf", b"1e999", b"-1", b"999999999", b"1_0", b"x", b"", b"1.5", b"0")
 NUMBER = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+
+
+class Hang(BaseException):
+    """An input that takes too long; no reader catches it by catching everything."""
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
@@ -118,29 +132,33 @@ def _equals(a: Content, b: Content) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=True) for k in a)
 
 
-def _end(*_: object) -> None:
-    raise TimeoutError
+def fuzz(subject: Subject, numbers: range, seed: int) -> Iterator[tuple[str, str]]:
+    """Read damaged copies of a file.
 
-
-def fuzz(subject: Subject, n_inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Read damaged copies of a file; return classes and examples of failures."""
-    content, counts, examples = subject.path.read_bytes(), Counter(), []
-    sound = subject.read(subject.path)
+    Yields:
+        For each number the class, and in words what happened.
+    """
+    content, sound = subject.path.read_bytes(), subject.read(subject.path)
     if None in sound or not sound:
-        return Counter(broken=1), [f"{subject.name}: the sound file cannot be read"]
-    signal.signal(signal.SIGALRM, _end)
-    rng = np.random.default_rng(seed)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(shutil.copytree(subject.path.parent, f"{name}/f", dirs_exist_ok=True))
-        path = folder / subject.path.name
-        for number in range(n_inputs):
-            kind, damaged = mutate(content, rng)
-            path.write_bytes(damaged)
-            outcome, what = attempt(subject, path, sound, kind)
-            counts[outcome] += 1
-            if outcome in FAILURES and len(examples) < 5:
-                examples.append(f"{subject.name} {number} {kind}: {outcome} {what}")
-    return counts, examples
+        yield "broken", "the sound file cannot be read"
+        return
+    before = signal.signal(signal.SIGALRM, _end)
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - spares the disk
+    try:
+        with tempfile.TemporaryDirectory(dir=place) as name, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            path = Path(shutil.copytree(subject.path.parent, f"{name}/f")) / subject.path.name
+            for number in numbers:
+                kind, damaged = mutate(content, np.random.default_rng([seed, number]))
+                path.write_bytes(damaged)
+                outcome, what = attempt(subject, path, sound, kind)
+                yield outcome, f"{number} {kind}: {what}"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def _end(*_: object) -> None:
+    raise Hang
 
 
 def attempt(subject: Subject, path: Path, sound: list[Content], kind: str) -> tuple[str, str]:
@@ -150,9 +168,9 @@ def attempt(subject: Subject, path: Path, sound: list[Content], kind: str) -> tu
         return judge(sound, subject.read(path), kind, counted=subject.counted), ""
     except ValueError as error:
         named = path.name in str(error) or str(path.parent) in str(error)
-        return ("refused" if named else "traceback"), f"unnamed: {error}"
-    except TimeoutError:
-        return "hang", ""
+        return ("refused" if named else "traceback"), f"{'' if named else 'unnamed: '}{error}"
+    except Hang:
+        return "hang", "".join(traceback.format_exc().splitlines()[-5:])
     except MemoryError as error:
         return "memory", repr(error)
     except Exception as error:  # noqa: BLE001 - which one is the question
@@ -161,10 +179,57 @@ def attempt(subject: Subject, path: Path, sound: list[Content], kind: str) -> tu
         signal.alarm(0)
 
 
-def _run(name: str, folder: str, n_inputs: int, seed: int, queue: multiprocessing.Queue) -> None:
+@dataclass
+class Share:
+    """Inputs of one reader that a process reads one after the other."""
+
+    subject: Subject
+    numbers: range
+    process: multiprocessing.process.BaseProcess | None = None
+    heard: float = 0.0
+
+
+def _work(subject: Subject, numbers: range, seed: int, sender: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
-    subject = next(s for s in make_subjects(Path(folder)) if s.name == name)
-    queue.put(fuzz(subject, n_inputs, seed))
+    for outcome in fuzz(subject, numbers, seed):
+        sender.send(outcome)
+
+
+def run_shares(shares: deque[Share], n_processes: int, seed: int) -> Iterator[tuple[str, str, str]]:
+    """Read all shares in several processes; yield reader, class and words of each input.
+
+    The input at which a process dies, or says nothing for long, has failed; another one goes on.
+    """
+    context = multiprocessing.get_context("fork")
+    running: dict[Connection, Share] = {}
+    while shares or running:
+        while shares and len(running) < n_processes:
+            share = shares.popleft()
+            receiver, sender = context.Pipe(duplex=False)
+            share.process = context.Process(
+                target=_work, args=(share.subject, share.numbers, seed, sender)
+            )
+            share.process.start()
+            sender.close()
+            share.heard = time.monotonic()
+            running[receiver] = share
+        ready = wait(list(running), timeout=1)
+        for receiver, share in list(running.items()):
+            if receiver in ready:
+                share.heard = time.monotonic()
+                try:
+                    outcome, what = receiver.recv()
+                except EOFError:
+                    del running[receiver]
+                    share.process.join()
+                    if not share.numbers:
+                        continue
+                    outcome, what = "died", f"{share.numbers[0]}: exit {share.process.exitcode}"
+                    shares.appendleft(Share(share.subject, share.numbers[1:]))
+                share.numbers = share.numbers[len(share.numbers) if outcome == "broken" else 1 :]
+                yield share.subject.name, outcome, what
+            elif time.monotonic() - share.heard > 6 * LIMIT_S:
+                share.process.kill()
 
 
 def main() -> None:
@@ -172,27 +237,29 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=300)
     parser.add_argument("--readers", nargs="*")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--only", type=int, help="number of one input, with what it gives")
     args = parser.parse_args()
-    begin, by_reader = time.perf_counter(), {}
+    begin, by_reader, examples = time.perf_counter(), {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        names = [subject.name for subject in make_subjects(Path(folder))]
-    for name in args.readers or names:
-        with tempfile.TemporaryDirectory() as folder:
-            context = multiprocessing.get_context("fork")
-            queue = context.Queue()
-            process = context.Process(
-                target=_run, args=(name, folder, args.inputs, args.seed, queue)
-            )
-            process.start()
-            while process.is_alive() and queue.empty():  # else a full queue would never end it
-                time.sleep(0.1)
-            counts, examples = (
-                (Counter(traceback=1), [f"{name}: died"]) if queue.empty() else queue.get()
-            )
-            process.join()
-        by_reader[name] = dict(counts)
-        print(name, dict(counts), *examples, sep="\n  ", flush=True)
-    failed = sum(counts.get(kind, 0) for counts in by_reader.values() for kind in FAILURES)
+        subjects = [*make_subjects(Path(folder)), *make_plugin_subjects(Path(folder))]
+        subjects = [s for s in subjects if not args.readers or s.name in args.readers]
+        if args.only is not None:
+            for subject in subjects:
+                print(subject.name, *fuzz(subject, range(args.only, args.only + 1), args.seed))
+            return
+        shares = deque(
+            Share(subject, range(args.inputs)[start : start + SHARE])
+            for subject in subjects
+            for start in range(0, args.inputs, SHARE)
+        )
+        for name, outcome, what in run_shares(shares, args.processes, args.seed):
+            by_reader.setdefault(name, Counter())[outcome] += 1
+            if outcome in FAILURES:
+                examples.setdefault(name, []).append(f"{outcome} {what}")
+    for name, counts in by_reader.items():
+        print(name, dict(counts), *examples.get(name, [])[:10], sep="\n  ")
+    failed = sum(counts[kind] for counts in by_reader.values() for kind in FAILURES)
     print(json.dumps({"name": "fuzz", "inputs_per_reader": args.inputs, "n_failed": failed,
                       "by_reader": by_reader, "seconds": time.perf_counter() - begin}))  # fmt: skip
 

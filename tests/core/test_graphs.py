@@ -205,3 +205,25 @@ def test_no_more_edges_are_expected_than_there_are(name):
     expected = count_edges_at_least(atoms.positions, cell, atoms.pbc, 9.0)
     assert expected <= 1.1 * len(index)
     assert not atoms.pbc.all() or expected > 0.3 * len(index)
+
+
+@pytest.mark.parametrize("lengths", [(1e6, 2.5, 2.5), (2.5, 1e6, 2.5), (800.0, 700.0, 2.5)])
+@pytest.mark.parametrize("pbc", [True, False])
+def test_a_structure_that_is_thin_for_its_length_has_its_neighbours(lengths, pbc):
+    """Space divided into as many cells as the cutoff asks for would be too many of them."""
+    positions = np.array([[0.1, 0.2, 0.3], [0.6, 0.2, 0.3], 0.5 * np.array(lengths)])
+    index, _, length = build_neighbour_graph(
+        positions, np.diag(lengths), np.array([pbc, pbc, pbc]), 2.0
+    )
+    assert index.tolist()[0] == [0, 1]
+    assert np.isclose(length.min(), 0.5, rtol=1e-12)
+    assert 2 not in index
+
+
+def test_both_searches_of_neighbours_agree(monkeypatch):
+    rng = np.random.default_rng(0)
+    structure = rng.uniform(0, 20, (50, 3)), np.diag([20.0, 20.0, 9.0]), np.ones(3, dtype=bool)
+    usual = build_neighbour_graph(*structure, 4.0)
+    monkeypatch.setattr("pipeline_core.graphs._is_thin", lambda *_: True)
+    for ours, theirs in zip(build_neighbour_graph(*structure, 4.0), usual, strict=True):
+        assert np.allclose(ours, theirs, rtol=0, atol=1e-12)

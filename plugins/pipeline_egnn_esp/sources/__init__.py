@@ -76,7 +76,7 @@ def make_data(run: DatasetRun) -> Summary:
     with SampleWriter(run.data, "data", record, list(MATRIX_FIELDS.values())) as writer:
         for source, own in zip(options.sources, files, strict=True):
             for name, path in own.items():
-                for place, matrix, facts in _read_structures(source, path):
+                for place, matrix, facts in read_structures(source, path):
                     basis = _check_matrix(place, matrix, basis)
                     group = _name_group(source, name, path)
                     writer.add(
@@ -121,10 +121,14 @@ def read_matrix(sample: Sample, basis: Basis) -> BlockMatrix:
     )
 
 
-def _read_structures(
+def read_structures(
     source: AnySource, path: Path
 ) -> Iterator[tuple[str, BlockMatrix, dict[str, Any]]]:
-    """Yield place in words, matrices, and facts of each structure of a file."""
+    """Yield place in words, matrices, and facts of each structure of a file.
+
+    Raises:
+        ValueError: The file, or one beside it, is missing, damaged or of something else.
+    """
     match source:
         case PackedSource():
             from pipeline_egnn_esp.sources.packed import read_packed

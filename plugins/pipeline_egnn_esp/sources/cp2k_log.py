@@ -6,18 +6,30 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline_core.readers.cp2k_input import parse_symbol
 from pipeline_core.readers.files import open_text
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import count_orbitals
 
+Floats = NDArray[np.float64]
 Image = tuple[int, int, int]
 
 _DEGREES: Final = "spdfghi"
 _KIND: Final = re.compile(r"^ +\d+\. Atomic kind: (\S+) .*Number of atoms:", re.MULTILINE)
 _SHELL: Final = re.compile(rf"^ +(\d+) +(\d+) +\d+([{_DEGREES}])\S* +-?\d", re.MULTILINE)
-_ATOM: Final = re.compile(r"^ +\d+ +\d+ +([A-Z][a-z]?) +\d+(?: +-?\d+\.\d+){5}$", re.MULTILINE)
+_ATOM: Final = re.compile(
+    r"^ +\d+ +\d+ +([A-Z][a-z]?) +\d+((?: +-?\d+\.\d+){3})(?: +-?\d+\.\d+){2}$", re.MULTILINE
+)
+_VECTOR: Final = re.compile(
+    r"^ CELL\| Vector [abc] \[angstrom\]:((?: +-?\d+\.\d+){3}) ", re.MULTILINE
+)
+_ROUNDING: Final = 2e-3
+"""Å: the output prints the cell with three decimals."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class Log:
         images: Image of each file, by kind of matrix, "KS" or "S"; empty for Gamma points.
         shells: Degree of each shell by element; empty if the output does not print them.
         elements: Symbol of each atom; empty if not printed.
+        positions: Å, as the input has them, (n_atoms, 3); empty if not printed.
+        cell: Å, as the input has it, (3, 3); empty if not printed.
         n_atoms: Atoms.
         n_shells: Shells of all atoms.
         n_orbitals: Orbitals of all atoms.
@@ -40,6 +54,8 @@ class Log:
     images: Mapping[str, list[Image]]
     shells: Mapping[str, tuple[int, ...]]
     elements: tuple[str, ...]
+    positions: Floats
+    cell: Floats
     n_atoms: int
     n_shells: int
     n_orbitals: int
@@ -78,6 +94,23 @@ class Log:
                 "shell of an element, as in {O: [0, 1]}"
             )
 
+    def require_input(self, structure: Structure) -> None:
+        """Check a structure that was read from the input against what the output prints of it.
+
+        Raises:
+            ValueError: An atom or a vector of the cell lies elsewhere.
+        """
+        for name, ours, theirs in (
+            ("cell", structure.cell, self.cell),
+            ("positions", structure.positions, self.positions),
+        ):
+            if theirs.shape == ours.shape and np.abs(theirs - ours).max() > _ROUNDING:
+                raise ValueError(
+                    f"the {name} of the input and of the output differ by up to "
+                    f"{np.abs(theirs - ours).max():.3g} Å; they are of different runs, or the "
+                    "output moves the atoms: name a restart file by `structure` of the source"
+                )
+
 
 def read_log(path: Path) -> Log:
     """Read an output, plain or compressed.
@@ -106,7 +139,8 @@ def read_log(path: Path) -> Log:
         input_name=_find_text(path, text, r"CP2K\| Input file name +(\S+)"),
         images={kind: images for kind in ("KS", "S") if (images := _read_images(path, text, kind))},
         shells=_read_shells(path, text),
-        elements=_read_elements(text),
+        **_read_atoms(text),
+        cell=_parse_rows([match[1] for match in _VECTOR.finditer(text)][:3]),
         n_atoms=int(_find_text(path, text, r"^ +- Atoms: +(\d+)")),
         n_shells=int(_find_text(path, text, r"^ +- Shells: +(\d+)")),
         n_orbitals=int(_find_text(path, text, r"^ +- Spherical basis functions: +(\d+)")),
@@ -153,6 +187,14 @@ def _read_shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
     return shells_of
 
 
-def _read_elements(text: str) -> tuple[str, ...]:
+def _read_atoms(text: str) -> dict[str, Any]:
     begin = text.find("ATOMIC COORDINATES")
-    return tuple(m[1] for m in _ATOM.finditer(text, begin)) if begin >= 0 else ()
+    atoms = list(_ATOM.finditer(text, begin)) if begin >= 0 else []
+    return {
+        "elements": tuple(atom[1] for atom in atoms),
+        "positions": _parse_rows([atom[2] for atom in atoms]),
+    }
+
+
+def _parse_rows(rows: list[str]) -> Floats:
+    return np.array([row.split() for row in rows], dtype=np.float64)

@@ -59,10 +59,13 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
         ValueError: A file is missing, damaged, or contradicts another.
     """
     log = read_log(log_path)
-    atoms = wrap_atoms(_read_structure(log_path, log, source))
+    structure = _read_structure(log_path, log, source)
+    atoms = wrap_atoms(structure)
     symbols = [chemical_symbols[z] for z in atoms.atomic_numbers]
     shells = {symbol: tuple(own) for symbol, own in source.basis.items()} or log.shells
     log.require_fits(shells, symbols)
+    if source.structure is None:
+        log.require_input(structure)
     basis = Basis({symbol: shells[symbol] for symbol in dict.fromkeys(symbols)})
     files = _find_files(log_path, log)
     if not log.images:

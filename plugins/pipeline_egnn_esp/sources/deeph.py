@@ -15,6 +15,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import h5py
 import numpy as np
@@ -30,6 +31,8 @@ from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.elements import Gathered
 from pipeline_egnn_esp.matrices import BlockMatrix, Quantity, is_first
 from pipeline_egnn_esp.orders import Order, order_orbitals
+
+_DEGREES: Final = frozenset("0123456789")
 
 Floats = NDArray[np.float64]
 Key = tuple[int, int, int, int, int]
@@ -50,7 +53,10 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     atoms = _read_structure(folder, source)
     shells = _read_shells(folder, atoms)
     basis = _make_basis(folder, atoms, shells)
-    orders = [order_orbitals(own, source.order) for own in shells]
+    try:
+        orders = [order_orbitals(own, source.order) for own in shells]
+    except ValueError as error:
+        raise ValueError(f"{folder / 'orbital_types.dat'}: {error}") from None
     blocks = {
         "hamiltonian": _read_blocks(path, orders),
         "overlap": _read_blocks(folder / "overlaps.h5", orders),
@@ -157,8 +163,9 @@ def _read_shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
         raise ValueError(
             f"{path}: is missing; convert the calculation to the layout of DeepH again"
         )
-    lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
-    if len(lines) != len(atoms.atomic_numbers) or not all(w.isdecimal() for x in lines for w in x):
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    if len(lines) != len(atoms.atomic_numbers) or not {w for x in lines for w in x} <= _DEGREES:
         raise ValueError(
             f"{path}: {len(lines)} lines for {len(atoms.atomic_numbers)} atoms, or words that are "
             "no degrees; write a line for each atom, such as 0 0 1"

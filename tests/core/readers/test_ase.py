@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from ase.constraints import FixAtoms
 from ase.stress import voigt_6_to_full_3x3_stress
+from pymatgen.core import Lattice, Structure
+from pymatgen.io.cif import CifWriter
 
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.ase import READER, iterate_values, read
@@ -90,3 +92,41 @@ def test_a_format_unknown_to_ase_is_refused(tmp_path):
     (tmp_path / "a.unknown").write_text("what is this?")
     (frame,) = read(tmp_path / "a.unknown", {})
     assert "ASE cannot read it" in frame.reason
+
+
+CIF_CHANGES = {
+    "atom": (lambda t: "\n".join(t.splitlines()[:-1]), "_chemical_formula_sum"),
+    "token": (lambda t: t.replace("H2  ", "H2 0"), "Wrong number"),
+    "group": (lambda t: t.replace("IT_number       1", "IT_number      11"), "its space group 11"),
+    "occupancy": (lambda t: t.replace("1.0000", "0.5000", 1), "partially occupied"),
+}
+
+
+@pytest.mark.parametrize("name", CIF_CHANGES)
+def test_cif_that_has_lost_atoms_is_refused(tmp_path, water, name):
+    change, reason = CIF_CHANGES[name]
+    path = tmp_path / "a.cif"
+    ase.io.write(path, water)
+    assert isinstance(next(read(path, {})), Frame)
+    text = path.read_text()
+    path.write_text(change(text))
+    assert path.read_text() != text
+    (bad,) = read(path, {})
+    assert reason in bad.reason
+
+
+@pytest.mark.filterwarnings("ignore:.*OLD_ERROR_HANDLING:DeprecationWarning")
+def test_cif_of_pymatgen_is_read(tmp_path):
+    structure = Structure.from_spacegroup("R-3c", Lattice.hexagonal(4.76, 13.0), ["Al", "O"],
+                                          [[0, 0, 0.352], [0.306, 0, 0.25]])  # fmt: skip
+    CifWriter(structure, symprec=0.01).write_file(tmp_path / "a.cif")
+    (frame,) = read(tmp_path / "a.cif", {})
+    assert len(frame.atomic_numbers) == 30
+
+
+def test_json_without_its_list_of_rows_is_not_one_frame(tmp_path, water):
+    path = tmp_path / "a.json"
+    ase.io.write(path, [water, water])
+    path.write_text(path.read_text().replace('"ids": [1, 2],\n', ""))
+    *_, bad = read(path, {})
+    assert "its list of rows lacks 2" in bad.reason

@@ -116,9 +116,86 @@ def test_a_truncated_archive_ends_with_a_bad_frame(tmp_path):
 
 
 def test_what_is_no_archive_is_refused(tmp_path):
-    (tmp_path / "a.tar.gz").write_bytes(b"no archive" * 100)
+    (tmp_path / "a.tar").write_bytes(b"no archive" * 100)
     with pytest.raises(ValueError, match=r"neither a \.json file nor a tar archive"):
-        list(open_frames(tmp_path / "a.tar.gz", READER, {}))
+        list(open_frames(tmp_path / "a.tar", READER, {}))
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """An archive of three frames that is not compressed."""
+    path, text = tmp_path / "a.tar", json.dumps({"Dataset": DATASET}).encode()
+    with tarfile.open(path, "w") as tar:
+        for number in range(3):
+            member = tarfile.TarInfo(f"A/{number}.json")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    return path
+
+
+def test_a_damaged_header_does_not_end_the_archive(plain):
+    content = bytearray(plain.read_bytes())
+    header = content.index(b"A/1.json")
+    content[header + 130] ^= 1  # a bit of the time
+    plain.write_bytes(content)
+    good, bad = open_frames(plain, READER, {})
+    assert isinstance(good, Frame)
+    assert "the archive is damaged (bad checksum); what follows is lost" in bad.reason
+
+
+def test_an_archive_ends_with_its_mark(plain):
+    content = plain.read_bytes()
+    for damaged, reason in (
+        (content[: content.index(b"A/2.json")], "empty header"),
+        (content + content, "something follows its end"),
+    ):
+        plain.write_bytes(damaged)
+        *frames, bad = open_frames(plain, READER, {})
+        assert all(isinstance(frame, Frame) for frame in frames)
+        assert reason in bad.reason
+
+
+def test_a_frame_whose_name_has_changed_is_not_left_out(plain):
+    content = plain.read_bytes()
+    plain.write_bytes(content.replace(b"A/1.json", b"A/0/json"))  # the same sum of bytes
+    assert plain.read_bytes() != content
+    assert len([f for f in open_frames(plain, READER, {}) if isinstance(f, Frame)]) == 3
+
+
+def test_a_sparse_file_is_not_expanded(tmp_path):
+    member = tarfile.TarInfo("a.json")
+    member.pax_headers = {"GNU.sparse.size": str(1 << 50), "GNU.sparse.map": "0,0"}
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member)
+    (bad,) = open_frames(tmp_path / "a.tar.gz", READER, {})
+    assert "a.json has holes" in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("Energy", 10**400, "Energy is not numeric"),
+        ("Forces", [[0, 0, 1], [0, 0]], "Forces is not numeric"),
+        ("Positions", {"x": 1}, "Positions is not numeric"),
+        ("Spins", ["up", "down"], "Spins is not numeric"),
+        ("Spins", 3.0, "not the layout of FitSNAP"),
+        ("AtomTypes", [26, []], "26 is not a chemical element"),
+        ("AtomTypes", "FeO", "AtomTypes is no list"),
+        ("NumAtoms", 3, "AtomTypes is no list of NumAtoms elements"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named(tmp_path, key, value, reason):
+    changes = {"Data": [{**DATASET["Data"][0], key: value}]}
+    _, bad = open_frames(write_archive(tmp_path / "a.tar.gz", **changes), READER, {})
+    assert "b.json: " in bad.reason
+    assert reason in bad.reason
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"Dataset": 3}', '{"Dataset": {"Data": {}}}'])
+def test_json_of_another_shape_is_a_bad_frame(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    (bad,) = open_frames(tmp_path / "a.json", READER, {})
+    assert "a.json: not the layout of FitSNAP" in bad.reason
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from fuzz import judge, mutate
+from _fuzz_plugins import make_plugin_subjects
+from _fuzz_subjects import make_subjects
+from fuzz import FAILURES, fuzz, judge, mutate
 
 
 def test_the_judge_knows_labels_of_another_frame():
@@ -28,3 +31,16 @@ def test_every_kind_of_damage_is_done():
     rng = np.random.default_rng(0)
     kinds = {mutate(b"1\n2\n3\n", rng)[0] for _ in range(200)}
     assert len(kinds) == 8
+
+
+@pytest.mark.slow
+def test_a_few_damaged_files_of_every_reader(tmp_path):
+    subjects = [*make_subjects(tmp_path), *make_plugin_subjects(tmp_path)]
+    failures = [
+        f"{subject.name} {outcome} {what}"
+        for subject in subjects
+        for outcome, what in fuzz(subject, range(8), seed=1)
+        if outcome in FAILURES
+    ]
+    assert len(subjects) > 30
+    assert failures == []

@@ -123,3 +123,37 @@ def test_other_json_is_refused(tmp_path):
     path.write_text('{"name": "x"}')
     (frame,) = read(path, {})
     assert "not the layout of MPtrj" in frame.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r: r.update(corrected_total_energy=10**400), "energy is not numeric"),
+        (lambda r: r.update(force=["x"]), "forces is not numeric"),
+        (lambda r: r.update(structure=[]), "not a record of MPtrj"),
+        (lambda r: r["structure"].update(sites=3), "not a record of MPtrj"),
+        (lambda r: r["structure"]["lattice"].update(matrix="x"), "lattice.matrix is not numeric"),
+        (lambda r: r["structure"]["lattice"].update(pbc=["x", 1, 2]), "lattice.pbc is not"),
+        (lambda r: r["structure"]["sites"][0].update(species=["Fe"]), "species of a site is"),
+        (lambda r: r["structure"]["sites"][0].update(abc=[None]), "abc of the sites is not"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named(path, content, change, reason):
+    change(content["mp-1"]["mp-1-0-0"])
+    path.write_text(json.dumps(content))
+    bad, *others = open_frames(path, READER, {})
+    assert bad.reason.startswith("mp-1, mp-1-0-0: ")
+    assert reason in bad.reason
+    assert all(isinstance(frame, Frame) for frame in others)
+
+
+def test_a_record_that_is_no_mapping_is_named(path):
+    path.write_text('{"mp-0": {"a": 3}}')
+    (bad,) = open_frames(path, READER, {})
+    assert bad.reason == "mp-0, a: is no mapping"
+
+
+def test_deep_nesting_is_damage(path):
+    path.write_text('{"mp-0": ' + "[" * 100_000)
+    (bad,) = open_frames(path, READER, {})
+    assert "nested too deeply" in bad.reason

@@ -209,6 +209,16 @@ def test_the_input_of_another_run(chain):
     refuse(make_cp2k_dataset(chain), "structure has 2 atoms, the output 3", "of this run")
 
 
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("A 9.0 0.0 0.0", "A 9.1 0.0 0.0", ["cell of the input and of the output differ by .* 0.1 Å"]),
+    ("H 4.0 5.2 3.3", "H 4.0 5.3 3.3", ["positions of the input", "restart file"]),
+    ("H 4.0 5.2 3.3", "H 4_0 5.2 3.3", ["underscore"]),
+])  # fmt: skip
+def test_an_input_that_is_not_what_the_output_prints(chain, old, new, words):
+    change_file(chain / "job.inp", lambda text: text.replace(old, new))
+    refuse(make_cp2k_dataset(chain), *words)
+
+
 def test_an_element_that_does_not_exist(chain):
     change_file(chain / "job.inp", lambda text: text.replace("O 4.2", "Qq 4.2"))
     refuse(make_cp2k_dataset(chain), "job.inp", "Q")

@@ -138,6 +138,8 @@ def _edit(path: Path, change: Callable[[h5py.File], None]) -> None:
         [r"atom 3 \(H\) has the shells"],
     ),
     (lambda p: _write_file(p / "orbital_types.dat", "0\n0\n0\n"), ["orbital_types.dat gives"]),
+    (lambda p: _write_file(p / "orbital_types.dat", "9\n0\n0\n"), ["orbital_types.dat: shells"]),
+    (lambda p: (p / "orbital_types.dat").write_bytes(b"\xb1\n0\n0\n"), ["are no degrees"]),
     (
         lambda p: _write_file(p / "info.json", json.dumps({"isspinful": True})),
         ["spinors", "spin-orbit"],
