@@ -69,6 +69,18 @@ def require_current(run: Run, stage: str) -> None:
             _refuse(find_fault(run, name))
 
 
+def require_current_model(run: Run) -> None:
+    """Check that the model of a run was trained by the run as it is now.
+
+    A run of which nothing is left but its model is that of the model.
+
+    Raises:
+        ValueError: As for `require_current`.
+    """
+    if run.metadata is None:
+        _refuse(find_fault(run, "model"))
+
+
 def require_current_results(experiment: ExperimentRun) -> None:
     """Check that what is drawn belongs to the experiment as it is now.
 

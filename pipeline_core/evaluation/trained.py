@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipeline_core.lineage import require_current_model
 from pipeline_core.run import Run
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
@@ -25,6 +26,7 @@ def load_trained_task(run: Run, device: torch.device) -> Task:
         ValueError: `run.model` is missing or damaged, or it is not the model of this run.
     """
     content = load_model(run.model, run.model_info)
+    require_current_model(run)
     if unfinished := json.loads(content["provenance"]).get("unfinished"):
         logger.warning("%s: of an unfinished training (%s)", run.model, unfinished)
     task = build_task(run, content["metadata"])

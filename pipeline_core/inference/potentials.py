@@ -13,6 +13,7 @@ from pipeline_core.config.experiments import BASE, ENGINE_SECTIONS, ExperimentFi
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
+from pipeline_core.lineage import require_current_model
 from pipeline_core.potential import Potential
 from pipeline_core.registry import Registry
 from pipeline_core.run import Run
@@ -44,6 +45,7 @@ def load_potential(run: Run) -> TrainedPotential:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
     content = load_model(run.model, run.model_info)
+    require_current_model(run)
     return _load_weights(run, build_task(run, content["metadata"]).module, content, run.model)
 
 

@@ -124,8 +124,13 @@ def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[
         path: The file, for messages.
 
     Raises:
-        ValueError: They are of a later version.
+        ValueError: They are of a later version, or of another plugin.
     """
+    if content["plugin"] != info.name:
+        raise ValueError(
+            f"{path}: a model of the plugin {content['plugin']!r}, and not of {info.name!r}; give "
+            "the path of one of these, or train one"
+        )
 
     def apply(step: Upgrade, content: dict[str, Any]) -> dict[str, Any]:
         probe = content["probe"]

@@ -13,14 +13,18 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
 from pipeline_core import store
+from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.project import Project
 from pipeline_core.seals import SealedFile, identify, read_seal
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
+from pipeline_core.training.checkpoint import load_model, save_archive
 
 SECTIONS = {
     "model": {
@@ -130,6 +134,39 @@ def test_a_model_of_another_plugin(project):
     content = json.loads(json.dumps(store.read_provenance(run.model))) | {"plugin": "mace"}
     reseal(run.model, content)
     assert f'{run.model}: made with plugin "mace", now "chgnet"' in refused(run, "evaluate")
+
+
+def load_by_hand(run):
+    """Yield what Python can load a model by, without a stage."""
+    yield lambda: load_trained_task(run, torch.device("cpu"))
+    yield lambda: run.registry.select_hook("calculator", run.model_info.name)(run=run, device="cpu")
+
+
+def test_a_model_is_checked_wherever_it_is_loaded(project):
+    run = project.run(NAME)
+    for load in (*load_by_hand(run), lambda: load_calculator(run.model)):
+        load()
+    later = edit(project, train={"epochs": 2})
+    for load in load_by_hand(later):
+        with pytest.raises(ValueError, match=r"made with train.epochs 1, now 2; make it new: pipe"):
+            load()
+    whole = run.model.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for damaged, message in ((flipped, r"damaged"), (whole[:-100], r"damaged")):
+        run.model.write_bytes(damaged)
+        for load in (*load_by_hand(run), lambda: load_calculator(run.model)):
+            with pytest.raises(ValueError, match=message):
+                load()
+
+
+def test_a_model_that_names_another_plugin(project):
+    run = project.run(NAME)
+    content = load_model(run.model)
+    save_archive(run.model, content | {"plugin": "mace"}, store.read_provenance(run.model))
+    for load in load_by_hand(run):
+        with pytest.raises(ValueError, match=r"a model of the plugin 'mace', and not of 'chgnet'"):
+            load()
 
 
 def reseal(path, facts):
