@@ -45,7 +45,7 @@ _MOST_CELLS: Final = 50_000.0
 """Half of what `vesin` makes at most"""
 _LONGEST: Final = 150
 """Cutoffs; of a structure that is shorter no direction is thin."""
-_ONE_PLACE: Final = 1e-3
+_ONE_PLACE: Final = 1e-6
 """Å below which two atoms are in one place, where no potential has a value."""
 
 
