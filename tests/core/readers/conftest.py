@@ -1,11 +1,15 @@
-"""A small water molecule that all formats can hold."""
+"""A small water molecule that all formats can hold, and runs of CP2K."""
 
 from __future__ import annotations
+
+import shutil
 
 import numpy as np
 import pytest
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
+
+from core.readers.cp2k_files import RUNS, unpack
 
 
 @pytest.fixture
@@ -20,3 +24,16 @@ def water() -> Atoms:
         atoms, energy=-14.25, forces=forces, stress=stress, magmoms=np.array([0.1, -0.2, 0.3])
     )
     return atoms
+
+
+@pytest.fixture
+def cp2k_run(tmp_path):
+    """Copies the files of a run, its output uncompressed; returns the output."""
+
+    def copy(name):
+        for path in RUNS.glob(f"{name}[-.]*"):
+            if path.suffix != ".gz":
+                shutil.copy(path, tmp_path)
+        return unpack(RUNS / f"{name}.out.gz", tmp_path)
+
+    return copy

@@ -1,8 +1,20 @@
-"""What tests of figures share: experiments with made-up results."""
+"""What tests share: experiments with made-up results, an evaluated flow, dataset files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import yaml
 
+from pipeline_core.builtin import load_registry
+from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.run import DatasetRun
+from pipeline_gauge_flows.datasets import EnsembleDataset
 from plugins.gauge_flows import made_up
+from plugins.gauge_flows.evaluated import HEATBATH, THEORY
+from plugins.gauge_flows.trained import SQUARE, make_fresh_run
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +29,24 @@ def between(tmp_path_factory):
     """Return an experiment with derivatives that tests leave as it is."""
     expected = made_up.EXPECTED.read_text()
     return made_up.write_derivatives(tmp_path_factory.mktemp("derivatives"), expected=expected)
+
+
+@pytest.fixture(scope="session")
+def identity(tmp_path_factory):
+    """A flow that maps nothing, on its way to beta = 1, and an ensemble of that."""
+    folder = tmp_path_factory.mktemp("identity")
+    return make_fresh_run(folder, {**THEORY, "generate": HEATBATH}, graph=SQUARE)
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Callable[..., DatasetRun]:
+    def make(**content: Any) -> DatasetRun:
+        text = {"description": "A theory.", "plugin": "gauge_flows", **content}
+        path = tmp_path / "workflows/datasets/theory.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(text))
+        options = validate_content(EnsembleDataset, read_yaml(path), path)
+        folder = tmp_path / "results/datasets/theory"
+        return DatasetRun("theory", path, options, folder, load_registry())
+
+    return make

@@ -1,86 +1,29 @@
-"""The data stage of lattice gauge theories.
+"""The data stage of lattice gauge theories, which makes ensembles.
 
-Oracles: exact plaquettes of the two-dimensional torus; an identity that tells the coupling of an
-ensemble from its links; files that were written from known links.
+Oracles: exact plaquettes of the two-dimensional torus.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.fields import SPLITS
-from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.actions import ActionOptions
 from pipeline_gauge_flows.data import make_data
-from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.measurements import Measurements
 from pipeline_gauge_flows.ensembles.origins import Sample
 from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.ensembles.sweeps import Sweeps
 from pipeline_gauge_flows.exact import compute_torus_plaquette
-from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.observables import average_plaquettes
+from plugins.gauge_flows.theories import QUARKS, SMALL, read_report
 from resealed import edit_sealed
-
-SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
-QUARKS = {"beta": 2.0, "fermions": {"kappa": 0.3, "two_kappa_mu": 0.3}}
-FILES = {"lattice": {"extents": [2, 3, 2, 3]}, "action": {"beta": 4.0}}
-
-
-@pytest.fixture
-def dataset(tmp_path) -> Callable[..., DatasetRun]:
-    def make(**content: Any) -> DatasetRun:
-        text = {"description": "A theory.", "plugin": "gauge_flows", **content}
-        path = tmp_path / "workflows/datasets/theory.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(text))
-        options = validate_content(EnsembleDataset, read_yaml(path), path)
-        folder = tmp_path / "results/datasets/theory"
-        return DatasetRun("theory", path, options, folder, load_registry())
-
-    return make
-
-
-def read_report(run: DatasetRun) -> dict[str, Any]:
-    return json.loads(run.report.read_text())
-
-
-def run_chain(beta: float, n: int, lattice: Lattice = Lattice((2, 3, 2, 3), 3)) -> list[np.ndarray]:  # noqa: B008
-    """Return configurations of the Wilson action."""
-    sweeps = Sweeps(GaugeAction(ActionOptions(beta=beta), lattice), 0)
-    links = draw_hot(lattice, 1, torch.Generator().manual_seed(0))[0].numpy()
-    configurations = []
-    for i in range(20 + n):
-        sweeps.update_heatbath(links)
-        sweeps.update_overrelaxed(links)
-        if i >= 20:
-            configurations.append(links.copy())
-    return configurations
-
-
-def write_files(folder: Path, beta: float, n: int = 20, action: ActionOptions | None = None):
-    """Write every second configuration as ILDG, the others as NERSC."""
-    folder.mkdir(parents=True)
-    for i, links in enumerate(run_chain(beta, n)):
-        configuration = Configuration(Lattice((2, 3, 2, 3), 3), links, action)
-        if i % 2:
-            write_nersc(folder / f"{i:03d}.nersc", configuration)
-        else:
-            write_ildg(folder / f"{i:03d}.ildg", configuration)
-
 
 GENERATE = {
     "heatbath": {"method": "heatbath", "n_configurations": 600, "chains": 2, "separation": 2},
@@ -220,197 +163,6 @@ def test_action_alone_is_a_dataset(dataset):
         assert len(ensemble) == len(ensemble.select(*SPLITS)) == 0
         assert ensemble.lattice == Lattice((4, 4, 4, 4), 2)
         assert ensemble.read_links([]).shape == (0, 4, 256, 2, 2)
-
-
-def test_files_are_read(dataset, tmp_path):
-    write_files(tmp_path / "raw", 4.0, action=ActionOptions(beta=4.0))
-    sources = [
-        {"reader": "ildg", "path": "../../raw/*.ildg"},
-        {"reader": "nersc", "path": "../../raw/*.nersc", "group": "file"},
-    ]
-    run = dataset(**FILES, sources=sources)
-    assert run.options.raw_patterns == {
-        f"sources.{i}.path": source["path"] for i, source in enumerate(sources)
-    }
-    summary = make_data(run)
-    assert summary["samples"] == 20
-    expected = run_chain(4.0, 20)
-    with Ensemble(run.data) as ensemble:
-        links = ensemble.read_links(range(20)).numpy()
-        np.testing.assert_allclose(links, expected[::2] + expected[1::2], rtol=0, atol=1e-14)
-        assert ensemble.chain.tolist() == [0] * 10 + [1] * 10
-    with SampleFile(run.data, "data") as file:
-        groups = file.read_column("group").tolist()
-    assert groups[:10] == ["source-0"] * 10
-    assert groups[10] == "../../raw/001.nersc"
-    inputs = read_provenance(run.data)["inputs"]
-    assert len(inputs) == 20
-    assert all(len(value) == 64 for value in inputs.values())
-    assert read_report(run)["statistics"]["origin"] == {"files": [10, 10]}
-
-
-@pytest.mark.parametrize("method", ["random", "group"])
-def test_equal_configurations_are_in_one_split(dataset, tmp_path, method):
-    write_files(tmp_path / "raw", 4.0)
-    (tmp_path / "copies").mkdir()
-    for path in sorted((tmp_path / "raw").glob("*.nersc")):
-        (tmp_path / "copies" / path.name).write_bytes(path.read_bytes())
-    sources = [
-        {"reader": "nersc", "path": f"../../{folder}/*.nersc", "group": "file"}
-        for folder in ("raw", "copies")
-    ]
-    split = {"method": method, "val": 0.2, "test": 0.2}
-    run = dataset(**FILES, sources=sources, split=split, check_action=False)
-    summary = make_data(run)
-    with Ensemble(run.data) as ensemble:
-        assert np.array_equal(ensemble.split[:10], ensemble.split[10:])
-        assert set(ensemble.split) == {0, 1, 2}
-    assert "10 samples have the links of an earlier one" in summary["warnings"][-1]
-    assert read_report(run)["duplicates"]["samples"] == 10
-
-
-def test_files_are_in_the_order_of_their_numbers(dataset, tmp_path):
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    expected = run_chain(4.0, 3)
-    for number, links in zip((90, 95, 100), expected, strict=True):
-        lattice = Lattice((2, 3, 2, 3), 3)
-        write_nersc(folder / f"lat.{number}", Configuration(lattice, links, None))
-    sources = [{"reader": "nersc", "path": "../../raw/lat.*"}]
-    make_data(run := dataset(**FILES, sources=sources, check_action=False))
-    with Ensemble(run.data) as ensemble:
-        in_order = ensemble.read_links(range(3)).numpy()
-    np.testing.assert_allclose(in_order, expected, rtol=0, atol=1e-14)
-
-
-def test_nersc_files_of_two_colours_are_read(dataset, tmp_path):
-    lattice = Lattice((2, 3, 2, 3), 2)
-    (tmp_path / "raw").mkdir()
-    links = run_chain(4.0, 1, lattice)[0]
-    write_nersc(tmp_path / "raw/a.nersc", Configuration(lattice, links, None))
-    content = {"lattice": {"extents": [2, 3, 2, 3], "n_colours": 2}, "action": {"beta": 4.0}}
-    sources = [{"reader": "nersc", "path": "../../raw/*"}]
-    make_data(run := dataset(**content, sources=sources, check_action=False))
-    with Ensemble(run.data) as ensemble:
-        np.testing.assert_allclose(ensemble.read_links([0])[0].numpy(), links, rtol=0, atol=1e-14)
-
-
-def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
-    """Files without a word on their action: the links themselves tell it."""
-    write_files(tmp_path / "raw", 4.0, 40)
-    sources = [{"reader": "ildg", "path": "../../raw/*.ildg"}]
-    content = {**FILES, "action": {"beta": 6.0}, "sources": sources}
-    with pytest.raises(ValueError, match=r"not of the action .*look like beta = [34]\.") as error:
-        make_data(run := dataset(**content))
-    assert not run.data.exists()
-    assert "theory.yaml: sources: " in str(error.value)
-    make_data(dataset(**content, check_action=False))
-    # Right for those of the same plaquette coupling.
-    make_data(dataset(**FILES, sources=sources))
-
-
-def test_files_of_another_theory_are_refused(dataset, tmp_path):
-    write_files(tmp_path / "raw", 4.0, 1, ActionOptions(beta=4.0))
-    sources = [{"reader": "ildg", "path": "../../raw/000.ildg"}]
-    with pytest.raises(ValueError, match=r"000.ildg: says that it was drawn from .*beta=4.0"):
-        make_data(dataset(**{**FILES, "action": {"beta": 4.5}}, sources=sources))
-    with pytest.raises(ValueError, match=r"000.ildg: SU\(3\) on \[2, 3, 2, 3\] sites"):
-        make_data(dataset(**{**FILES, "lattice": {"extents": [2, 2, 2, 3]}}, sources=sources))
-
-
-def test_damaged_and_missing_files_are_refused(dataset, tmp_path):
-    write_files(tmp_path / "raw", 4.0, 1)
-    path = tmp_path / "raw/000.ildg"
-    path.write_bytes(path.read_bytes()[:-3000])
-    sources = [{"reader": "ildg", "path": "../../raw/*.ildg"}]
-    run = dataset(**FILES, sources=sources)
-    with pytest.raises(ValueError, match=r"theory.yaml: .*000.ildg: .*truncated"):
-        make_data(run)
-    assert not run.data.exists()
-    with pytest.raises(ValueError, match=r"theory.yaml:\d+: sources.0.path: no file matches"):
-        make_data(dataset(**FILES, sources=[{"reader": "nersc", "path": "*.nersc"}]))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"lattice": {"extents": [4]}}, "lattice.extents"),
-        ({"lattice": {"extents": [4, 1]}}, "lattice.extents.1"),
-        ({"lattice": {"extents": [4, 4], "n_colours": 4}}, "lattice.n_colours"),
-        ({"action": {"beta": 1.0, "name": "dbw2"}}, "action.name"),
-        ({"action": {"beta": float("nan")}}, "action.beta"),
-        ({"generate": {"method": "metropolis", "n_configurations": 1}}, "generate"),
-        ({"generate": {"method": "heatbath"}}, "n_configurations"),
-        (
-            {"generate": {"method": "heatbath", "n_configurations": 5, "chains": 2}},
-            "cannot be shared evenly",
-        ),
-        (
-            {
-                "generate": {"method": "heatbath", "n_configurations": 1},
-                "action": {"name": "iwasaki", "beta": 2.0},
-            },
-            "choose method: hmc",
-        ),
-        (
-            {"generate": {"method": "heatbath", "n_configurations": 1}, "action": QUARKS},
-            "'heatbath' has no quarks; choose method: hmc",
-        ),
-        (
-            {"lattice": {"extents": [3, 4]}, "action": QUARKS},
-            r"even-odd preconditioned .* extents \[3, 4\]; make them even",
-        ),
-        (
-            {"generate": {"method": "hmc", "n_configurations": 1, "masses": [0.5]}},
-            "no quarks to be preconditioned",
-        ),
-        (
-            {
-                "generate": {"method": "hmc", "n_configurations": 1, "masses": [0.3, 0.5]},
-                "action": QUARKS,
-            },
-            "each has to be above the next",
-        ),
-        (
-            {
-                "generate": {"method": "hmc", "n_configurations": 1, "n_steps": [1, 2, 3]},
-                "action": QUARKS,
-            },
-            r"n_steps \[1, 2, 3\]: this action has 2 terms",
-        ),
-        ({"sources": [{"reader": "ildg", "path": "*"}]}, "hold four dimensions, not 2"),
-        (
-            {
-                "lattice": {"extents": [2, 2, 2, 2], "n_colours": 2},
-                "sources": [{"reader": "ildg", "path": "*"}],
-            },
-            r"ILDG files hold SU\(3\), not SU\(2\); use NERSC",
-        ),
-        (
-            {
-                "generate": {"method": "heatbath", "n_configurations": 1},
-                "sources": [{"reader": "ildg", "path": "*"}],
-            },
-            "exclude each other",
-        ),
-        ({"split": {"method": "energy"}}, "neither compositions nor energies"),
-        ({"generat": {}}, "did you mean 'generate'"),
-    ],
-)
-def test_wrong_dataset_files_are_refused(dataset, content, message):
-    with pytest.raises(ValueError, match=message):
-        dataset(**{**SMALL, **content})
-
-
-def test_experiments_with_another_theory_are_refused(dataset):
-    run = dataset(**SMALL, generate={"method": "heatbath", "n_configurations": 2})
-    make_data(run)
-    with Ensemble(run.data) as ensemble:
-        ensemble.require(Lattice((4, 4), 3), ActionOptions(beta=6.0))
-        with pytest.raises(ValueError, match=r"of lattice .*\(4, 4\).*not .*\(4, 8\)"):
-            ensemble.require(Lattice((4, 8), 3), ActionOptions(beta=6.0))
-        with pytest.raises(ValueError, match=r"of action .*6.0.*not .*5.0"):
-            ensemble.require(Lattice((4, 4), 3), ActionOptions(beta=5.0))
 
 
 def test_trajectories_that_are_never_accepted_are_an_error(dataset):

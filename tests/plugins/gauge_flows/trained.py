@@ -18,11 +18,17 @@ from pipeline_core.distributed.world import World
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_gauge_flows.data import make_data
+from pipeline_gauge_flows.inference.infer import infer_flow
+from pipeline_gauge_flows.inference.options import GaugeInferOptions
 from plugins.gauge_flows.small import load_project, make_run
 
 ONE = Ranks(World(), torch.device("cpu"))
 IDLE = {"epochs": 1, "batch_size": 4, "precision": "64-true", "optimizer": {"lr": 1e-12}}
 """A training after which a flow is as fresh as before."""
+SQUARE = {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction"}]}
+"""The section `graph` of a flow on the smallest torus."""
+SIGMAS = 4.0
+"""Errors by which a number may miss its exact value."""
 
 
 def make_fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sections: Any) -> Run:
@@ -91,3 +97,8 @@ def run_on_two_ranks(work: Callable[[Any], Any]) -> list[Any]:
     barrier, values = Barrier(2, timeout=60), [None, None]
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(work, [_Rank(rank, barrier, values) for rank in range(2)]))
+
+
+def call_infer(run, **options):
+    summary = infer_flow(replace_section(run, "infer", GaugeInferOptions(**options)))
+    return summary, run
