@@ -7,10 +7,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+
+_MOST_NODES: Final = 1_000_000
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -19,10 +21,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping.
 
     Raises:
-        ValueError: The file is missing, not YAML, or not a mapping.
+        ValueError: The file is missing, not YAML, or not a mapping; a key is given twice; it is
+            nested too deeply, or aliases make it far larger than it is written.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        _count_nodes(node, path, {})
+        content = loader.construct_document(node) if node else None
     except FileNotFoundError:
         near = difflib.get_close_matches(
             path.name, [p.name for p in path.parent.glob("*.yaml")], n=1
@@ -31,11 +37,49 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: no such file{hint}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read as YAML: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: is nested too deeply, or within itself; flatten it") from error
     if not isinstance(content, dict):
         raise ValueError(
             f"{path}: expected a mapping of keys to values, got {type(content).__name__}"
         )
     return content
+
+
+def _count_nodes(node: yaml.Node | None, path: Path, known: dict[int, int]) -> int:
+    """Return how many nodes there are with all aliases expanded.
+
+    Raises:
+        ValueError: They are far too many, or a mapping has a key twice.
+    """
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        children = node.value
+        if isinstance(node, yaml.MappingNode):
+            _require_different([key for key, _ in node.value], path)
+            children = [child for pair in node.value for child in pair]
+        known[id(node)] = 1 + sum(_count_nodes(child, path, known) for child in children)
+    if known[id(node)] > _MOST_NODES:
+        raise ValueError(
+            f"{path}:{node.start_mark.line + 1}: aliases expand to more than {_MOST_NODES} values; "
+            "write out what is meant"
+        )
+    return known[id(node)]
+
+
+def _require_different(keys: Sequence[yaml.Node], path: Path) -> None:
+    seen: dict[str, int] = {}
+    for key in keys:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise ValueError(
+                f"{path}:{line}: {key.value} is given a second time, first in line "
+                f"{seen[key.value]}; keep one of them"
+            )
+        seen[key.value] = line
 
 
 def validate_content(

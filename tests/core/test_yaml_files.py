@@ -1,0 +1,37 @@
+"""Reading YAML safely."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_core.config.yaml_files import read_yaml
+
+_BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n",
+            "a.yaml:5: c is given a second time, first in line 3",
+        ),
+        ("a: " + "[" * 5000 + "]" * 5000, "a.yaml: is nested too deeply"),
+        ("a: &a [*a]\n", "a.yaml: is nested too deeply, or within itself"),
+        (_BOMB, "a.yaml:7: aliases expand to more than 1000000 values"),
+    ],
+)
+def test_yaml_that_is_a_trap_is_refused(tmp_path, text, message):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"a\.yaml") as caught:
+        read_yaml(path)
+    assert message in str(caught.value)
+
+
+def test_yaml_may_merge_a_mapping(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  x: 3\n")
+    assert read_yaml(path)["b"] == {"x": 3, "y": 2}
