@@ -7,11 +7,12 @@ from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from pipeline_core.hookspecs import PipelineSpecs
-from pipeline_core.observers import lock, progress, records, tensorboard
+from pipeline_core.observers import progress, tensorboard
+from pipeline_core.observers.lock import LOCK
+from pipeline_core.observers.records import RECORDS
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
 from pipeline_core.stages import (
-    checks,
     data,
     evaluate,
     figures,
@@ -21,6 +22,7 @@ from pipeline_core.stages import (
     profile,
     train,
 )
+from pipeline_core.stages.checks import CHECKS
 
 ENGINE: Final = (
     ("engine.data", data),
@@ -31,14 +33,14 @@ ENGINE: Final = (
     ("engine.infer", infer),
     ("engine.profile", profile),
     ("engine.figures", figures),
-    ("engine.checks", checks),
+    ("engine.checks", CHECKS),
     ("engine.readers", catalogue),
-    ("observer.lock", lock),
-    ("observer.records", records),
+    ("observer.lock", LOCK),
+    ("observer.records", RECORDS),
     ("observer.progress", progress),
     ("observer.tensorboard", tensorboard),
 )
-"""The engine's own plugins, by name; the modules are light and import their work late."""
+"""The engine's own plugins, by name; their modules are light and import their work late."""
 
 
 def load_registry(

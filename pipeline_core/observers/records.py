@@ -8,28 +8,22 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pipeline_core import hookimpl
 from pipeline_core.distributed.world import find_world
-from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import STAGES
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.stage_wrappers import Around, StageWrappers
 
-Observed = Generator[None, Summary | None, Summary | None]
 
-
-def _make_observer(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observed]:
-    @hookimpl(wrapper=True)
-    def observe(run: DatasetRun | Run | ExperimentRun) -> Observed:
-        begin = time.perf_counter()
-        summary = yield
-        write_record(run.folder, stage, time.perf_counter() - begin, summary)
-        return summary
-
-    return observe
+def _observe(run: DatasetRun | Run | ExperimentRun, stage: str) -> Around:
+    begin = time.perf_counter()
+    summary = yield
+    write_record(run.folder, stage, time.perf_counter() - begin, summary)
+    return summary
 
 
 def write_record(
@@ -87,11 +81,4 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
         file.write(json.dumps(record, default=str) + "\n")
 
 
-data = _make_observer("data")
-graph = _make_observer("graph")
-partition = _make_observer("partition")
-train = _make_observer("train")
-evaluate = _make_observer("evaluate")
-infer = _make_observer("infer")
-profile = _make_observer("profile")
-draw = _make_observer("figures")
+RECORDS: Final = StageWrappers(_observe, STAGES)

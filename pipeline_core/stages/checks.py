@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from typing import Final
 
-from pipeline_core import hookimpl
-from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import RUN_STAGES
 from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.stage_wrappers import Around, StageWrappers
 
-Checked = Generator[None, Summary | None, Summary | None]
 
+def _check(run: Run | ExperimentRun, stage: str) -> Around:
+    from pipeline_core.lineage import require_current, require_current_results
 
-def _make_check(stage: str) -> Callable[[Run], Checked]:
-    @hookimpl(wrapper=True, tryfirst=True)
-    def check(run: Run) -> Checked:
-        from pipeline_core.lineage import require_current
-
+    if isinstance(run, ExperimentRun):
+        require_current_results(run)
+    else:
         require_current(run, stage)
-        return (yield)
-
-    return check
-
-
-graph = _make_check("graph")
-partition = _make_check("partition")
-train = _make_check("train")
-evaluate = _make_check("evaluate")
-infer = _make_check("infer")
-profile = _make_check("profile")
-
-
-@hookimpl(wrapper=True, tryfirst=True)
-def draw(run: ExperimentRun) -> Checked:
-    """Check what is drawn."""
-    from pipeline_core.lineage import require_current_results
-
-    require_current_results(run)
     return (yield)
+
+
+CHECKS: Final = StageWrappers(_check, RUN_STAGES, first=True)

@@ -37,7 +37,7 @@ def train_observed(run, *observers):
 
 
 def test_a_record_of_each_stage(run):
-    summary = train_observed(run, records)
+    summary = train_observed(run, records.RECORDS)
     (line,) = (run.folder / "records.jsonl").read_text().splitlines()
     record = json.loads(line)
     assert record["stage"] == "train"
@@ -51,7 +51,7 @@ def test_a_record_of_each_stage(run):
 
 
 def test_records_are_added(run):
-    train_observed(run, records)
+    train_observed(run, records.RECORDS)
     run.registry.select_hook("train", "toy")(run=run)
     assert len((run.folder / "records.jsonl").read_text().splitlines()) == 2
 
@@ -61,7 +61,7 @@ def test_only_the_first_rank_records(run, monkeypatch):
         rank, size = 1, 2
 
     monkeypatch.setattr(records, "find_world", Rank)
-    train_observed(run, records)
+    train_observed(run, records.RECORDS)
     assert not (run.folder / "records.jsonl").exists()
 
 
@@ -72,13 +72,13 @@ def test_a_failed_stage_leaves_no_record(run):
             raise ValueError("no disk")
 
     with pytest.raises(ValueError, match="no disk"):
-        train_observed(run, records, Failing())
+        train_observed(run, records.RECORDS, Failing())
     assert not (run.folder / "records.jsonl").exists()
 
 
 def test_all_stages_are_recorded():
     stages = {"data", "graph", "partition", "train", "evaluate", "infer", "draw"}
-    assert all(getattr(records, stage).pipeline_core_impl["wrapper"] for stage in stages)
+    assert all(getattr(records.RECORDS, stage).pipeline_core_impl["wrapper"] for stage in stages)
 
 
 def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
