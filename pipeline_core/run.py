@@ -123,7 +123,12 @@ class DatasetRun:
         Raises:
             ValueError: A source matches no file, or one cannot be read.
         """
-        return hash_raw_files(self.find_raw_files(), self.folder / "raw_files.json")
+        return hash_raw_files(self.find_raw_files(), self.raw_memory)
+
+    @property
+    def raw_memory(self) -> Path:
+        """Where the hashes of raw files are remembered, for all datasets of a folder of results."""
+        return self.folder.parents[1] / ".raw_files.json"
 
     def select_params(self) -> dict[str, Any]:
         """The content of the dataset file, less what has no effect on the samples."""

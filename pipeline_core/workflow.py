@@ -267,7 +267,7 @@ def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
     files = {n: path for n, path in dataset.find_raw_files().items() if n not in declared}
-    return {**declared, **hash_raw_files(files, dataset.folder / "raw_files.json")}
+    return {**declared, **hash_raw_files(files, dataset.raw_memory)}
 
 
 def explain_missing(experiment: ExperimentRun) -> str | None:

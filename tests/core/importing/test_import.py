@@ -288,7 +288,7 @@ except ValueError as error:
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{run.data}: cannot be written (File too large)" in shown.stdout
     left = {path.name for path in run.folder.iterdir()}
-    assert left <= {"import.json", "raw_files.json"}
+    assert left <= {"import.json"}
 
 
 def test_the_module_of_the_stage_is_light():
