@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
-from vesin import NeighborList
+
+from pipeline_core.graphs import build_neighbour_graph
 
 Floats = NDArray[np.float64]
 
@@ -63,15 +64,8 @@ def _count_pairs(
     positions: Floats, cell: Floats, kinds: NDArray[np.int64], shape: tuple[int, ...], radius: float
 ) -> Floats:
     """Count ordered pairs by elements and shell, `shape` = (n_species, n_species, n_bins)."""
-    neighbours = NeighborList(cutoff=radius, full_list=True)
-    i, j, distance = neighbours.compute(
-        points=np.ascontiguousarray(positions, dtype=float),
-        box=np.ascontiguousarray(cell, dtype=float),
-        periodic=True,
-        quantities="ijd",
-    )
+    pbc = np.ones(3, dtype=bool)
+    index, _, distance = build_neighbour_graph(positions, cell, pbc, radius)
     shell = np.minimum((distance / radius * shape[2]).astype(np.int64), shape[2] - 1)
-    flat = np.ravel_multi_index(
-        (kinds[i.astype(np.int64)], kinds[j.astype(np.int64)], shell), shape
-    )
+    flat = np.ravel_multi_index((kinds[index[:, 0]], kinds[index[:, 1]], shell), shape)
     return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(float)
