@@ -10,7 +10,6 @@ import json
 import math
 import threading
 from contextlib import nullcontext
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ import torch
 from pipeline_core.figures import results, story
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.headline import make_headline
 from pipeline_gauge_flows.evaluation.observables import Observables
@@ -34,6 +32,8 @@ from pipeline_gauge_flows.exact import (
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.evaluated import (
+    HEATBATH,
+    THEORY,
     call_evaluate,
     compute_sigmas,
     replace_options,
@@ -186,21 +186,16 @@ def test_what_cannot_be_evaluated_is_refused(identity):
         call_evaluate(identity, ensembles=["ensemble"])
 
 
-def test_an_ensemble_of_another_theory_is_left_alone(identity):
+def test_an_ensemble_of_another_theory_is_left_alone(tmp_path):
     """The flow's target is that of `model.action`, whatever the dataset holds."""
-    options = identity.options.model_copy(update={"action": ActionOptions(beta=1.5)})
-    sections = {**identity.sections, "model": options}
-    folder = identity.folder.with_name("other")
-    folder.mkdir()
-    other = replace(identity, sections=sections, variant="other", folder=folder)
-    _, metrics = call_evaluate(other, samples=20)
+    dataset = {**THEORY, "generate": {**HEATBATH, "n_configurations": 8}}
+    run = make_fresh_run(tmp_path, dataset, graph=SQUARE, model={"action": {"beta": 1.5}})
+    _, metrics = call_evaluate(run, samples=20)
     (report,) = metrics["flow"]["lattices"]
     assert report["forward"] is None
     assert report["log_z"]["eubo"]["from"] == "reweighted"
     with pytest.raises(ValueError, match=r"evaluate\.splits: the dataset holds no configurations"):
-        call_evaluate(other, samples=20, splits=["test"])
-    with Ensemble(identity.data) as ensemble:
-        assert len(ensemble) == 400
+        call_evaluate(run, samples=20, splits=["test"])
 
 
 @pytest.mark.slow
