@@ -167,6 +167,8 @@ class Run:
         partition: Costs and shares (HDF5); that of the first variant that makes the same one.
         model: Trained weights and what is needed to rebuild the model.
         device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
+        is_finished: Whether the training is to take no further step and to write the best model of
+            its saved state.
         metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
             it or starts from it; None for a new one.
         further: Datasets beside `dataset` that sections name, by name.
@@ -185,6 +187,7 @@ class Run:
     partition: Path
     model: Path
     device: str = "auto"
+    is_finished: bool = False
     metadata: Mapping[str, Any] | None = None
     further: Mapping[str, DatasetRun] = field(default_factory=dict)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Annotated
 
 import typer
 
@@ -48,6 +49,9 @@ def train(
     variant: options.Variant = options.BASE,
     ranks: options.Ranks = 1,
     device: options.Device = "auto",
+    finish: Annotated[
+        bool, typer.Option(help="Take no further step: write the best model of the saved state.")
+    ] = False,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
@@ -55,8 +59,10 @@ def train(
     if ranks > 1 and find_world().size == 1:
         start_ranks(ranks)
     run = options.load_project(workflows, results).run(experiment, variant)
+    if finish and not (run.state / "last.pt").exists():
+        raise ValueError(f"{run.state / 'last.pt'}: no such file, so nothing can be finished")
     keep_freed_memory()
-    _run("train", replace(run, device=device), run.model_info.name)
+    _run("train", replace(run, device=device, is_finished=finish), run.model_info.name)
 
 
 def _make_command(stage: str) -> Callable[..., None]:

@@ -55,7 +55,9 @@ class Session:
     ) -> None:
         self._run, self._task, self._options, self._ranks = run, task, options, ranks
         self._facts: dict[str, str] = {}
+        self._begun: dict[str, Any] = {}
         if ranks.is_rank_zero:
+            self._begun = run.make_provenance("train")
             self._facts = state.resume_key(run, options) | dict(sharing or {})
         self.progress = Progress()
         self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
@@ -76,7 +78,8 @@ class Session:
             that it holds. None for a training that begins.
 
         Raises:
-            ValueError: The weights to start from are missing or do not fit.
+            ValueError: The weights to start from are missing or do not fit, or the training is to
+                be finished and its state is of another one.
         """
         found = self._find_state() if self._ranks.is_rank_zero else None
         changes, module = self._ranks.broadcast(found), self._task.module
@@ -102,6 +105,11 @@ class Session:
         found = state.compare_state(
             self._path, self._run.model_info, self._facts, self._options.epochs
         )
+        if self._run.is_finished and (found.obstacle or found.changes):
+            changed = f"{self._path}: saved with another {', '.join(found.changes)}"
+            raise ValueError(
+                f"{found.obstacle or changed}; only without a change can it be finished"
+            )
         if found.obstacle is not None:
             logger.warning("%s; training starts afresh", found.obstacle)
             return None
@@ -115,17 +123,25 @@ class Session:
     def run(self, train_epoch: Callable[[], None], split: str, probe: Numbers) -> None:
         """Train until all epochs are done or patience is at an end; write the best model.
 
-        If the training fails, the best model so far is written.
+        If the training fails, the best model so far is written. One that is to be finished takes
+        no step.
 
         Args:
             train_epoch: Trains one epoch or a few, and ends them by `end_epoch`.
             split: Where the samples are whose predictions the model holds.
             probe: Their numbers.
+
+        Raises:
+            ValueError: It is to be finished before an epoch has ended.
         """
+        if self._run.is_finished and not self.progress.best_epoch:
+            raise ValueError(
+                f"{self._run.state}: no epoch of this training has ended, so there is no model yet"
+            )
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
         try:
-            while not self._is_over():
+            while not (self._is_over() or self._run.is_finished):
                 self._ranks.report(f"epoch {self.progress.epoch + 1}")
                 train_epoch()
         except Exception as error:
@@ -192,7 +208,7 @@ class Session:
 
     def _write_model(self, split: str, probe: Numbers) -> None:
         if self._ranks.is_rank_zero:
-            provenance = state.describe_model(self._run, self._options, self._ranks, self.progress)
+            provenance = state.describe_model(self._run, self._begun, self._ranks, self.progress)
             if not self._is_over():
                 provenance["unfinished"] = f"epoch {self.progress.epoch} of {self._options.epochs}"
             # Without an epoch the module is as it started.
@@ -229,9 +245,11 @@ class Session:
             place = f"step {step} of epoch {epoch + 1}" if step else f"epoch {epoch}"
             words.append(f"the next call then goes on after {place}")
         if progress.best_epoch:
-            words.append(
-                f"{self._run.model} is the best model so far, of epoch {progress.best_epoch}"
-            )
+            words += [
+                f"{self._run.model} is the best model so far, of epoch {progress.best_epoch}",
+                f"where Snakemake has removed it, `{self._run.name_command('train')} --finish` "
+                "brings it back",
+            ]
         return words
 
     def _is_over(self) -> bool:

@@ -80,13 +80,14 @@ def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
 
 
 def describe_model(
-    run: Run, options: TrainOptions, ranks: Ranks, progress: Progress | None = None
+    run: Run, begun: Mapping[str, Any], ranks: Ranks, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Return the record of where a trained model comes from.
 
     Args:
         run: The run.
-        options: The training.
+        begun: `run.make_provenance("train")` as it was when the training began: what it reads may
+            be made anew meanwhile.
         ranks: Who trained.
         progress: How far the training has come; None for one that has no epochs.
     """
@@ -95,7 +96,7 @@ def describe_model(
         course = {"epoch": progress.best_epoch, "epochs": progress.epoch}
         course |= {"changes": progress.changes} if progress.changes else {}
     return {
-        **run.make_provenance("train"),
+        **begun,
         **course,
         "history": identify(run.history) if run.history.is_file() else None,
         "ranks": ranks.size,

@@ -241,6 +241,18 @@ def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
     assert (fresh / "results/toy/first/base/state/rank-0").exists()
 
 
+def test_a_model_that_is_brought_back_after_a_failure_is_taken(fresh):
+    """`train --finish` writes what Snakemake has removed; here the test does."""
+    edit(find_experiment(fresh), "width: 4", "width: 13")
+    target, run = "results/toy/first/base/metrics.json", fresh / "results/toy/first/base"
+    snakemake(fresh, target, ok=False)
+    for name in ("model.pt", "history.jsonl"):
+        (run / name).write_text("{}")
+    assert plan_jobs(fresh, target) == {"evaluate": 1}
+    snakemake(fresh, target)
+    assert (run / "model.pt").read_text() == "{}"
+
+
 def test_the_report_tells_what_was_computed_and_shows_every_figure(finished):
     snakemake(finished, "--report", "report.html")
     page = (finished / "report.html").read_text()

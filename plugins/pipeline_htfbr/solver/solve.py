@@ -69,7 +69,7 @@ class _Solver:
 
     def __init__(self, run: Run, options: HTTrainOptions, ranks: Ranks) -> None:
         self._run, self._ranks, self._options = run, ranks, options
-        self._begin = time.perf_counter()
+        self._begin, self._begun = time.perf_counter(), run.make_provenance("train")
         self._points, self._structure = read_points(run.data), read_structure(run)
         self._task = build_task(run)
         assert isinstance(self._task.module, Surface)
@@ -235,7 +235,7 @@ class _Solver:
             task,
             weights,
             ("val", np.arange(min(4, len(self._points.find_rows("val"))))),
-            state.describe_model(self._run, self._options, self._ranks),
+            state.describe_model(self._run, self._begun, self._ranks),
         )
 
 

@@ -13,10 +13,14 @@ import pytest
 import torch
 
 import toy_potential as toy
+from pipeline_core.balance.partitioning import write_partition
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import FIELDS
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
+from pipeline_core.seals import identify
+from pipeline_core.task import build_task
 from pipeline_core.training import divergence
 from pipeline_core.training.checkpoint import load_archive, load_model
 from pipeline_core.training.state import load_state
@@ -92,6 +96,51 @@ def test_the_best_model_stays_and_advice_continues_the_training(tmp_path, bad_ba
     assert provenance["changes"] == [{"epoch": 6, **changed}]
     assert "unfinished" not in provenance
     assert not (run.state / "diverged.json").exists()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_gone_comes_back_from_the_state(tmp_path, bad_batch):
+    """Snakemake removes the outputs of a failed job."""
+    run = toy.make_run(tmp_path, TEN)
+    assert f"`{run.name_command('train')} --finish` brings it back" in diverge(run)
+    model, lines = load_model(run.model), read_history(run)
+    run.model.unlink()
+    run.history.unlink()
+    train_run(replace(run, is_finished=True))
+    again = load_model(run.model)
+    assert json.loads(again["provenance"])["unfinished"] == "epoch 5 of 10"
+    assert all(torch.equal(again["weights"][n], x) for n, x in model["weights"].items())
+    assert read_history(run) == lines
+    lower = toy.make_run(tmp_path, TEN | {"optimizer": {"lr": 1e-3}})
+    with pytest.raises(ValueError, match=r"another train.optimizer.lr; only without a change"):
+        train_run(replace(lower, is_finished=True))
+    train_run(lower)
+    assert len(read_history(lower)) == 10
+
+
+@pytest.mark.slow
+def test_a_model_says_of_which_inputs_it_is_though_they_are_made_anew_meanwhile(
+    tmp_path, monkeypatch
+):
+    run = toy.make_run(tmp_path)
+    before, energies = identify(run.partition), toy.PairPotential.energies
+
+    def partition_again(self, batch, vectors):
+        if identify(run.partition) == before:
+            write_partition(run, build_task(run), PartitionOptions(ranks=[1, 2]))
+        return energies(self, batch, vectors)
+
+    monkeypatch.setattr(toy.PairPotential, "energies", partition_again)
+    train_run(run)
+    assert identify(run.partition) != before
+    assert json.loads(load_model(run.model)["provenance"])["inputs"]["partition"] == before
+
+
+def test_without_an_epoch_nothing_can_be_finished(tmp_path):
+    run = replace(toy.make_run(tmp_path), is_finished=True)
+    with pytest.raises(ValueError, match="no epoch of this training has ended"):
+        train_run(run)
+    assert not run.model.exists()
 
 
 @pytest.mark.slow
