@@ -161,6 +161,9 @@ def find_fault(run: Run, name: str) -> Fault | None:
     if not path.is_file():
         return None
     facts = _read_facts(path)
+    if store.is_sealed(path) and facts.get("stage") != stage:
+        problem = f"not made by the stage {stage!r}, but by {facts.get('stage', 'another')!r}"
+        return Fault(path, problem, run.name_command(stage))
     if "options" not in facts or "seed" not in facts:
         return None
     problem = _compare_trees(_select_causes(run, stage, facts), run.list_causes(stage))

@@ -287,10 +287,19 @@ def _parse_attribute(value: Any) -> Any:
 
 
 def read_import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
-    """Read what the data stage says of the dataset; None if there is none."""
+    """Read what the data stage says of the dataset; None if there is none.
+
+    Raises:
+        ValueError: The file is damaged, or says nothing of this dataset.
+    """
     dataset = next(iter(experiment.runs.values())).dataset
     content = read_json(dataset.report) if dataset else None
-    return content if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        return None
+    assert dataset is not None
+    if content.get("dataset", dataset.name) != dataset.name or "samples" not in content:
+        raise ValueError(f"{dataset.report}: no report of {dataset.name!r}; run {dataset.command}")
+    return content
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
