@@ -263,6 +263,12 @@ def list_experiments(folder: Path) -> list[str]:
     return [f"{folder.name}/{stem}" for stem in stems if stem != "expected"]
 
 
+def list_all_experiments(workflows: Path) -> list[str]:
+    """Return the experiments of all plugins, as plugin/name."""
+    folders = sorted((workflows / "experiments").glob("*/"))
+    return [name for folder in folders for name in list_experiments(folder)]
+
+
 def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}

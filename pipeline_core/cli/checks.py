@@ -11,7 +11,7 @@ from pipeline_core.cli.output import align
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
-from pipeline_core.workflow import list_experiments
+from pipeline_core.workflow import list_all_experiments
 
 ARTIFACTS = {
     "graph": "graph",
@@ -32,8 +32,7 @@ def validate(
 ) -> None:
     """Check experiments, their datasets and raw files; print what would run."""
     project = options.load_project(workflows, results)
-    folders = sorted((workflows / "experiments").glob("*/"))
-    names = experiments or [name for folder in folders for name in list_experiments(folder)]
+    names = experiments or list_all_experiments(workflows)
     problems = []
     for name in names:
         try:

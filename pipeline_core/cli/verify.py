@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.workflow import list_experiments
+from pipeline_core.workflow import list_all_experiments
 
 if TYPE_CHECKING:
     from pipeline_core.lineage import Fault
@@ -30,8 +30,7 @@ def verify(
     from pipeline_core.verification import inspect_experiment
 
     project = options.load_project(workflows, results)
-    folders = sorted((workflows / "experiments").glob("*/"))
-    present = [n for f in folders for n in list_experiments(f) if (results / n).is_dir()]
+    present = [name for name in list_all_experiments(workflows) if (results / name).is_dir()]
     checked: dict[Path, bool] = {}
     faults: dict[Path, Fault] = {}
     for name in experiments or present:

@@ -14,14 +14,16 @@
         model = {"width": 8}
 
 `model`, `graph` and `train` are sections of the experiment that is used; small ones keep the tests
-fast. `PotentialConformance` is for models that derive from `pipeline_core.potential.Potential` and
-use the engine's graphs. Another kind of model overrides the fixture `project` to bring data of its
-own, and runs the other two. pytest is needed.
+fast. `other` changes them to those of another graph, where the graph has no cutoff.
+`PotentialConformance` is for models that derive from `pipeline_core.potential.Potential` and use
+the engine's graphs. Another kind of model overrides the fixture `project` to bring data of its own,
+and runs the other two. pytest is needed.
 """
 
 import pytest
 
 pytest.register_assert_rewrite(
+    "pipeline_core.testing.belonging",
     "pipeline_core.testing.plugins",
     "pipeline_core.testing.potentials",
     "pipeline_core.testing.runs",

@@ -119,6 +119,8 @@ class OnProject:
     """Section `train`; for alloys two epochs on energy, forces and stress unless it says more."""
     dataset: ClassVar[Mapping[str, Any] | None] = None
     """Content of the dataset file, for a plugin that makes its own data; None for alloys."""
+    other: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """What to change in the sections for another graph; empty for a smaller `graph.cutoff`."""
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -18,22 +18,19 @@ from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
-from pipeline_core.testing.projects import EXPERIMENT, OnProject, call, write_project
+from pipeline_core.testing.belonging import OnFinishedRun
+from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 from pipeline_core.training.checkpoint import check_probe, load_model
 
 TIMES = ("seconds", "samples_per_s")
 """Keys of the history that differ from run to run."""
 
 
-class RunConformance(OnProject):
-    """A run goes from raw data to metrics, and two epochs in two calls are two epochs in one."""
+class RunConformance(OnFinishedRun):
+    """A run goes from raw data to metrics, and two epochs in two calls are two epochs in one.
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def trained(cls, run: Run) -> Run:
-        """The run after its training."""
-        call(run, "train")
-        return run
+    What does not belong to the run is refused by name.
+    """
 
     def test_training_writes_a_model_and_its_history(self, trained: Run) -> None:
         """Data, graphs and partition lead to a trained model."""
@@ -49,16 +46,14 @@ class RunConformance(OnProject):
         module = build_task(trained, content["metadata"]).module
         check_probe(module, content, trained.model)
 
-    def test_evaluation_gives_finite_errors(self, trained: Run) -> None:
+    def test_evaluation_gives_finite_errors(self, evaluated: Run) -> None:
         """Held-out samples are compared with predictions."""
-        call(trained, "evaluate")
-        assert _list_numbers(json.loads(trained.metrics.read_text()))
-        assert trained.predictions.exists()
+        assert _list_numbers(json.loads(evaluated.metrics.read_text()))
+        assert evaluated.predictions.exists()
 
-    def test_the_trained_model_can_be_used(self, trained: Run) -> None:
+    def test_the_trained_model_can_be_used(self, finished: Run) -> None:
         """The stage infer runs: molecular dynamics for potentials."""
-        call(trained, "infer")
-        assert trained.inference.exists()
+        assert finished.inference.exists()
 
     @pytest.mark.parametrize("stage", ["train", "evaluate", "infer"])
     def test_artifacts_of_another_run_or_plugin_are_refused(self, trained: Run, stage: str) -> None:

@@ -49,6 +49,7 @@ SMALL = {
             "generate": {"method": "heatbath", "n_configurations": 20},
             "split": {"val": 0.3, "test": 0.3},
         },
+        "other": {"graph": {"repeats": 2}},
     },
     "mace": {
         "model": {
@@ -64,6 +65,7 @@ SMALL = {
             "description": "The surface of HONO", "plugin": "htfbr",
             "source": {"reader": "hono", "points": 200}, "split": {"val": 0.2, "test": 0.2},
         },
+        "other": {"graph": {"degree": 3}},
     },
 }  # fmt: skip
 """Sections that keep the tests fast; a plugin without an entry runs with its defaults."""

@@ -1,0 +1,208 @@
+"""What holds for the artifacts of every run: each stage takes those of the run, and no others.
+
+What is foreign is what a run that differs in one thing would have written in their place.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from pipeline_core import store
+from pipeline_core.config.experiments import merge_sections
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.lineage import MAKERS
+from pipeline_core.project import Project
+from pipeline_core.run import READS, Run
+from pipeline_core.seals import SealedFile, read_seal
+from pipeline_core.testing.projects import STAGES, OnProject, call
+
+DIFFERENCES: Final = ("seed", "graph", "split", "plugin")
+"""In what another run differs."""
+_RESULTS: Final = ("model", "metrics", "predictions", "inference")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A finished run, and one that differs in one thing.
+
+    Attributes:
+        project: Of the finished run.
+        run: It.
+        other: The run that differs.
+        difference: In what.
+    """
+
+    project: Project
+    run: Run
+    other: Run
+    difference: str
+
+    def has_foreign(self, name: str) -> bool:
+        """Tell whether there is an artifact, and the other run has another one."""
+        if name == "data":
+            return self.difference == "split"
+        shared = name == "graph" and self.difference == "seed" and self.run.has_engine_graph
+        return getattr(self.run, name).is_file() and not shared
+
+    def write_foreign(self, name: str) -> None:
+        """Put what the other run would have written in the place of an artifact."""
+        path, same = getattr(self.run, name), self.difference == "plugin" or name in _RESULTS
+        if name == "history":
+            path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+        elif same and name != "data":
+            facts = {**store.read_provenance(path), **self.other.make_provenance(MAKERS[name])}
+            by = {"plugin": "another"} if self.difference == "plugin" else {}
+            _seal_again(path, facts | by)
+        else:
+            shutil.copy(getattr(self.other, name), path)
+
+
+class OnFinishedRun(OnProject):
+    """Base of the classes that work on a run in which all stages have run."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained(cls, run: Run) -> Run:
+        """The run after its training."""
+        call(run, "train")
+        return run
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def evaluated(cls, trained: Run) -> Run:
+        """The run after its evaluation."""
+        call(trained, "evaluate")
+        return trained
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def finished(cls, evaluated: Run) -> Run:
+        """The run after all stages."""
+        call(evaluated, "infer")
+        return evaluated
+
+    @pytest.fixture(scope="class", params=DIFFERENCES)
+    @classmethod
+    def pair(
+        cls,
+        request: pytest.FixtureRequest,
+        project: Project,
+        finished: Run,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> Pair:
+        """The finished run beside one that differs in one thing."""
+        folder = tmp_path_factory.mktemp(request.param)
+        other = cls.make_other(request.param, project, finished, folder)
+        return Pair(project, finished, other, request.param)
+
+    @classmethod
+    def make_other(cls, difference: str, project: Project, run: Run, folder: Path) -> Run:
+        """Return a run that differs in one thing, up to its graph and partition."""
+        shutil.copytree(project.workflows, folder / "workflows")
+        if difference == "split":
+            if run.dataset is None:
+                pytest.skip("the model needs no dataset")
+            path = folder / "workflows/datasets" / run.dataset.path.name
+            _edit(path, {"split": {"seed": 1}})
+        changes = {"seed": {"seed": 1}, "graph": cls.other or _shrink_cutoff(run)}
+        _edit(folder / f"workflows/experiments/{run.experiment}.yaml", changes.get(difference, {}))
+        other = Project(folder / "workflows", folder / "results", project.registry)
+        made = other.run(run.experiment)
+        for stage in STAGES:
+            if stage != "data" or run.dataset is not None:
+                call(made, stage)
+        for name in _RESULTS:  # of the contents of the run: they are not looked at
+            getattr(made, name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(getattr(run, name), getattr(made, name))
+        return made
+
+    def test_artifacts_say_what_they_were_made_from(self, finished: Run) -> None:
+        """Each names options, seed, plugin and what its stage has read, or nothing is known."""
+        for name, stage in MAKERS.items():
+            path = getattr(finished, name)
+            if path.is_file():
+                facts = store.read_provenance(path)
+                read = {n for n, p in finished.list_inputs(stage).items() if p.is_file()}
+                assert {"options", "seed", "plugin"} <= facts.keys(), path
+                assert set(facts["inputs"]) == read, path
+
+    @pytest.mark.parametrize("name", ["data", *MAKERS, "history"])
+    def test_what_is_of_another_run_is_refused_by_name(self, pair: Pair, name: str) -> None:
+        """Another seed, graph, split or plugin: no stage reads what was made by it."""
+        if not pair.has_foreign(name):
+            pytest.skip("the other run has the same")
+        path: Path = getattr(pair.run, name)
+        stages = [stage for stage in READS if name in READS[stage] and stage != "figures"]
+        with _keep(path):
+            pair.write_foreign(name)
+            for stage in stages:
+                _expect_refusal(path, partial(call, pair.run, stage))
+            _expect_refusal(path, partial(_draw, pair))
+
+    def test_a_training_does_not_go_on_from_the_state_of_another(self, pair: Pair) -> None:
+        """It starts afresh, and says why."""
+        from pipeline_core.training import state
+
+        path = pair.run.state / "last.pt"
+        if not path.is_file() or pair.difference == "plugin":
+            pytest.skip("the plugin trains by itself, or another plugin has another source")
+        options = pair.other.get_section("train", TrainOptions)
+        facts = state.resume_key(pair.other, options)
+        obstacle = state.compare_state(path, pair.run.model_info, facts, options.epochs).obstacle
+        assert obstacle is not None
+        assert obstacle.startswith(f"{path}: saved with another ")
+
+
+@contextmanager
+def _keep(path: Path) -> Iterator[None]:
+    """Give a file its content back after the block."""
+    whole = path.read_bytes()
+    try:
+        yield
+    finally:
+        path.write_bytes(whole)
+
+
+def _expect_refusal(path: Path, read: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="make it new: pipeline-core") as refused:
+        read()
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+def _seal_again(path: Path, facts: Mapping[str, Any]) -> None:
+    if path.suffix == ".json":
+        store.write_json(path, {**store.read_json(path), "provenance": facts})
+        return
+    seal = read_seal(path)
+    assert seal is not None, f"{path} has no seal; write it by pipeline_core.store"
+    with SealedFile(path, seal) as file:
+        content = file.read()
+    with store.write_sealed(path, facts) as new:
+        new.write(content)
+
+
+def _draw(pair: Pair) -> None:
+    experiment = pair.project.load_experiment(pair.run.experiment)
+    pair.run.registry.select_hook("draw", pair.run.model_info.name)(run=experiment)
+
+
+def _edit(path: Path, change: Mapping[str, Any]) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    path.write_text(yaml.safe_dump(merge_sections(content, dict(change))), encoding="utf-8")
+
+
+def _shrink_cutoff(run: Run) -> Mapping[str, Any]:
+    cutoff = getattr(run.sections["graph"], "cutoff", None)
+    if cutoff is None:
+        pytest.skip("the class names no other graph (its attribute `other`)")
+    change = {"cutoff": 0.9 * cutoff}
+    return {"graph": change} | ({"model": change} if hasattr(run.options, "cutoff") else {})
