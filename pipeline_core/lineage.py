@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,7 @@ def require_current_results(experiment: ExperimentRun) -> None:
     for run in experiment.runs.values():
         if run.dataset is not None:
             _refuse(find_dataset_fault(run.dataset))
+            _refuse(find_report_fault(run.dataset))
         for name in MAKERS:
             _refuse(find_fault(run, name))
         _refuse(find_history_fault(run))
@@ -102,14 +104,23 @@ def _refuse(fault: Fault | None) -> None:
 
 def find_dataset_fault(dataset: DatasetRun) -> Fault | None:
     """Return what is wrong with the data of a dataset; None if they are current, or not there."""
-    if not dataset.data.is_file():
+    return _find_import_fault(dataset, dataset.data)
+
+
+def find_report_fault(dataset: DatasetRun) -> Fault | None:
+    """Return what is wrong with the report of an import, as `find_dataset_fault` does."""
+    return _find_import_fault(dataset, dataset.report)
+
+
+def _find_import_fault(dataset: DatasetRun, path: Path) -> Fault | None:
+    if not path.is_file():
         return None
-    facts = _read_facts(dataset.data)
+    facts = _read_facts(path)
     if "options" not in facts:
         return None
     problem = _compare_trees(_select_dataset_causes(dataset, facts), dataset.select_params())
     problem = problem or _compare_raw_files(dataset, facts.get("inputs", {}))
-    return Fault(dataset.data, problem, dataset.command) if problem else None
+    return Fault(path, problem, dataset.command) if problem else None
 
 
 def _select_dataset_causes(dataset: DatasetRun, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +191,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 def find_history_fault(run: Run) -> Fault | None:
     """Return what is wrong with the history of a run; None if it is that of its model."""
-    if not (run.history.is_file() and run.model.is_file()):
+    if not (os.path.lexists(run.history) and run.model.is_file()):
         return None
     written = store.read_provenance(run.model).get("history")
     if written is None or written == identify(run.history):

@@ -6,16 +6,21 @@ Programs that read HDF5 or torch archives do not see what follows the content. T
 artifact is the digest over those of its blocks: the same content has the same identity, whenever
 and wherever it was made. A block is checked when it is first read, so that a file of which little
 is read costs little; SHA-256 takes 1.6 GB/s on one core.
+
+An object of JSON has a key instead, `checksum`, the last one.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
+import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,10 +73,9 @@ def read_seal(path: Path) -> Seal | None:
     """Return the seal of a file; None if it has none.
 
     Raises:
-        ValueError: The seal is damaged.
-        OSError: The file cannot be read.
+        ValueError: The seal is damaged, or the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         length = os.fstat(file.fileno()).st_size
         file.seek(max(0, length - _END.size))
         end = file.read()
@@ -88,17 +92,65 @@ def read_seal(path: Path) -> Seal | None:
     return Seal(size, digests, json.loads(text))
 
 
+@contextmanager
+def open_file(path: Path) -> Iterator[io.FileIO]:
+    """Open a file to read it; a pipe in its place is no reason to wait.
+
+    Raises:
+        ValueError: It cannot be read, or is no file.
+    """
+    try:
+        with io.FileIO(path, opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "no regular file")
+            yield file
+    except OSError as error:
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror or error}); give the right to read it, or "
+            "remove it and run its stage again"
+        ) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def identify(path: Path) -> str:
     """Return what tells the content of a file from all others: from its seal, if it has one.
 
     Raises:
         ValueError: The seal is damaged, or the file cannot be read.
     """
-    try:
-        seal = read_seal(path)
-        return hash_file(path) if seal is None else seal.identity
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+    seal = read_seal(path)
+    return hash_file(path) if seal is None else seal.identity
+
+
+CHECKSUM: Final = "checksum"
+"""Key of an object of JSON: of all the others, as they are written."""
+
+
+def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON with its checksum."""
+    return {**content, CHECKSUM: _hash_json(content)}
+
+
+def take_checksum(content: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return an object of JSON without its checksum, and whether it had one.
+
+    Raises:
+        ValueError: The checksum is not that of the rest.
+    """
+    if not content:
+        return content, False
+    *rest, (name, checksum) = content.items()
+    is_whole = checksum == _hash_json(dict(rest))
+    if is_whole != (name == CHECKSUM) or (not is_whole and CHECKSUM in content):
+        raise ValueError("its contents are damaged, or were changed after they had been written")
+    return (dict(rest), True) if is_whole else (content, False)
+
+
+def _hash_json(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, indent=1).encode()).hexdigest()[:32]
 
 
 class SealedFile(io.RawIOBase):

@@ -10,7 +10,6 @@ version that has neither is read as it is.
 from __future__ import annotations
 
 import _thread
-import hashlib
 import io
 import json
 import os
@@ -26,7 +25,15 @@ import h5py
 
 from pipeline_core import upgrades
 from pipeline_core.processes import is_alive, name_host
-from pipeline_core.seals import SealedFile, read_seal, write_seal
+from pipeline_core.seals import (
+    CHECKSUM,
+    SealedFile,
+    add_checksum,
+    open_file,
+    read_seal,
+    take_checksum,
+    write_seal,
+)
 
 _SILENCE: Final = 7 * 24 * 3600.0
 """Seconds without a write after which a temporary file of another host counts as left behind."""
@@ -295,7 +302,7 @@ def is_sealed(path: Path) -> bool:
 
 
 def _is_checked(content: Any) -> bool:
-    return isinstance(content, dict) and _CHECKSUM in content
+    return isinstance(content, dict) and CHECKSUM in content
 
 
 @contextmanager
@@ -328,10 +335,6 @@ def read_provenance(path: Path) -> dict[str, Any]:
     return older
 
 
-_CHECKSUM: Final = "checksum"
-"""Key of a JSON file: of all the others, as they are written."""
-
-
 def write_json(path: Path, content: Any, provenance: Mapping[str, Any] | None = None) -> None:
     """Write JSON atomically, keys in the order given, floats as they are, NaN refused.
 
@@ -343,9 +346,10 @@ def write_json(path: Path, content: Any, provenance: Mapping[str, Any] | None = 
     if provenance is not None:
         content = {**content, "provenance": provenance}
     if isinstance(content, Mapping):
-        content = {**content, _CHECKSUM: _hash_json(content)}
+        content = add_checksum(content)
     with write_atomic(path) as temporary:
-        temporary.write_text(_format_json(content) + "\n", encoding="utf-8")
+        text = json.dumps(content, indent=1, allow_nan=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_json(path: Path, *, keep_checksum: bool = False) -> Any:
@@ -354,29 +358,20 @@ def read_json(path: Path, *, keep_checksum: bool = False) -> Any:
     Raises:
         ValueError: The file is missing, no JSON, or damaged.
     """
+    if not path.exists():
+        raise ValueError(f"{path}: no such file; run the stage that makes it first")
+    with open_file(path) as file:
+        text = file.read()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file; run the stage that makes it first") from None
+        content = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: not readable as JSON ({error}); remove it and run its stage again"
         ) from None
-    if not isinstance(content, dict) or not content:
+    if not isinstance(content, dict):
         return content
-    *rest, (name, checksum) = content.items()
-    is_whole = checksum == _hash_json(dict(rest))
-    if is_whole != (name == _CHECKSUM) or (not is_whole and _CHECKSUM in content):
-        raise ValueError(
-            f"{path}: its contents are damaged, or were changed after its stage had written it; "
-            "remove the file and run its stage again"
-        )
-    return dict(rest) if is_whole and not keep_checksum else content
-
-
-def _hash_json(content: Any) -> str:
-    return hashlib.sha256(_format_json(content).encode()).hexdigest()[:32]
-
-
-def _format_json(content: Any) -> str:
-    return json.dumps(content, indent=1, allow_nan=False)
+    try:
+        rest, _ = take_checksum(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; remove the file and run its stage again") from None
+    return content if keep_checksum else rest

@@ -24,6 +24,7 @@ def inspect_experiment(experiment: ExperimentRun, checked: dict[Path, bool]) -> 
             files = dict.fromkeys((dataset.data, dataset.report), dataset.command)
             yield from _check_files(files, checked)
             yield from _ask(dataset.data, dataset.command, lineage.find_dataset_fault, dataset)
+            yield from _ask(dataset.report, dataset.command, lineage.find_report_fault, dataset)
         yield from _check_files(_list_files(run), checked)
         for name, stage in MAKERS.items():
             path, command = getattr(run, name), run.name_command(stage)

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.provenance import hash_file
+from pipeline_core.seals import add_checksum, open_file, take_checksum
 
 
 def match_files(
@@ -162,16 +163,16 @@ def hash_raw_files(files: Mapping[str, Path], memory: Path) -> dict[str, str]:
 
 def _read_memory(path: Path) -> dict[str, list[Any]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with open_file(path) as file:
+            files, is_checked = take_checksum(json.loads(file.read().decode("utf-8")))
+    except (ValueError, AttributeError, RecursionError):
         return {}
-    entries = content.items() if isinstance(content, dict) else ()
-    return {name: entry for name, entry in entries if isinstance(entry, list) and len(entry) == 5}
+    return files if is_checked else {}
 
 
 def _write_memory(path: Path, known: Mapping[str, list[Any]]) -> None:
     with suppress(OSError):  # it only saves time
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(known), encoding="utf-8")
+        part.write_text(json.dumps(add_checksum(known)), encoding="utf-8")
         part.replace(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.samples import SampleFile
+from pipeline_core.seals import open_file, take_checksum
 
 logger = logging.getLogger(__name__)
 
@@ -305,8 +307,8 @@ def read_import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """Read the records of the stages that wrote into a folder, in the order of their ends.
 
-    Lines that a kill or a full disk has torn are left out, with a warning: the record of a stage is
-    none of its results.
+    Lines that are torn or damaged are left out, with a warning: the record of a stage is none of
+    its results.
     """
     path = folder / "records.jsonl"
     records, torn = _read_lines(path, ("stage", "seconds"))
@@ -320,22 +322,29 @@ def read_json(path: Path) -> Any:
     """Read JSON; None if the file is not there.
 
     Raises:
-        ValueError: It is not JSON, or damaged.
+        ValueError: It is not JSON, damaged, or a link to nowhere.
     """
-    return store.read_json(path) if path.exists() else None
+    return store.read_json(path) if os.path.lexists(path) else None
 
 
 def _read_lines(path: Path, keys: Sequence[str]) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the JSON objects with some keys of a file of one a line, and which lines hold none."""
     records, torn = [], []
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_split_lines(path), 1):
         try:
-            record = json.loads(line)
+            content = json.loads(line)
+            record = take_checksum(content)[0] if isinstance(content, dict) else {}
         except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict) and all(key in record for key in keys):
+            record = {}
+        if all(key in record for key in keys):
             records.append(record)
         else:
             torn.append(number)
     return records, torn
+
+
+def _split_lines(path: Path) -> list[bytes]:
+    if not path.exists():
+        return []
+    with open_file(path) as file:
+        return file.read().splitlines()

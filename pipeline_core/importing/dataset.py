@@ -72,7 +72,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         writer.attributes["labels"] = json.dumps(labels)
         writer.attributes["elements"] = json.dumps(list(references.n_samples))
         writer.attributes["reference_energies"] = json.dumps(references.energies)
-        write_json(run.report, report.to_dict())
+        write_json(run.report, report.to_dict(), run.make_provenance())
     before.replace(run.data)
     reused = {"unchanged_files": before.n_files} if before.n_files else {}
     return {**report.summarize(), **reused}

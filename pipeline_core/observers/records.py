@@ -16,6 +16,7 @@ from typing import Any, Final
 from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import STAGES
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.seals import add_checksum
 from pipeline_core.stage_wrappers import Around, StageWrappers
 
 
@@ -78,7 +79,8 @@ def _read_cpu_model(cpuinfo: Path) -> str:
 def _append(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, default=str) + "\n")
+        plain = json.loads(json.dumps(record, default=str))
+        file.write(json.dumps(add_checksum(plain)) + "\n")
 
 
 RECORDS: Final = StageWrappers(_observe, STAGES)

@@ -50,7 +50,7 @@ def make_data(run: DatasetRun) -> Summary:
         if str(error).startswith(str(run.data)):
             raise
         raise ValueError(f"{run.path}: {error}") from None
-    write_json(run.report, content)
+    write_json(run.report, content, run.make_provenance())
     return _summarize(content)
 
 

@@ -92,7 +92,7 @@ def make_data(run: DatasetRun) -> Summary:
         writer.add_column("split", codes)
         _write_attributes(writer, basis)
         content = report.make_content(basis, codes, duplicates.report())
-        write_json(run.report, content)
+        write_json(run.report, content, run.make_provenance())
     return report.summarize(content)
 
 

@@ -51,7 +51,7 @@ def make_points(run: DatasetRun) -> Summary:
         raise ValueError(f"{run.path}: {error}") from None
     write_points(run.data, points, _make_provenance(run, made))
     content = make_report(run.name, made, points, options.split)
-    write_json(run.report, content)
+    write_json(run.report, content, run.make_provenance())
     return summarize(content)
 
 

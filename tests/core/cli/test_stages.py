@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from fake_packages import install, write_model_source
+from pipeline_core import locks
 from processes import finish
 
 STAGES = """
@@ -89,3 +92,13 @@ def test_ranks_of_mpiexec_run_a_stage_together_and_speak_once(staged):
     command = ["-m", "pipeline_core.cli", "train", "--experiment", "alpha/first"]
     output = finish(command, 2, PYTHONPATH=str(staged / "site"))
     assert output.count("train of base") == 1
+
+
+@pytest.mark.parametrize("stage", ["graph", "train"])
+def test_a_second_call_of_a_stage_is_refused_before_it_writes(staged, call, stage):
+    folder = staged / "results/alpha/first/base"
+    with locks.hold(folder / f".{stage}.lock", stage):
+        result = call(stage, "--experiment", "alpha/first")
+        assert f"the stage '{stage}' is under way by process {os.getpid()} on" in result.output
+        assert [path.name for path in folder.iterdir()] == [f".{stage}.lock"]
+    assert call(stage, "--experiment", "alpha/first").exit_code == 0

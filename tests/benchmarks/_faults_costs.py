@@ -1,0 +1,90 @@
+"""What it costs to check artifacts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from _faults_subjects import NAME, STAGES, finish_run
+
+from pipeline_core import lineage, seals, store
+from pipeline_core.project import Project
+from pipeline_core.seals import SealedFile, read_seal
+from pipeline_core.testing import projects
+
+CHECKS: tuple[tuple[Any, str], ...] = (
+    (lineage, "require_current"),
+    (lineage, "require_current_results"),
+    (SealedFile, "check_block"),
+    (store, "read_seal"),
+    (store, "write_seal"),
+    (seals, "hash_file"),
+)
+"""What runs for the sake of checks alone, by its place."""
+
+
+class Clock:
+    """Time spent in checks; those within others do not count twice."""
+
+    seconds = 0.0
+    _depth = 0
+
+    def wrap(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is timed."""
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            begin, self._depth = time.perf_counter(), self._depth + 1
+            try:
+                return work(*arguments, **options)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds += time.perf_counter() - begin
+
+        return timed
+
+
+@contextmanager
+def time_checks() -> Iterator[Clock]:
+    """Time all checks within the block."""
+    clock = Clock()
+    with ExitStack() as stack:
+        for place, name in CHECKS:
+            stack.enter_context(patch.object(place, name, clock.wrap(getattr(place, name))))
+        yield clock
+
+
+def measure_shares(project: Project) -> dict[str, float]:
+    """Return the part of the time of each stage that checks take, of a run from the beginning."""
+    shares = {}
+
+    def measure(stage: str, work: Callable[[], object]) -> None:
+        with time_checks() as clock:
+            begin = time.perf_counter()
+            work()
+            shares[stage] = round(clock.seconds / (time.perf_counter() - begin), 4)
+
+    run = finish_run(project, lambda run, stage: measure(stage, lambda: projects.call(run, stage)))
+    experiment = project.load_experiment(NAME)
+    draw = run.registry.select_hook("draw", run.model_info.name)
+    measure("figures", lambda: draw(run=experiment))
+    assert shares.keys() == {*STAGES, "figures"}
+    return shares
+
+
+def measure_check(folder: Path, n_bytes: int = 2**28) -> float:
+    """Return seconds that checking takes a GB."""
+    path = folder / "large_file"
+    with store.write_sealed(path, {}) as file:
+        for _ in range(n_bytes // 2**20):
+            file.write(bytes(2**20))
+    begin = time.perf_counter()
+    seal = read_seal(path)
+    assert seal is not None
+    with SealedFile(path, seal) as content:
+        content.check()
+    return (time.perf_counter() - begin) * 1e9 / n_bytes
