@@ -42,10 +42,11 @@ def match_names(
     """Return all names that match a pattern, as `match_files` does; links make several of a file.
 
     Raises:
-        ValueError: No file matches, or a folder cannot be listed.
+        ValueError: No file matches, a name is not UTF-8, or a folder cannot be listed.
     """
     folder = dataset.parent
     names = _expand_pattern(folder, pattern)
+    _refuse_other_encodings(folder, names)
     present = {str(PurePosixPath(name)): name for name in names if (folder / name).is_file()}
     parts = PurePosixPath(pattern).parts
     absent = [n for n in declared if n not in present and _is_match(PurePosixPath(n).parts, parts)]
@@ -57,6 +58,18 @@ def match_names(
             "correct the path, or fetch the data first"
         )
     return files
+
+
+def _refuse_other_encodings(folder: Path, names: Iterable[str]) -> None:
+    """Check that artifacts can say in UTF-8 which files they come from."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{folder.resolve()}: the name of the file {os.fsencode(name)!r} is not UTF-8; "
+                "rename it, or make the pattern narrower"
+            ) from None
 
 
 def drop_links(files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, str]]:

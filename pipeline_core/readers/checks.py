@@ -17,6 +17,20 @@ _FLAT: Final = 1e-6  # volume over the product of the lattice vectors' lengths
 _VOIGT: Final = np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])
 
 
+def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of JSON pairs; it is a `object_pairs_hook` of `json`.
+
+    Raises:
+        ValueError: A key is given twice, of which `json` would take the last.
+    """
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"damaged JSON: the key {double!r} is given twice")
+    return content
+
+
 def check_frame(frame: Frame) -> Frame | BadFrame:
     """Return the frame if its numbers can be used, otherwise the reason why not."""
     problem = next(_find_problems(frame), None)

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Final, Self
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import find_atomic_numbers, require_numbers
+from pipeline_core.readers.checks import find_atomic_numbers, make_object, require_numbers
 from pipeline_core.readers.files import open_bytes, strip_compression
 from pipeline_core.units import find_factor
 
@@ -125,7 +125,8 @@ def _iterate_frames(name: PurePosixPath, content: bytes, index: int) -> Iterator
     info = {"group": name.parent.name, "file": name.name}
     try:
         text = content.decode()
-        dataset = json.loads(text.partition("\n")[2] if text.startswith("#") else text)["Dataset"]
+        body = text.partition("\n")[2] if text.startswith("#") else text
+        dataset = json.loads(body, object_pairs_hook=make_object)["Dataset"]
         structures = dataset["Data"]
         if not isinstance(structures, list):
             raise TypeError("Data is no list")

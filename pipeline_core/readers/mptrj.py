@@ -24,6 +24,7 @@ import numpy as np
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import (
     find_atomic_numbers,
+    make_object,
     parse_label,
     parse_numbers,
     require_numbers,
@@ -116,7 +117,7 @@ class _Scanner:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._decoder = json.JSONDecoder()
+        self._decoder = json.JSONDecoder(object_pairs_hook=make_object)
         self._text = ""
         self._at = 0
 

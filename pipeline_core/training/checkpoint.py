@@ -73,12 +73,6 @@ def write_model(
     """
     module = task.module.cpu()
     module.load_state_dict(weights)
-    split, numbers = probe
-    if task.probe is None:
-        origin = {"split": split, "numbers": numbers.tolist()}
-        batch = task.samples(split).batch(numbers.tolist())
-    else:
-        origin, batch = {}, task.probe()
     metadata = dict(task.metadata or {})
     content = {
         "format": upgrades.count_version(upgrades.MODEL),
@@ -86,13 +80,43 @@ def write_model(
         "plugin_version": upgrades.count_version(run.model_info.upgrades),
         "metadata": metadata,
         "weights": module.state_dict(),
-        "dtype": str(next(module.parameters()).dtype).removeprefix("torch."),
+        "dtype": name_dtype(module),
         "elements": list(metadata.get("elements", [])),
         "experiment": run.experiment,
         "variant": run.variant,
-        "probe": {**origin, "batch": batch, "outputs": _predict(module, batch)},
+        "probe": predict_probe(module, make_probe(task, *probe)),
     }
     save_archive(run.model, content, provenance)
+
+
+def make_probe(task: Task, split: str, numbers: Numbers) -> dict[str, Any]:
+    """Return a few samples by whose predictions a module is known again.
+
+    Args:
+        task: The task, whose own probe is taken if it has one.
+        split: Where the samples are otherwise.
+        numbers: Their numbers.
+
+    Returns:
+        `batch`, on the CPU, and `split` and `numbers` of its samples.
+    """
+    if task.probe is None:
+        batch = task.samples(split).batch(numbers.tolist())
+        return {"split": split, "numbers": numbers.tolist(), "batch": batch}
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # a training that goes on draws what it would have drawn
+        return {"batch": task.probe()}
+
+
+def predict_probe(module: nn.Module, probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a probe with the `outputs` of a module, which is on the CPU."""
+    return {**probe, "outputs": _predict(module, probe["batch"])}
+
+
+def name_dtype(module: nn.Module) -> str:
+    """Return the type of a module's parameters, such as "float32"."""
+    return str(next(module.parameters()).dtype).removeprefix("torch.")
 
 
 def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
@@ -208,8 +232,8 @@ def load_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> N
         module.load_state_dict(content["weights"])
     except RuntimeError as error:
         raise ValueError(
-            f"{path}: its weights do not fit the module of this experiment: {error}; "
-            f"the model was built with {content['metadata']}"
+            f"{path}: its weights do not fit the module of this experiment: {error}"
+            f"{_describe_metadata(content, '; the model was built with {}')}"
         ) from None
 
 
@@ -241,8 +265,13 @@ def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> No
         raise ValueError(
             f"{path}: with its weights the module does not reproduce the predictions stored beside "
             f"them: {', '.join(worst.values())}; the options of the model or the version of the "
-            f"plugin differ from those of the training ({content['metadata']})"
+            f"plugin differ from those of the training{_describe_metadata(content, ' ({})')}"
         )
+
+
+def _describe_metadata(content: Mapping[str, Any], words: str) -> str:
+    """Return words with what a model says of itself; nothing for a state, which does not."""
+    return words.format(content["metadata"]) if "metadata" in content else ""
 
 
 def _predict(module: nn.Module, batch: Batch) -> Outputs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training import history, state
-from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.checkpoint import make_probe, name_dtype, predict_probe, write_model
 from pipeline_core.training.divergence import DivergedError, Divergence, write_note
 from pipeline_core.training.history import Record
 from pipeline_core.training.optimizers import LearningRate
@@ -61,6 +62,7 @@ class Session:
             self._facts = state.resume_key(run, options) | dict(sharing or {})
         self.progress = Progress()
         self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
+        self._twin, self._probe = task.module, dict[str, Any]()
 
     @property
     def _note(self) -> Path:
@@ -86,6 +88,8 @@ class Session:
         resumes = changes is not None
         initialize_weights(module, self._options, self._run.model_info, fresh=not resumes)
         self._ranks.broadcast_tensors(module.state_dict().values())
+        if self._ranks.is_rank_zero:
+            self._twin = deepcopy(module)  # on the CPU, to be asked what it predicts
         module.to(self._ranks.device)
         if not resumes:
             return None
@@ -103,7 +107,7 @@ class Session:
         if not self._path.exists():
             return None
         found = state.compare_state(
-            self._path, self._run.model_info, self._facts, self._options.epochs
+            self._path, self._run.model_info, self._facts, self._options.epochs, self._task.module
         )
         if self._run.is_finished and (found.obstacle or found.changes):
             changed = f"{self._path}: saved with another {', '.join(found.changes)}"
@@ -140,6 +144,7 @@ class Session:
             )
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
+            self._probe = make_probe(self._task, split, probe)
         try:
             while not (self._is_over() or self._run.is_finished):
                 self._ranks.report(f"epoch {self.progress.epoch + 1}")
@@ -198,9 +203,20 @@ class Session:
             hook(run=self._run, record=record)
 
     def save(self, content: Mapping[str, Any]) -> None:
-        """Save a state from rank 0: progress, and what the caller needs to continue."""
+        """Save a state from rank 0: progress, and what the caller needs to continue.
+
+        Args:
+            content: That, with the weights in `learner`; they are saved with what they predict.
+        """
         if self._ranks.is_rank_zero:
-            parts = {"facts": self._facts, "progress": vars(self.progress), **content}
+            self._twin.load_state_dict(content["learner"]["module"])
+            parts = {
+                "facts": self._facts,
+                "progress": vars(self.progress),
+                "dtype": name_dtype(self._twin),
+                "probe": predict_probe(self._twin, self._probe),
+                **content,
+            }
             with self._ranks.announce(f"the state after epoch {self.progress.epoch}"):
                 state.save_state(self._path, self._run.model_info, parts)
             self._note.unlink(missing_ok=True)

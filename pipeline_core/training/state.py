@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline_core import upgrades
 from pipeline_core.config.experiments import ENGINE_SECTIONS
@@ -23,7 +23,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.run import Run
 from pipeline_core.seals import identify
-from pipeline_core.training.checkpoint import load_archive, save_archive
+from pipeline_core.training.checkpoint import check_probe, load_archive, save_archive
 from pipeline_core.training.divergence import CURES, has_diverged
 from pipeline_core.training.history import Record
 
@@ -118,7 +118,9 @@ class Resumption:
     changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def compare_state(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int) -> Resumption:
+def compare_state(
+    path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int, module: nn.Module
+) -> Resumption:
     """Return whether a saved state can be continued, and why not.
 
     Args:
@@ -126,6 +128,7 @@ def compare_state(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs:
         info: The model.
         facts: What a state of the run depends on, as `resume_key` returns it.
         epochs: Length of the training now.
+        module: On the CPU, as the plugin builds it; left unchanged.
     """
     try:
         state = load_state(path, info)
@@ -142,7 +145,22 @@ def compare_state(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs:
         return Resumption(f"{path}: saved with another {', '.join(obstacles)}")
     if done > epochs:
         return Resumption(f"{path}: saved with {done} epochs, more than the {epochs} asked for")
+    if obstacle := _find_other_predictions(state, module, path):
+        return Resumption(obstacle)
     return Resumption(None, {k: (saved.get(k, "none"), facts.get(k, "none")) for k in changed})
+
+
+def _find_other_predictions(state: Mapping[str, Any], module: nn.Module, path: Path) -> str | None:
+    """Return in which predictions a module with the saved weights differs from what it gave."""
+    if "probe" not in state:  # earlier versions saved none
+        return None
+    try:
+        with explain_misfit(path):
+            content = {key: state[key] for key in ("dtype", "probe")}
+            check_probe(module, {**content, "weights": state["learner"]["module"]}, path)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
@@ -190,19 +208,20 @@ def explain_misfit(path: Path) -> Iterator[None]:
 
 
 def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade the three places in which a state holds weights."""
+    """Upgrade the three places in which a state holds weights, and the batch of its probe."""
     learner, progress, prefix = state["learner"], state["progress"], "module."
     average = learner.get("average")
     if average is not None:  # as torch's AveragedModel keeps it
         inner = {n.removeprefix(prefix): t for n, t in average.items() if n.startswith(prefix)}
         others = {n: t for n, t in average.items() if not n.startswith(prefix)}
         average = others | {prefix + n: t for n, t in step.weights(inner).items()}
-    best = progress["best_weights"]
+    best, probe = progress["best_weights"], state.get("probe")
     return {
         **state,
         "facts": {name: fact for name, fact in state["facts"].items() if name != _SOURCE},
         "learner": {**learner, "module": step.weights(learner["module"]), "average": average},
         "progress": {**progress, "best_weights": best and step.weights(best)},
+        **({"probe": {**probe, "batch": step.batch(probe["batch"])}} if probe else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -63,6 +64,13 @@ def test_patterns_may_lead_upwards_or_be_absolute(folder):
     assert {p.resolve() for p in upwards.files.values()} == expected
     assert set(absolute.files.values()) == expected
     assert list(upwards.files) == ["../runs/hot/1.xyz", "../runs/hot/2.xyz"]
+
+
+def test_a_file_name_that_is_not_utf_8_is_named(folder):
+    (folder / "runs/hot" / os.fsdecode(b"3\xff.xyz")).write_text("")
+    for pattern in ("runs/hot/*.xyz", "runs/**/*.xyz"):
+        with pytest.raises(ValueError, match=r"3\\xff\.xyz' is not UTF-8; rename it"):
+            find(folder, {"path": pattern})
 
 
 def make_reader(name: str, *suffixes: str) -> Reader:

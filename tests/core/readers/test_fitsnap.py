@@ -191,6 +191,12 @@ def test_a_value_of_a_wrong_type_is_named(tmp_path, key, value, reason):
     assert reason in bad.reason
 
 
+def test_a_key_that_is_given_twice_is_named(tmp_path):
+    (tmp_path / "a.json").write_text('{"Dataset": {"Data": [{"Energy": 1, "Energy": 2}]}}')
+    (bad,) = open_frames(tmp_path / "a.json", READER, {})
+    assert "a.json: damaged JSON: the key 'Energy' is given twice" in bad.reason
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"Dataset": 3}', '{"Dataset": {"Data": {}}}'])
 def test_json_of_another_shape_is_a_bad_frame(tmp_path, text):
     (tmp_path / "a.json").write_text(text)

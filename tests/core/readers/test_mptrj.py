@@ -157,3 +157,11 @@ def test_deep_nesting_is_damage(path):
     path.write_text('{"mp-0": ' + "[" * 100_000)
     (bad,) = open_frames(path, READER, {})
     assert "nested too deeply" in bad.reason
+
+
+def test_a_key_that_is_given_twice_is_damage(path):
+    """`json` would take the last of two frames of one name, and lose the other."""
+    path.write_text(path.read_text().replace('"mp-5-0-1"', '"mp-5-0-0"'))
+    *frames, last = open_frames(path, READER, {})
+    assert len(frames) == 4
+    assert "damaged JSON: the key 'mp-5-0-0' is given twice" in last.reason

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.training.checkpoint import load_archive, load_model
+from pipeline_core.training.checkpoint import load_archive, load_model, save_archive
 from pipeline_core.training.trainer import train_run
 from records import read_history
 
@@ -61,7 +61,7 @@ def test_drawn_samples_go_on_with_the_epoch(tmp_path):
 
 
 def train_and_kill(folder, at_batch):
-    """Train in a process that is killed while it makes a batch."""
+    """Train in a process that is killed while it makes a batch; the first one is the probe."""
     environment = os.environ | {"PYTHONPATH": str(TESTS), "TOY_FATE": f"{at_batch} dies 0"}
     process = subprocess.run(
         [sys.executable, "-m", "toy_potential", str(folder), "cpu"],
@@ -75,8 +75,8 @@ def train_and_kill(folder, at_batch):
 @pytest.mark.parametrize(
     ("at_batch", "epoch", "steps"),
     [
-        (9, 1, {1, 2}),  # the last training batch of the second epoch, made ahead of its step
-        (17, 3, {0}),  # the second training batch of the fourth, made before the first step
+        (10, 1, {1, 2}),  # the last training batch of the second epoch, made ahead of its step
+        (18, 3, {0}),  # the second training batch of the fourth, made before the first step
     ],
 )
 def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch, steps):
@@ -168,6 +168,21 @@ def test_a_damaged_state_is_noticed(tmp_path, caplog):
     path.write_bytes(content)
     train_run(run)
     assert "damaged" in caplog.text
+    assert len(read_result(run)[1]) == 3
+
+
+def test_a_state_that_predicts_something_else_is_noticed(tmp_path, caplog):
+    """Its checksum is right: the module is built otherwise, or its weights are not its own."""
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    path = run.state / "last.pt"
+    saved = load_archive(path, "")
+    weights = saved["learner"]["module"]
+    saved["learner"]["module"] = {name: 1.01 * tensor for name, tensor in weights.items()}
+    save_archive(path, saved, {})
+    train_run(run)
+    assert "does not reproduce the predictions stored beside them" in caplog.text
+    assert "training starts afresh" in caplog.text
     assert len(read_result(run)[1]) == 3
 
 
