@@ -299,7 +299,7 @@ def read_import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         return None
     assert dataset is not None
-    if content.get("dataset", dataset.name) != dataset.name or "samples" not in content:
+    if content.get("dataset", dataset.name) != dataset.name:
         raise ValueError(f"{dataset.report}: no report of {dataset.name!r}; run {dataset.command}")
     return content
 
