@@ -116,6 +116,8 @@ def _find_import_fault(dataset: DatasetRun, path: Path) -> Fault | None:
     if not path.is_file():
         return None
     facts = _read_facts(path)
+    if (stage := facts.get("stage", "data")) != "data":
+        return Fault(path, f"not made by the stage 'data', but by {stage!r}", dataset.command)
     if "options" not in facts:
         return None
     problem = _compare_trees(_select_dataset_causes(dataset, facts), dataset.select_params())
@@ -172,10 +174,12 @@ def find_fault(run: Run, name: str) -> Fault | None:
     if not path.is_file():
         return None
     facts = _read_facts(path)
-    if store.is_sealed(path) and facts.get("stage") != stage:
+    if "options" not in facts:
+        return None
+    if facts.get("stage") != stage:
         problem = f"not made by the stage {stage!r}, but by {facts.get('stage', 'another')!r}"
         return Fault(path, problem, run.name_command(stage))
-    if "options" not in facts or "seed" not in facts:
+    if "seed" not in facts:
         return None
     problem = _compare_trees(_select_causes(run, stage, facts), run.list_causes(stage))
     problem = problem or _compare_inputs(run, stage, facts.get("inputs", {}))

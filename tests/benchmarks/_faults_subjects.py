@@ -23,6 +23,7 @@ from pipeline_core.importing import dataset as importing
 from pipeline_core.lineage import MAKERS, Fault
 from pipeline_core.project import Project
 from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.task import build_task
 from pipeline_core.testing.projects import EXPERIMENT, call, make_alloys, write_project
 from pipeline_core.training import state
 from pipeline_core.training.checkpoint import load_model
@@ -36,7 +37,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "convolutions": 2, "cutoff": 3.0, "angle_cutoff": 2.6,
     },
     "graph": {"cutoff": 3.0, "angle_cutoff": 2.6},
-    "train": {"epochs": 1},
+    "train": {"epochs": 2},  # a history of one line would be JSON
 }  # fmt: skip
 
 
@@ -158,7 +159,8 @@ def _read_kept(path: Path) -> Any:
 def _read_state(run: Run) -> str:
     options = run.get_section("train", TrainOptions)
     path, facts = run.state / "last.pt", state.resume_key(run, options)
-    obstacle = state.compare_state(path, run.model_info, facts, options.epochs).obstacle
+    module = build_task(run).module
+    obstacle = state.compare_state(path, run.model_info, facts, options.epochs, module).obstacle
     if obstacle is not None:
         raise ValueError(obstacle)
     return _digest(state.load_state(path, run.model_info))

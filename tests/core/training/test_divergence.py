@@ -257,7 +257,7 @@ def test_a_state_of_unknown_content_is_explained(tmp_path, caplog, broken):
     state = load_archive(path, "")
     torch.save({**state, broken: {"unknown": 1}}, path)
     longer = toy.make_run(tmp_path, {"epochs": 2})
-    if broken in ("progress", "facts"):
+    if broken in ("progress", "learner", "facts"):
         train_run(longer)
         assert "training starts afresh" in caplog.text
     else:
