@@ -150,6 +150,7 @@ class OnFinishedRun(OnProject):
 
     def test_a_training_does_not_go_on_from_the_state_of_another(self, pair: Pair) -> None:
         """It starts afresh, and says why."""
+        from pipeline_core.task import build_task
         from pipeline_core.training import state
 
         path = pair.run.state / "last.pt"
@@ -157,7 +158,9 @@ class OnFinishedRun(OnProject):
             pytest.skip("the plugin trains by itself, or another plugin has another source")
         options = pair.other.get_section("train", TrainOptions)
         facts = state.resume_key(pair.other, options)
-        obstacle = state.compare_state(path, pair.run.model_info, facts, options.epochs).obstacle
+        module = build_task(pair.run).module
+        found = state.compare_state(path, pair.run.model_info, facts, options.epochs, module)
+        obstacle = found.obstacle
         assert obstacle is not None
         assert obstacle.startswith(f"{path}: saved with another ")
 
