@@ -7,6 +7,7 @@ trains the experiment of a folder, so that tests can start ranks and kill them.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -108,16 +109,23 @@ def sample(seed: int, missing: bool) -> dict[str, np.ndarray]:
     }
 
 
-def meet_fate() -> None:
-    """Die, stop or fail at the batch and on the rank that the environment names: "9 dies 0"."""
+def meet_fate() -> str:
+    """Meet what the environment names, at its batch and on its rank ("9 dies 0"); return it."""
     batch, fate, rank = os.environ.get("TOY_FATE", "0 lives 0").split()
-    if next(_batches_made) == int(batch) and find_world().rank == int(rank):
-        if fate == "dies":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fate == "stops":
-            os.kill(os.getpid(), signal.SIGSTOP)
-            return
+    if next(_batches_made) != int(batch) or find_world().rank != int(rank):
+        return "lives"
+    if fate == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fate == "stops":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif fate == "thirsts":
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    elif fate == "fills":  # the limit on the size of files makes writes fail as a full disk does
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
+    elif fate == "fails":
         raise RuntimeError("a sample is lost")
+    return fate
 
 
 class ToySamples:
@@ -137,8 +145,9 @@ class ToySamples:
         }
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        meet_fate()
-        return collate([self._samples[i] for i in indices], self._dtype)
+        fate = meet_fate()
+        batch = collate([self._samples[i] for i in indices], self._dtype)
+        return batch | {"energy": batch["energy"] + 1e200} if fate == "diverges" else batch
 
 
 class DrawnToySamples(ToySamples):

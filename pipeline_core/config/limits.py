@@ -1,12 +1,16 @@
 """Numbers of a configuration that this machine cannot follow: refused, with what they would take.
 
 What is asked for must fit into the memory of the machine, by an estimate that is too low in any
-case. What else it takes is known when a stage has read its data.
+case. What else it takes is known when a stage has read its data. Where a scheduler hands out other
+machines, the one that reads an experiment may be the smallest of them: what no machine holds is
+refused there, and the rest is found out by the job.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
+from functools import cache
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
@@ -17,10 +21,16 @@ ATOM_BYTES: Final = 200
 """Bytes that an atom takes while it is moved or copied, at the least."""
 _CORES: Final = 2**24
 """More than the largest computers have."""
+_SCHEDULERS: Final = ("sbatch", "qsub", "bsub", "condor_submit", "flux")
+"""Commands that hand jobs to other machines."""
+_LARGEST_NODE: Final = 2**45
+"""Bytes, more than single machines of clusters have."""
 
 
 def require_memory(n_bytes: float, what: str, cure: str = "lower it") -> None:
-    """Check that something would fit into the memory of this machine, if nothing else were in it.
+    """Check that something would fit into the memory of a machine, if nothing else were in it.
+
+    The machine is this one, or the largest that there are where a scheduler chooses.
 
     Args:
         n_bytes: What it takes, at the least.
@@ -30,11 +40,19 @@ def require_memory(n_bytes: float, what: str, cure: str = "lower it") -> None:
     Raises:
         ValueError: It would not.
     """
-    if n_bytes > (total := find_total_memory()):
+    here = not _has_scheduler()
+    total = find_total_memory() if here else _LARGEST_NODE
+    if n_bytes > total:
+        whose = "this machine has" if here else "no node has more than"
         raise ValueError(
-            f"{what} take at least {describe_bytes(n_bytes)}, and this machine has "
-            f"{describe_bytes(total)} of memory; {cure}"
+            f"{what} take at least {describe_bytes(n_bytes)}, and {whose} {describe_bytes(total)} "
+            f"of memory; {cure}"
         )
+
+
+@cache
+def _has_scheduler() -> bool:
+    return any(map(shutil.which, _SCHEDULERS))
 
 
 def limit_power(power: int, n_bytes: float, what: str) -> AfterValidator:

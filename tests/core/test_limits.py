@@ -13,6 +13,13 @@ from pipeline_gauge_flows.datasets import LatticeOptions
 from pipeline_htfbr.options import HTOptions
 
 
+@pytest.fixture
+def laptop(monkeypatch):
+    monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
+    monkeypatch.setattr(limits, "_has_scheduler", lambda: False)
+
+
+@pytest.mark.usefixtures("laptop")
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
@@ -46,19 +53,26 @@ from pipeline_htfbr.options import HTOptions
         ),
     ],
 )
-def test_what_cannot_fit_into_memory_is_refused(tmp_path, monkeypatch, model, text, message):
-    monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
+def test_what_cannot_fit_into_memory_is_refused(tmp_path, model, text, message):
     path = tmp_path / "section.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         validate_content(model, read_yaml(path), path)
 
 
-def test_what_fits_into_memory_is_taken(monkeypatch):
-    monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
+@pytest.mark.usefixtures("laptop")
+def test_what_fits_into_memory_is_taken():
     MolecularDynamics(name="long", steps=10**15, every=10**7, repeat=(100, 100, 100))
     CHGNetOptions(atom_features=30_000, convolutions=1_000_000)
     PartitionOptions(ranks=[10_000_000])
+
+
+def test_a_login_node_does_not_refuse_what_a_compute_node_may_hold(monkeypatch):
+    monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
+    monkeypatch.setattr(limits, "_has_scheduler", lambda: True)
+    CHGNetOptions(atom_features=50_000)  # 40 GB
+    with pytest.raises(ValueError, match=r"take at least 1.6 PB, and no node has more than 35.2 TB"):
+        CHGNetOptions(atom_features=10_000_000)
 
 
 def test_more_ranks_than_fit_into_memory_are_not_started():

@@ -8,7 +8,7 @@ import pytest
 
 from fake_packages import install, write_model_source
 from pipeline_core import locks
-from processes import finish
+from processes import finish, start
 
 STAGES = """
 from pathlib import Path
@@ -92,6 +92,16 @@ def test_ranks_of_mpiexec_run_a_stage_together_and_speak_once(staged):
     command = ["-m", "pipeline_core.cli", "train", "--experiment", "alpha/first"]
     output = finish(command, 2, PYTHONPATH=str(staged / "site"))
     assert output.count("train of base") == 1
+
+
+@pytest.mark.mpi
+def test_several_ranks_are_refused_together(staged):
+    command = ["-m", "pipeline_core.cli", "train", "--experiment", "alpha/first"]
+    places = ["--workflows", staged / "workflows", "--results", staged / "results"]
+    with locks.hold(staged / "results/alpha/first/base/.train.lock", "the stage 'train'"):
+        done = start([*command, *places], 2, PYTHONPATH=str(staged / "site"))
+    assert done.returncode != 0
+    assert f"is under way by process {os.getpid()} on" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("stage", ["graph", "train"])
