@@ -71,7 +71,9 @@ def test_a_login_node_does_not_refuse_what_a_compute_node_may_hold(monkeypatch):
     monkeypatch.setattr(limits, "find_total_memory", lambda: 20_000_000_000)
     monkeypatch.setattr(limits, "_has_scheduler", lambda: True)
     CHGNetOptions(atom_features=50_000)  # 40 GB
-    with pytest.raises(ValueError, match=r"take at least 1.6 PB, and no node has more than 35.2 TB"):
+    with pytest.raises(
+        ValueError, match=r"take at least 1.6 PB, and no node has more than 35.2 TB"
+    ):
         CHGNetOptions(atom_features=10_000_000)
 
 
