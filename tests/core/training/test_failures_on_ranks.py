@@ -35,8 +35,11 @@ def train_until(folder, fate, rank):
     done = toy.start_on_ranks(folder, 2, TOY_FATE=f"{AT_BATCH[rank]} {fate} {rank}")
     assert done.returncode != 0
     assert not list(run.folder.rglob("*.part"))
-    assert json.loads(load_model(run.model)["provenance"])["unfinished"] == "epoch 2 of 4"
     return run, done.stderr
+
+
+def read_progress(run):
+    return json.loads(load_model(run.model)["provenance"])["unfinished"]
 
 
 def assert_same_weights(run, weights):
@@ -50,6 +53,7 @@ def test_a_divergence_of_one_is_one_of_all(tmp_path, rank):
     run, errors = train_until(tmp_path, "diverges", rank)
     assert "pairs: the training diverged in step 2 of epoch 3: loss inf" in errors
     assert "goes on after epoch 2" in errors
+    assert read_progress(run) == "epoch 2 of 4"
     note = json.loads((run.state / "diverged.json").read_text())
     assert note["state"] == {"epoch": 2, "step": 0}
     assert len(note["samples"]) == 4, "those of the step on all ranks"
@@ -67,11 +71,13 @@ def test_want_of_memory_of_one(tmp_path, whole, rank):
     run, errors = train_until(tmp_path, "thirsts", rank)
     assert re.search(rf"out of memory in step \d of epoch 3 on rank {rank}, whose largest", errors)
     assert "goes on after epoch 2" in errors
+    assert read_progress(run) == "epoch 2 of 4"
     toy.train_on_ranks(tmp_path, 2)
     assert_same_weights(run, whole)
 
 
 def test_a_full_disk_of_the_rank_that_writes(tmp_path, whole):
+    """The state before is whole, and holds the best model, for which there was no room."""
     run, errors = train_until(tmp_path, "fills", 0)
     assert f"{run.state}/last.pt: cannot be written (File too large)" in errors
     toy.train_on_ranks(tmp_path, 2)
