@@ -116,8 +116,9 @@ def _find_import_fault(dataset: DatasetRun, path: Path) -> Fault | None:
     if not path.is_file():
         return None
     facts = _read_facts(path)
-    if (stage := facts.get("stage", "data")) != "data":
-        return Fault(path, f"not made by the stage 'data', but by {stage!r}", dataset.command)
+    if _is_of_another_stage(path, facts, "data"):
+        problem = f"not made by the stage 'data', but by {facts.get('stage', 'another')!r}"
+        return Fault(path, problem, dataset.command)
     if "options" not in facts:
         return None
     problem = _compare_trees(_select_dataset_causes(dataset, facts), dataset.select_params())
@@ -174,16 +175,25 @@ def find_fault(run: Run, name: str) -> Fault | None:
     if not path.is_file():
         return None
     facts = _read_facts(path)
-    if "options" not in facts:
-        return None
-    if facts.get("stage") != stage:
+    if _is_of_another_stage(path, facts, stage):
         problem = f"not made by the stage {stage!r}, but by {facts.get('stage', 'another')!r}"
         return Fault(path, problem, run.name_command(stage))
-    if "seed" not in facts:
+    if "options" not in facts or "seed" not in facts:
         return None
     problem = _compare_trees(_select_causes(run, stage, facts), run.list_causes(stage))
     problem = problem or _compare_inputs(run, stage, facts.get("inputs", {}))
     return Fault(path, problem, run.name_command(stage)) if problem else None
+
+
+def _is_of_another_stage(path: Path, facts: Mapping[str, Any], stage: str) -> bool:
+    """Tell whether an artifact is none of a stage.
+
+    Weights that no stage has written may say nothing; of JSON, which could be anything, all that
+    this version seals does.
+    """
+    says_so = "stage" in facts or "options" in facts
+    needs_to = path.suffix == ".json" and store.is_sealed(path)
+    return (says_so or needs_to) and facts.get("stage") != stage
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

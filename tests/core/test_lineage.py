@@ -118,10 +118,10 @@ def test_a_model_that_was_trained_on_another_split_is_not_evaluated(project):
 
 @pytest.mark.parametrize("stage", ["evaluate", "infer"])
 def test_a_model_of_other_options_or_another_seed(project, stage):
-    run = edit(project, train={"epochs": 2}, seed=3)
+    run = edit(project, train={"epochs": 3}, seed=3)
     call(run, "partition")
     message = refused(run, stage)
-    assert f"{run.model}: made with seed 0, now 3; train.epochs 1, now 2" in message
+    assert f"{run.model}: made with seed 0, now 3; train.epochs 2, now 3" in message
 
 
 def test_a_model_of_another_plugin(project):
@@ -141,9 +141,9 @@ def test_a_model_is_checked_wherever_it_is_loaded(project):
     run = project.run(NAME)
     for load in (*load_by_hand(run), lambda: load_calculator(run.model)):
         load()
-    later = edit(project, train={"epochs": 2})
+    later = edit(project, train={"epochs": 3})
     for load in load_by_hand(later):
-        with pytest.raises(ValueError, match=r"made with train.epochs 1, now 2; make it new: pipe"):
+        with pytest.raises(ValueError, match=r"made with train.epochs 2, now 3; make it new: pipe"):
             load()
     whole = run.model.read_bytes()
     flipped = bytearray(whole)
@@ -229,7 +229,7 @@ def test_verify_lists_all_faults_with_their_commands(project):
     result = runner.invoke(app, ["verify", *folders])
     assert result.exit_code == 0, result.output
     assert "none damaged or stale" in result.output
-    run = edit(project, train={"epochs": 2})
+    run = edit(project, train={"epochs": 3})
     damaged = bytearray(run.graph.read_bytes())
     damaged[3000] ^= 1
     run.graph.write_bytes(damaged)
@@ -238,7 +238,7 @@ def test_verify_lists_all_faults_with_their_commands(project):
     faults = {fault["path"]: fault for fault in json.loads(result.stdout)["faults"]}
     assert faults.keys() == {str(run.graph), str(run.model)}
     assert faults[str(run.graph)]["command"] == f"pipeline-core graph {BY_HAND}"
-    assert "train.epochs 1, now 2" in faults[str(run.model)]["problem"]
+    assert "train.epochs 2, now 3" in faults[str(run.model)]["problem"]
 
 
 def test_torn_lines(project, caplog):
