@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env check test lint demo bench peers lock
+.PHONY: env check test lint demo wheel bench peers lock
 
 env: .venv/made  ## the environment, with the versions of the two lock files
 
@@ -44,6 +44,17 @@ demo: env  ## CHGNet on real DFT data and HT-FBR, from raw files to figures; end
 	snakemake --prioritize results/chgnet/hfo2/figures --set-threads train=1 evaluate=1 infer=1
 	snakemake --report results/report.html
 	@echo $(CURDIR)/results/report.html
+
+wheel: env  ## the package, built, installed into an environment of its own, and tried in an empty folder
+	rm -rf build dist
+	python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	python -m venv build/fresh
+	build/fresh/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
+	build/fresh/bin/python -m pip install --quiet --no-compile --requirement torch.lock
+	build/fresh/bin/python -m pip install --quiet --no-deps dist/*.whl
+	build/fresh/bin/pipeline-core init --experiment htfbr/smoke build/empty
+	cd build/empty && ../fresh/bin/snakemake && ../fresh/bin/snakemake --report results/report.html
+	@ls dist/*.whl
 
 bench: env  ## one benchmark with NAME=<name>, otherwise all of them as a table
 	python tests/benchmarks/$(if $(NAME),$(NAME).py,)

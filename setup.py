@@ -1,10 +1,12 @@
-"""Compiles the kernels in C when the package is built, for processors of each level.
+"""What a wheel holds beside Python: the kernels in C, and what `pipeline-core init` writes.
 
-An editable install has none of them: it compiles what it uses at first use. Where there is no
-compiler the package is built without, and says so.
+Kernels are compiled when the package is built, for processors of each level. An editable install
+has none of them: it compiles what it uses at first use. Where there is no compiler the package is
+built without, and says so.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,15 +22,31 @@ sys.path.insert(0, str(Path(__file__).parent / "kernels"))
 from pipeline_kernels.compiler import LEVELS, compile_library, name_library
 from pipeline_kernels.sources import SOURCES, write_source
 
+TEMPLATE = ("Snakefile", "workflows", "profiles")
 
-class BuildLibraries(build_py):
-    """Copies the modules, then compiles the libraries to where `native.py` looks for them."""
+
+class Build(build_py):
+    """Copies the modules, then what they look for beside themselves."""
 
     def run(self) -> None:
         """Build."""
         super().run()
-        if self.editable_mode:
-            return
+        if not self.editable_mode:
+            self._copy_template()
+            self._compile_libraries()
+
+    def _copy_template(self) -> None:
+        """Copy the files of a working folder, but not raw data that the user has fetched."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", *TEMPLATE], stdout=subprocess.PIPE, check=True, text=True
+        )
+        for name in filter(None, listed.stdout.split("\0")):
+            path = Path(self.build_lib) / "pipeline_core" / "template" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(name, path)
+
+    def _compile_libraries(self) -> None:
+        """Compile the kernels to where `native.py` looks for them."""
         folder = Path(self.build_lib) / "pipeline_kernels" / "prebuilt"
         folder.mkdir(parents=True, exist_ok=True)
         jobs = list(self._list_jobs(folder))
@@ -72,6 +90,6 @@ class PlatformDistribution(Distribution):
 
 
 setup(
-    cmdclass={"build_py": BuildLibraries, "bdist_wheel": PlatformWheel},
+    cmdclass={"build_py": Build, "bdist_wheel": PlatformWheel},
     distclass=PlatformDistribution,
 )

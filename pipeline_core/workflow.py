@@ -27,6 +27,7 @@ from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import READS, DatasetRun, ExperimentRun, Run
+from pipeline_core.working_folder import SCHEMA, check_folder
 
 THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
@@ -62,12 +63,19 @@ class Plan:
         registry: The plugins; those of the environment if None.
 
     Raises:
-        ValueError: The configuration has a wrong key or value.
+        ValueError: The configuration has a wrong key or value, or a newer package has made the
+            folder.
     """
 
     NAME = NAME
 
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
+        note = check_folder(Path())
+        if note and note.schema_version < SCHEMA:
+            sys.stderr.write(
+                "an older pipeline-core has made this folder: it works on; "
+                "`pipeline-core init --upgrade` brings what is new\n"
+            )
         self.options = validate_content(WorkflowOptions, config, Path("workflows/config.yaml"))
         self.project = Project(
             Path(self.options.workflows), Path(self.options.results), registry or load_registry()

@@ -20,6 +20,7 @@ from pipeline_core.cli import (
     plan,
     stages,
     verify,
+    working_folder,
 )
 
 
@@ -72,6 +73,7 @@ for _module, _panel in (
     (doctor, "Before a run"),
     (listings, "Before a run"),
     (verify, "After a run"),
+    (working_folder, "Something new"),
     (inspection, "Something new"),
     (new_dataset, "Something new"),
     (new_files, "Something new"),

@@ -1,0 +1,49 @@
+"""`pipeline-core init`: a folder in which `snakemake` works, where there is no clone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline_core.builtin import load_registry
+
+EXAMPLE = "chgnet/hfo2"
+
+Folder = Annotated[Path, typer.Argument(help="The folder; it is made if it is not there.")]
+Example = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--experiment",
+        help=f"An experiment of the package that comes with it, more than once for several; "
+        f"{EXAMPLE} if none is named.",
+    ),
+]
+Upgrade = Annotated[
+    bool,
+    typer.Option(
+        "--upgrade", help="Bring Snakefile, rules and profiles of an older folder to this version."
+    ),
+]
+
+
+def init(folder: Folder = Path(), experiment: Example = None, upgrade: Upgrade = False) -> None:
+    """Make a working folder: Snakefile, profiles, and an experiment with its data."""
+    from pipeline_core.working_folder import make_folder, upgrade_folder
+
+    if upgrade:
+        if experiment:
+            raise ValueError("--upgrade adds no experiments; leave --experiment out")
+        lines = upgrade_folder(folder)
+        typer.echo("\n".join(lines or [f"{folder}: nothing to do"]))
+        return
+    experiments = experiment or [EXAMPLE]
+    make_folder(folder, experiments, load_registry())
+    typer.echo(
+        f"made {folder}/ with Snakefile, profiles/ and workflows/ ({', '.join(experiments)})\n"
+        f"next: {'' if folder == Path() else f'cd {folder} && '}snakemake"
+    )
+
+
+COMMANDS = {"init": init}

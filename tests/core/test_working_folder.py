@@ -1,0 +1,132 @@
+"""Working folders: made, and upgraded without loss of what users have edited."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline_core import working_folder
+from pipeline_core.builtin import load_registry
+from pipeline_core.project import Project
+from pipeline_core.workflow import Plan
+from pipeline_core.working_folder import NOTE, find_template, make_folder, upgrade_folder
+
+EXAMPLE = "htfbr/smoke"
+RULE = "workflows/rules/train.smk"
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return load_registry()
+
+
+@pytest.fixture
+def folder(tmp_path, registry):
+    make_folder(tmp_path / "new", [EXAMPLE], registry)
+    return tmp_path / "new"
+
+
+def edit_note(folder, **values):
+    note = json.loads((folder / NOTE).read_text())
+    (folder / NOTE).write_text(json.dumps(note | values))
+
+
+def pretend_older(folder, name, text):
+    """Let a file be as another version of the package would have written it."""
+    path = folder / name
+    path.write_text(text)
+    files = json.loads((folder / NOTE).read_text())["files"]
+    edit_note(folder, files=files | {name: working_folder._hash(text.encode())})
+
+
+def test_a_folder_holds_what_a_run_needs(tmp_path, registry):
+    folder = tmp_path / "new"
+    make_folder(folder, ["chgnet/hfo2"], registry)
+    project = Project(folder / "workflows", folder / "results", registry)
+    experiment = project.load_experiment("chgnet/hfo2")
+    raw = [p for run in experiment.runs.values() for p in run.dataset.find_raw_files().values()]
+    assert len(raw) > 1
+    assert (folder / "workflows/datasets/hfo2/README.md").exists()  # where they come from
+    assert all(path.is_relative_to(folder) for path in raw)
+    assert (folder / "slurm/profile.yaml").read_bytes() == (
+        find_template() / "profiles/slurm/profile.yaml"
+    ).read_bytes()
+
+
+def test_what_is_there_is_not_overwritten(folder, registry):
+    (folder / "Snakefile").write_text("mine")
+    with pytest.raises(ValueError, match=r"Snakefile: exists already; .* `init --upgrade`"):
+        make_folder(folder, [EXAMPLE], registry)
+    assert (folder / "Snakefile").read_text() == "mine"
+
+
+def test_nothing_is_written_if_one_file_is_there(tmp_path, registry):
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows/config.yaml").write_text("mine")
+    with pytest.raises(ValueError, match=r"config.yaml: exists already; choose another folder$"):
+        make_folder(tmp_path, [EXAMPLE], registry)
+    assert not (tmp_path / "Snakefile").exists()
+
+
+def test_an_unknown_experiment_is_refused(tmp_path, registry):
+    with pytest.raises(ValueError, match=r"experiments/chgnet/nothing\.yaml"):
+        make_folder(tmp_path, ["chgnet/nothing"], registry)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_upgrade_brings_what_is_new_and_keeps_what_is_edited(folder):
+    template = find_template()
+    pretend_older(folder, RULE, "rule train: # older")
+    pretend_older(folder, "workflows/rules/gone.smk", "rule gone:")
+    pretend_older(folder, "workflows/rules/mine.smk", "rule gone:")
+    (folder / "workflows/rules/mine.smk").write_text("rule mine:")
+    pretend_older(folder, "profiles/slurm/profile.yaml", "jobs: 1")
+    (folder / "profiles/slurm/profile.yaml").write_text("jobs: 7")
+    (folder / "workflows/config.yaml").write_text("experiments: []")
+    assert upgrade_folder(folder) == [
+        f"upgraded {RULE}",
+        "edited   profiles/slurm/profile.yaml: kept; the new one is profile.yaml.new",
+        "removed  workflows/rules/gone.smk",
+    ]
+    assert (folder / RULE).read_bytes() == (template / RULE).read_bytes()
+    assert (folder / "profiles/slurm/profile.yaml").read_text() == "jobs: 7"
+    assert "executor: slurm" in (folder / "profiles/slurm/profile.yaml.new").read_text()
+    assert not (folder / "workflows/rules/gone.smk").exists()
+    assert (folder / "workflows/rules/mine.smk").read_text() == "rule mine:"
+    assert (folder / "workflows/config.yaml").read_text() == "experiments: []"
+
+
+def test_an_upgraded_folder_has_nothing_left_to_do(folder):
+    pretend_older(folder, RULE, "rule train: # older")
+    upgrade_folder(folder)
+    assert upgrade_folder(folder) == []
+
+
+def test_an_older_folder_works_on_and_is_told(folder, registry, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    edit_note(folder, schema_version=0)
+    assert Plan({"experiments": [EXAMPLE]}, registry).papers == ["htfbr"]
+    assert "`pipeline-core init --upgrade`" in capsys.readouterr().err
+    upgrade_folder(folder)
+    Plan({"experiments": [EXAMPLE]}, registry)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_newer_folder_is_refused_with_the_package_that_it_needs(folder, registry, monkeypatch):
+    monkeypatch.chdir(folder)
+    edit_note(folder, schema_version=working_folder.SCHEMA + 1, version="7.0")
+    with pytest.raises(ValueError, match=r"pip install 'pipeline-core>=7.0'"):
+        Plan({"experiments": [EXAMPLE]}, registry)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema_version": "x"}'])
+def test_a_damaged_note_is_named(folder, text):
+    (folder / NOTE).write_text(text)
+    with pytest.raises(ValueError, match=rf"{NOTE}: damaged"):
+        upgrade_folder(folder)
+
+
+def test_a_clone_is_upgraded_by_git():
+    with pytest.raises(ValueError, match="a clone is by git"):
+        upgrade_folder(find_template())
