@@ -25,6 +25,18 @@ from pipeline_kernels.sources import SOURCES, write_source
 TEMPLATE = ("Snakefile", "workflows", "profiles")
 
 
+def list_template() -> list[str]:
+    """Return the files of a working folder: in a clone without raw data that have been fetched."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", *TEMPLATE], capture_output=True, check=True, text=True
+        )
+    except (OSError, subprocess.CalledProcessError):  # no clone, or no git
+        found = [path for name in TEMPLATE for path in (Path(name), *Path(name).rglob("*"))]
+        return [str(path) for path in found if path.is_file()]
+    return [name for name in listed.stdout.split("\0") if name]
+
+
 class Build(build_py):
     """Copies the modules, then what they look for beside themselves."""
 
@@ -36,11 +48,8 @@ class Build(build_py):
             self._compile_libraries()
 
     def _copy_template(self) -> None:
-        """Copy the files of a working folder, but not raw data that the user has fetched."""
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", *TEMPLATE], stdout=subprocess.PIPE, check=True, text=True
-        )
-        for name in filter(None, listed.stdout.split("\0")):
+        """Copy what a working folder is made from."""
+        for name in list_template():
             path = Path(self.build_lib) / "pipeline_core" / "template" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(name, path)

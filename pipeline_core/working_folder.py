@@ -51,9 +51,19 @@ class Note(BaseModel):
 
 
 def find_template() -> Path:
-    """Return the folder from which others are made: in a wheel, or the clone itself."""
+    """Return the folder from which others are made: in a wheel, or the clone itself.
+
+    Raises:
+        ValueError: The package was built from less than a clone.
+    """
     package = Path(__file__).parent
-    return next(p for p in (package / "template", package.parent) if (p / "Snakefile").exists())
+    for folder in (package / "template", package.parent):
+        if (folder / "Snakefile").exists():
+            return folder
+    raise ValueError(
+        f"{package}: was installed without the files of a working folder; install a wheel that "
+        "`make wheel` has built in a clone"
+    )
 
 
 def make_folder(folder: Path, experiments: Iterable[str], registry: Registry) -> None:
