@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
+_ENDED: Final = ("Z", "X")
+"""States of a process that has ended and is still in the table."""
 _FIRST_NAMESPACE: Final = 0xEFFFFFFC
 """Inode of the namespace of process numbers that a Linux kernel starts with."""
 
@@ -41,28 +43,44 @@ def name_host() -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this host runs."""
+    """Return whether a process of this host runs.
+
+    One that has ended and for which its parent has not asked yet does not: in a container whose
+    first process asks for none, such remain.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:  # of somebody else
         return True
-    return True
+    status = _read_status(pid)
+    return status is None or status[1][0] not in _ENDED
 
 
 def find_process(pid: int) -> Process | None:
     """Return a process of this host; None if there is none, or nobody can tell."""
+    status = _read_status(pid)
     try:
-        text = (_PROC / f"{pid}/stat").read_text(encoding="utf-8", errors="replace")
         command = (_PROC / f"{pid}/cmdline").read_bytes()
     except OSError:
         return None
-    # The name, in parentheses, may hold spaces; state and parent follow it, the start is 20th.
-    name, _, rest = text.partition(" (")[2].rpartition(") ")
-    fields = rest.split()
+    if status is None or status[1][0] in _ENDED:
+        return None
+    name, fields = status
     words = command.decode(errors="replace").replace("\0", " ").strip()
     return Process(pid, int(fields[1]), int(fields[19]), words or name)
+
+
+def _read_status(pid: int) -> tuple[str, list[str]] | None:
+    """Return the name of a process, and its state, its parent and what follows; None if unknown."""
+    try:
+        text = (_PROC / f"{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has ended, or this is not Linux
+        return None
+    # The name, in parentheses, may hold spaces; state and parent follow it, the start is 20th.
+    name, _, rest = text.partition(" (")[2].rpartition(") ")
+    return name, rest.split()
 
 
 def list_ancestors(pid: int) -> list[Process]:

@@ -19,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pipeline_core import __version__
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.store import write_atomic
 
 SCHEMA: Final = 1
 """Of the engine's files in a folder: it rises where older ones would ask for what is gone."""
@@ -212,6 +211,8 @@ def _differs(path: Path, content: bytes) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
+    from pipeline_core.store import write_atomic  # not needed by those who ask for a name alone
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomic(path) as temporary:
         temporary.write_bytes(content)

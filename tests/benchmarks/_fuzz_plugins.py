@@ -1,7 +1,6 @@
 """Small sound files of the readers that plugins bring: what `fuzz.py` damages."""
 
 import shutil
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import h5py
 import numpy as np
 from _fuzz_subjects import ROOT, Content, Subject, make_folder
 
+from archives import unpack
 from pipeline_egnn_esp.checks import require_sound
 from pipeline_egnn_esp.datasets import AnySource, CP2KSource, DeepHSource, PackedSource
 from pipeline_egnn_esp.sources import read_structures
@@ -88,8 +88,7 @@ def _read_matrices(
 def _make_matrices(folder: Path) -> Iterator[Subject]:
     """A run of CP2K with its first images alone, and the same in the layout of DeepH."""
     run = make_folder(folder, "matrices")
-    with tarfile.open(ROOT / "tests/plugins/egnn_esp/cp2k/chain.tar.xz") as archive:
-        archive.extractall(folder / "chains", filter="data")
+    unpack(ROOT / "tests/plugins/egnn_esp/cp2k/chain.tar.xz", folder / "chains")
     whole = folder / "chains/chain"
     shutil.copy(whole / "job.inp", run)
     lines = (whole / "out.log").read_text().splitlines(keepends=True)

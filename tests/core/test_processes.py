@@ -20,6 +20,16 @@ def test_a_child_and_its_ancestors():
     assert is_alive(os.getpid())
 
 
+def test_one_that_has_ended_and_is_not_asked_for_is_none():
+    """Some containers have a first process that never asks for its orphans."""
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as child:
+        child.stdout.read()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays
+        os.kill(child.pid, 0)
+        assert not is_alive(child.pid)
+        assert find_process(child.pid) is None
+
+
 def test_the_name_of_a_program_may_hold_anything(tmp_path):
     program = tmp_path / "a) (b 7"
     shutil.copy("/bin/sleep", program)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
+
+from archives import unpack
 
 CP2K = Path(__file__).parent / "cp2k"
 
@@ -13,16 +14,14 @@ CP2K = Path(__file__).parent / "cp2k"
 def water_runs(tmp_path_factory) -> Path:
     """Folders of three runs of CP2K; not to be changed."""
     folder = tmp_path_factory.mktemp("cp2k")
-    with tarfile.open(CP2K / "chain.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(CP2K / "chain.tar.xz", folder)
     return folder
 
 
 @pytest.fixture
 def moved(tmp_path) -> Path:
     """Folder of a step of molecular dynamics, with matrices of the last positions."""
-    with tarfile.open(CP2K / "moved.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(CP2K / "moved.tar.xz", tmp_path)
     return tmp_path / "moved"
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+import archives
 from pipeline_core.builtin import load_registry
 from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.project import Project
@@ -33,8 +33,7 @@ pytestmark = pytest.mark.parametrize(
 
 def unpack(archive: Path, folder: Path, **train) -> Run:
     """Return the run of an archive, with options of its training."""
-    with tarfile.open(archive) as file:
-        file.extractall(folder, filter="data")
+    archives.unpack(archive, folder)
     root = folder / archive.name.split(".")[0]
     path = root / "workflows/experiments/older.yaml"
     content = yaml.safe_load(path.read_text())
