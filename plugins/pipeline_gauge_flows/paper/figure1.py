@@ -41,6 +41,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     for row, groups in zip(panels, by_theory.values(), strict=True):
         _draw_row(row, groups)
         _draw_paper(row[0], experiment, groups)
+        _scale_sizes(row[0], row[1])
         for group in groups:
             table += _make_table(group)
     panels[-1][0].set_xlabel(_choose_unit(experiment))
@@ -73,11 +74,15 @@ def _draw_row(row: Sequence[Axes], groups: Sequence[Group]) -> None:
     row[0].set(
         ylabel="effective sample size", title=runs.describe_theory(flows[0]) if flows else ""
     )
-    top = max(axes.get_ylim()[1] for axes in row[:2] if axes.has_data())
-    for axes in row[:2]:
-        axes.set_ylim(0, top)
-    row[1].tick_params(labelleft=False)
     _scale_divergences(row[2], row[3], log_z)
+
+
+def _scale_sizes(curves: Axes, ends: Axes) -> None:
+    """Give both panels of effective sample sizes one axis, which starts at zero."""
+    top = max(axes.get_ylim()[1] for axes in (curves, ends) if axes.has_data())
+    for axes in (curves, ends):
+        axes.set_ylim(0, top)
+    ends.tick_params(labelleft=False)
 
 
 def _scale_divergences(curves: Axes, ends: Axes, log_z: Mapping[str, Any] | None) -> None:

@@ -59,6 +59,8 @@ def test_the_papers_values_stand_beside_its_own_theory_alone(tmp_path, loops):
     figure, _ = figure1.draw(experiment)
     marks = {line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"}
     assert marks == {0.2, 0.8}
+    assert figure.axes[0].get_ylim()[0] == 0
+    assert all(axes.get_ylim()[1] > 0.8 for axes in figure.axes[:2]), "both are in view"
     assert "learned loops, the paper" in made_up.read_legend(figure)
     elsewhere, _ = figure1.draw(loops)
     assert not any("the paper" in label for label in made_up.read_legend(elsewhere))
