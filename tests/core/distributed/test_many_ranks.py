@@ -118,7 +118,8 @@ def test_a_training_of_a_stopped_rank_ends_and_continues_bit_for_bit(tmp_path, m
     done = mpiexec(tmp_path / "stopped", 2)
     assert done.returncode != 0
     assert re.search(r"error: rank 1 on \S+ \(pid \d+\) has not answered for 2 s", done.stderr)
-    assert re.search(r"its last word: step \d of epoch 2; start the stage again", done.stderr)
+    # Batches are made ahead: it may stop before it has named the step.
+    assert re.search(r"its last word: (step \d of )?epoch 2; start", done.stderr)
     assert not run.model.exists()
     monkeypatch.delenv("TOY_FATE")
     whole = toy.make_run(tmp_path / "whole", **settings)
