@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env check test lint demo wheel bench peers lock
+.PHONY: env check test lint demo docs wheel bench peers lock
 
 env: .venv/made  ## the environment, with the versions of the two lock files
 
@@ -45,6 +45,10 @@ demo: env  ## CHGNet on real DFT data and HT-FBR, from raw files to figures; end
 	snakemake --report results/report.html
 	@echo $(CURDIR)/results/report.html
 
+docs: env  ## the documentation: docs/_build/index.html
+	python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/_build
+	@echo $(CURDIR)/docs/_build/index.html
+
 wheel: env  ## the package, built, installed into an environment of its own, and tried in an empty folder
 	rm -rf build dist
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .
@@ -71,7 +75,7 @@ peers: .venv-peers/made  ## a second environment, for rivals that cannot share o
 lock:  ## write requirements.lock anew: the newest versions that fit torch.lock, with the hashes of all their files
 	rm -rf .venv-lock
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet ".[test]" --requirement torch.lock
+	.venv-lock/bin/python -m pip install --quiet ".[test,docs]" --requirement torch.lock
 	.venv-lock/bin/python -m pip freeze --all --exclude pip --exclude pipeline-core --exclude torch --exclude triton \
 		| sed -e '/^nvidia-.*-cu[0-9]/d' -e '/^cuda-/d' -e 's/+[a-z0-9.]*$$//' > requirements.new
 	.venv-lock/bin/python -m pip install --quiet uv

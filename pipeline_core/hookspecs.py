@@ -9,7 +9,7 @@ and leaves the rest as it is.
 For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the
 observers; no other model plugin is called. The eight stage hooks are `firstresult`: the first
 implementation that returns something other than None has done the stage, and None hands it on to
-the engine: return a summary on every rank. An observer wraps stage hooks:
+the engine: return a summary on every rank. An observer wraps stage hooks::
 
     @hookimpl(wrapper=True)
     def train(run):

@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "torch.lock")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-NEEDED = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]
+EXTRAS = PROJECT["optional-dependencies"]
+NEEDED = [*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["docs"]]
 
 
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")

@@ -32,6 +32,7 @@ class Sections(Section):
     """
 
     model: dict[str, Any] = {}
+    """Options of the plugin's model; those of the stages below, each under its name."""
     graph: dict[str, Any] = {}
     partition: dict[str, Any] = {}
     train: dict[str, Any] = {}
@@ -61,10 +62,15 @@ class ExperimentFile(Sections):
     """An experiment file, `workflows/experiments/<plugin>/<name>.yaml`."""
 
     description: str
+    """One sentence, which the report shows."""
     plugin: str
+    """Name of a model, see `pipeline-core plugins`."""
     dataset: str | None = None
+    """Name of a dataset file; null for a plugin without data."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
+    """What it takes: minutes, up to an hour, or a cluster."""
     seed: Seed = 0
+    """Of weights and of the order of samples."""
     ranks: Ranks = 1
     """Processes that the workflow trains on, unless its profile says how many."""
     threads: Count | None = None
@@ -74,6 +80,7 @@ class ExperimentFile(Sections):
     side by side have equal shares of the machine.
     """
     variants: dict[str, Variant] = {}
+    """By name, what is overridden in each: sections, `plugin`, `dataset`, `seed`, `ranks`."""
 
     @field_validator("variants")
     @classmethod

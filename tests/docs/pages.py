@@ -1,0 +1,69 @@
+"""What a page of the documentation tells its reader to type, as a program that does it.
+
+Of the fenced blocks of a page those of `bash` are run and those of `python` given to Python, in
+their order; any block whose first line is a comment that names a file is written to that file, as a
+reader would. Indented blocks are shown and not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
+
+# Trainings of pages are long enough to be of use; here they are as short as they can be.
+SHORT = r"""#!/bin/sh
+find workflows/experiments -name '*.yaml' -exec sed -i -E 's/^( *epochs: )[1-9][0-9]*/\11/' {} +
+exec "$PROGRAMS/NAME" "$@"
+"""
+
+
+def write_program(page: Path) -> str:
+    """Return what a reader of the page does, as a program of the shell."""
+    parts = ["set -eu"]
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        file = FILE.match(text)
+        if file:
+            path, content = file[1], text if language != "text" else text[file.end() :]
+            parts.append(f"mkdir -p $(dirname {path})\ncat > {path} <<'END'\n{content}END")
+        elif language == "bash":
+            parts.append(text)
+        elif language == "python":
+            parts.append(f"python - <<'END'\n{text}END")
+    return "\n".join(parts)
+
+
+def run_page(page: Path, folder: Path) -> str:
+    """Do what a page says, in a folder; return what is printed."""
+    programs = folder.parent / "bin"
+    programs.mkdir(exist_ok=True)
+    for name in ("snakemake", "pipeline-core"):
+        (programs / name).write_text(SHORT.replace("NAME", name))
+        (programs / name).chmod(0o755)
+    installed = folder.parent / "installed"
+    here = str(Path(sys.executable).parent)
+    environment = os.environ | {
+        "PROGRAMS": here,
+        "PATH": f"{programs}:{here}:{os.environ['PATH']}",
+        "PIP_TARGET": str(installed),
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_BUILD_ISOLATION": "1",
+        "PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(
+        ["bash", "-c", write_program(page)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout

@@ -1,0 +1,72 @@
+"""The commands of the tour and of the how-tos do what their pages say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from docs.pages import DOCS, ROOT, run_page
+from processes import finish
+from real_data import find
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A working folder with the small experiments of two models."""
+    folder = tmp_path / "my_work"
+    examples = ("chgnet/hfo2", "chgnet/smoke", "htfbr/smoke")
+    words = [word for name in examples for word in ("--experiment", name)]
+    finish(["-m", "pipeline_core.cli", "init", *words, folder])
+    return folder
+
+
+def test_tour(tmp_path):
+    run_page(DOCS / "tour.md", tmp_path)
+    assert (tmp_path / "my_work/results/report.html").is_file()
+
+
+def test_own_data_as_in_the_readme(folder):
+    source = find("vasp_licl/OUTCAR")
+    (folder / "runs/1").mkdir(parents=True)
+    (folder / "runs/1/OUTCAR").symlink_to(source)
+    run_page(ROOT / "README.md", folder)
+    assert (folder / "results/chgnet/mydata/figures/summary.html").is_file()
+
+
+def test_own_data(folder):
+    said = run_page(DOCS / "how_to/own_data.md", folder)
+    assert "1 experiment" in said
+    report = json.loads((folder / "results/datasets/mydata/import.json").read_text())
+    assert report["samples"] == 59
+
+
+def test_compare(folder):
+    run_page(DOCS / "how_to/compare.md", folder)
+    summary = (folder / "results/chgnet/comparison/figures/summary.html").read_text()
+    assert "other_seed" in summary
+    assert "mace" in summary
+
+
+def test_fine_tune(folder):
+    run_page(DOCS / "how_to/fine_tune.md", folder)
+    assert (folder / "results/chgnet/tuned/tuned/metrics.json").is_file()
+
+
+def test_resume(folder):
+    (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
+    assert "whole" in run_page(DOCS / "how_to/resume.md", folder)
+
+
+def test_reader(folder):
+    said = run_page(DOCS / "how_to/reader.md", folder)
+    assert "table" in said
+    assert (folder / "workflows/datasets/water.yaml").is_file()
+
+
+def test_figure(folder):
+    run_page(DOCS / "how_to/figure.md", folder)
+    table = (folder / "results/chgnet/smoke/figures/loss_over_time.csv").read_text()
+    assert table.startswith("variant,seconds,loss\nbase,")

@@ -1,0 +1,63 @@
+"""Links of README and documentation lead somewhere, and commands that they name exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from pipeline_core.builtin import load_registry
+from pipeline_core.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+COMMAND = re.compile(r"pipeline-core ([a-z][a-z-]*)((?: +[^ `#&|\n]+)*)")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8"))
+    local = [link for link in links if not link.startswith(("http", "mailto"))]
+    missing = [link for link in local if not (page.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_and_their_options_exist(page):
+    commands = typer.main.get_command(app).commands
+    for name, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
+        assert name in commands, f"pipeline-core {name}"
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        known |= {o for parameter in commands[name].params for o in parameter.secondary_opts}
+        given = {word.partition("=")[0] for word in shlex.split(rest) if word.startswith("--")}
+        assert given <= known | {"--help"}, f"pipeline-core {name}{rest}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_targets_of_make_exist(page):
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:^ {4}|`)make (\w+)", page.read_text(), re.MULTILINE)
+    assert set(named) <= targets
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_each_model_has_a_page_with_its_options():
+    for info in load_registry().list_models():
+        page = ROOT / f"docs/models/{info.name}.md"
+        assert f"{{options}} {info.name}\n" in page.read_text(encoding="utf-8")
+
+
+def test_citation_has_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
