@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
@@ -44,7 +44,8 @@ class WorkflowOptions(Section):
     """The configuration of the workflow, `workflows/config.yaml`."""
 
     experiments: list[str]
-    """What plain `snakemake` computes: experiments as plugin/name."""
+    """What plain `snakemake` computes: experiments as plugin/name; a list, or one text with commas
+    between them, as after `--config`."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
     """Scale of the experiments that the targets paper_<plugin> compute."""
     workflows: Folder = "workflows"
@@ -53,6 +54,11 @@ class WorkflowOptions(Section):
     """Folder for artifacts."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
+
+    @field_validator("experiments", mode="before")
+    @classmethod
+    def _split_experiments(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 class Plan:

@@ -201,7 +201,9 @@ def test_the_target_of_a_paper_leaves_out_what_has_no_raw_files(fresh):
 
 
 def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
-    words = ["--config", "experiments=[other/first]", "results=elsewhere"]
+    both = plan_jobs(fresh, "--config", "experiments=toy/first,other/first")
+    assert both == plan_jobs(fresh, "--config", "experiments=[toy/first,other/first]")
+    words = ["--config", "experiments=other/first", "results=elsewhere"]
     text = snakemake(fresh, "-n", *words)
     assert "elsewhere/other/first/figures" in text
     assert "toy/first" not in text
