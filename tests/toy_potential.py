@@ -31,6 +31,7 @@ from pipeline_core.balance.partitioning import write_partition
 from pipeline_core.batch import Batch, collate
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import PartitionOptions, Section, TrainOptions
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.objective import LabelObjective
@@ -39,6 +40,30 @@ from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
 from pipeline_core.training.precision import choose_dtype
+from pipeline_core.training.profile import StepClock
+
+
+class SleepClock:
+    """Shows how long this rank has slept, and when ranks have met how long any of them has.
+
+    With it a profile of sleeping ranks is exact, on however busy a machine.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def install(self) -> None:
+        """Make it the clock of trainings and the sleep of models in this process."""
+
+        def meet(ranks: Ranks) -> None:
+            self.now = max(ranks.gather(self.now))
+
+        time.sleep, Ranks.barrier = self.sleep, meet
+        StepClock._read_clock = lambda _: self.now
+
 
 EPOCHS_HEARD: list[dict[str, Any]] = []
 _batches_made = count(1)
@@ -247,9 +272,9 @@ def start_on_ranks(folder: Path, n_ranks: int, **extra: str) -> subprocess.Compl
     return run_on_ranks("toy_potential", [folder, "cpu"], n_ranks, **extra)
 
 
-def train_on_ranks(folder: Path, n_ranks: int) -> str:
+def train_on_ranks(folder: Path, n_ranks: int, **extra: str) -> str:
     """Train the experiment of a folder to its end on several ranks; return what they said."""
-    done = start_on_ranks(folder, n_ranks)
+    done = start_on_ranks(folder, n_ranks, **extra)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -258,4 +283,6 @@ if __name__ == "__main__":
     from pipeline_core.training.trainer import train_run
 
     folder, device = sys.argv[1:]
+    if "TOY_SLEEP_CLOCK" in os.environ:
+        SleepClock().install()
     print(train_run(replace(load_run(Path(folder)), device=device)))
