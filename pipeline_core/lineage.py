@@ -265,7 +265,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, Mapping) and value:
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, json.dumps(value)
+            yield prefix + key, json.dumps(value, sort_keys=True)
 
 
 def _list_some(words: list[str], separator: str = ", ") -> str:

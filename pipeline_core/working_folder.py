@@ -29,8 +29,6 @@ _ENGINE: Final = ("Snakefile", "workflows/rules/*", "workflows/report/*", "profi
 _LINK: Final = ("slurm", "profiles/slurm")
 """`snakemake --profile slurm` looks for a folder of that name."""
 _CONFIG: Final = "workflows/config.yaml"
-_DESCRIPTIONS: Final = ("README.md", "LICENSE", "LICENSE.txt")
-"""What may lie beside raw files and say where they come from."""
 
 
 class Note(BaseModel):
@@ -155,19 +153,27 @@ def _list_engine_files(template: Path) -> Iterator[str]:
 def _list_user_files(
     template: Path, experiments: Iterable[str], registry: Registry
 ) -> Iterator[str]:
-    """Yield the files of experiments, of their datasets, and the raw files of these."""
+    """Yield the files of experiments, of their datasets, and the folders of their raw files.
+
+    Whole folders, because readers look for more beside a raw file, such as the input of a CP2K run.
+    """
     project = Project(template / "workflows", template / "results", registry)
     for name in experiments:
         experiment = project.load_experiment(name)
         paths = {experiment.path}
         for dataset in (d for run in experiment.runs.values() for d in run.datasets):
             paths |= {part.path for part in (dataset, *dataset.mixed)}
-            raw = {path for path in dataset.find_raw_files().values() if path.exists()}
-            folders = {parent for path in raw for parent in path.parents}
-            beside = {folder / name for folder in folders for name in _DESCRIPTIONS}
-            datasets = dataset.path.parent
-            paths |= raw | {p for p in beside if p.is_relative_to(datasets) and p.exists()}
+            for raw in dataset.find_raw_files().values():
+                paths |= _list_set(raw, dataset.path.parent)
         yield from sorted(str(path.relative_to(template)) for path in paths)
+
+
+def _list_set(raw: Path, datasets: Path) -> set[Path]:
+    """Return the files of the folder in `datasets` that a raw file is in, if it is there."""
+    if not raw.exists():
+        return set()
+    top = datasets / raw.relative_to(datasets).parts[0]
+    return {path for path in top.rglob("*") if path.is_file()} if top.is_dir() else {raw}
 
 
 def _format_config(experiments: Iterable[str]) -> str:

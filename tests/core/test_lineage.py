@@ -223,6 +223,16 @@ def test_an_attribute_that_another_program_has_edited(project):
         call(run, "partition")
 
 
+def test_the_order_of_keys_does_not_count(project):
+    path = project.workflows / "datasets/samples.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["sources"][0]["keys"] = {name: name for name in ("energy", "stress", "forces")}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    run = project.run(NAME)
+    call(run, "data")
+    call(run, "graph")
+
+
 def test_verify_lists_all_faults_with_their_commands(project):
     runner, folders = CliRunner(), ["--workflows", str(project.workflows)]
     folders += ["--results", str(project.results)]

@@ -9,6 +9,7 @@ import pytest
 from pipeline_core import working_folder
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
+from pipeline_core.readers import Frame, cp2k
 from pipeline_core.workflow import Plan
 from pipeline_core.working_folder import NOTE, find_template, make_folder, upgrade_folder
 
@@ -49,6 +50,7 @@ def test_a_folder_holds_what_a_run_needs(tmp_path, registry):
     assert len(raw) > 1
     assert (folder / "workflows/datasets/hfo2/README.md").exists()  # where they come from
     assert all(path.is_relative_to(folder) for path in raw)
+    assert all(isinstance(next(cp2k.read(path, {})), Frame) for path in raw[:3])
     assert (folder / "slurm/profile.yaml").read_bytes() == (
         find_template() / "profiles/slurm/profile.yaml"
     ).read_bytes()

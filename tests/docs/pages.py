@@ -25,6 +25,14 @@ exec "$PROGRAMS/NAME" "$@"
 """
 
 
+# What a page installs goes into a folder of the test.
+PIP = """#!/bin/sh
+shift
+exec "$PROGRAMS/python" -m pip install --quiet --no-deps --no-build-isolation \\
+    --target "$INSTALLED" "$@"
+"""
+
+
 def write_program(page: Path) -> str:
     """Return what a reader of the page does, as a program of the shell."""
     parts = ["set -eu"]
@@ -40,21 +48,25 @@ def write_program(page: Path) -> str:
     return "\n".join(parts)
 
 
+def write_script(path: Path, text: str) -> None:
+    """Write a program of the shell."""
+    path.write_text(text)
+    path.chmod(0o755)
+
+
 def run_page(page: Path, folder: Path) -> str:
     """Do what a page says, in a folder; return what is printed."""
     programs = folder.parent / "bin"
     programs.mkdir(exist_ok=True)
     for name in ("snakemake", "pipeline-core"):
-        (programs / name).write_text(SHORT.replace("NAME", name))
-        (programs / name).chmod(0o755)
+        write_script(programs / name, SHORT.replace("NAME", name))
+    write_script(programs / "pip", PIP)
     installed = folder.parent / "installed"
     here = str(Path(sys.executable).parent)
     environment = os.environ | {
         "PROGRAMS": here,
         "PATH": f"{programs}:{here}:{os.environ['PATH']}",
-        "PIP_TARGET": str(installed),
-        "PIP_NO_DEPS": "1",
-        "PIP_NO_BUILD_ISOLATION": "1",
+        "INSTALLED": str(installed),
         "PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(

@@ -57,7 +57,7 @@ def test_fine_tune(folder):
 
 def test_resume(folder):
     (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
-    assert "whole" in run_page(DOCS / "how_to/resume.md", folder)
+    assert "none damaged or stale" in run_page(DOCS / "how_to/resume.md", folder)
 
 
 def test_reader(folder):
