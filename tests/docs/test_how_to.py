@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from docs.pages import DOCS, ROOT, run_page
 from processes import finish
 from real_data import find
+
+FIRST_ATOM = re.compile(r"(POSITION +TOTAL-FORCE.*\n -+\n +)\S+")
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +32,11 @@ def test_tour(tmp_path):
 
 
 def test_own_data_as_in_the_readme(folder):
-    source = find("vasp_licl/OUTCAR")
-    (folder / "runs/1").mkdir(parents=True)
-    (folder / "runs/1/OUTCAR").symlink_to(source)
+    text = find("vasp_licl/OUTCAR").read_text()
+    for run in range(1, 11):  # displaced copies: equal frames would not be divided
+        (folder / f"runs/{run}").mkdir(parents=True)
+        moved = FIRST_ATOM.sub(rf"\g<1>{run / 100:.5f}", text)
+        (folder / f"runs/{run}/OUTCAR").write_text(moved)
     run_page(ROOT / "README.md", folder)
     assert (folder / "results/chgnet/mydata/figures/summary.html").is_file()
 
