@@ -186,7 +186,8 @@ def test_small_steps_are_one_group_and_long_trainings_stand_alone(profile):
 
 def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(fresh):
     # Its executor is no dependency: what it would call is formatted here, as it does.
-    text = (REPOSITORY / "docs/how_to/clusters.md").read_text().split("profiles/pbs/profile.yaml`:")[1]
+    page = (REPOSITORY / "docs/how_to/clusters.md").read_text()
+    text = page.split("profiles/pbs/profile.yaml`:")[1]
     lines = [line.strip() for line in text.split("\n\n")[1].splitlines()]
     content = yaml.safe_load("\n".join(lines))
     assert set(content["groups"]) < RULES
