@@ -20,6 +20,9 @@ from pipeline_core.run import DatasetRun, ExperimentRun, Run, name_datasets
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Datasets, experiments and variants become folders of results and words of shell commands."""
 
+EVIDENCE: Final = "evidence"
+"""Folder in that of the experiments, laid out as one of results, of what figures are drawn from."""
+
 _FIGURES: Final = "figures"
 """Folder of the figures, beside those of the variants."""
 

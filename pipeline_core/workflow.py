@@ -24,7 +24,7 @@ from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.importing.sources import fingerprint_readers
-from pipeline_core.project import NAME, Project
+from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import READS, DatasetRun, ExperimentRun, Run
 from pipeline_core.working_folder import SCHEMA, check_folder
@@ -52,6 +52,8 @@ class WorkflowOptions(Section):
     """Folder of datasets/ and experiments/."""
     results: Folder = "results"
     """Folder for artifacts."""
+    evidence: bool = False
+    """Whether figures are drawn from workflows/evidence; then nothing is trained."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
 
@@ -88,6 +90,7 @@ class Plan:
         )
         self._experiments: dict[str, ExperimentRun] = {}  # each is read once, for all its jobs
         self.arguments = f"{self._workflows} --results {quote(self.options.results)}"
+        self.drawing = f"{self.arguments}{' --evidence' if self.options.evidence else ''}"
 
     @property
     def shell_prefix(self) -> str:
@@ -164,14 +167,21 @@ class Plan:
         def list_paths(wildcards: Any) -> list[str]:
             experiment = self._load_experiment(wildcards.experiment)
             if stage == "figures":
-                paper = experiment.path.with_name("expected.yaml")
-                runs = experiment.runs.values()
-                files = [getattr(run, artifact) for run in runs for artifact in READS[stage]]
-                files += [run.profile for run in runs if _has_work(run)]
-                return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
+                return list(map(str, self._list_drawn(experiment)))
             return [str(path) for path in self._run(wildcards).list_inputs(stage).values()]
 
         return list_paths
+
+    def _list_drawn(self, experiment: ExperimentRun) -> list[Path]:
+        """Return what the figures of an experiment are drawn from."""
+        paper = experiment.path.with_name("expected.yaml")
+        papers = [paper] if paper.exists() else []
+        if self.options.evidence:
+            home = self.project.workflows / EVIDENCE / experiment.experiment
+            return [*(path for path in sorted(home.rglob("*")) if path.is_file()), *papers]
+        runs = experiment.runs.values()
+        files = [getattr(run, artifact) for run in runs for artifact in READS["figures"]]
+        return [*files, *(run.profile for run in runs if _has_work(run)), *papers]
 
     def params(self, stage: str) -> Callable[[Any], str]:
         """Return the function that gives what, apart from its inputs, a stage depends on.
@@ -236,7 +246,8 @@ class Plan:
     def paper(self, plugin: str) -> Paths:
         """Return the function that gives all figures of a plugin at the configured scale.
 
-        Experiments whose raw files are not there, and cannot be fetched, are left out.
+        Experiments whose raw files are not there, and cannot be fetched, are left out, and where
+        figures are drawn from evidence those without.
         """
 
         def list_paths(wildcards: Any) -> list[str]:
@@ -249,7 +260,7 @@ class Plan:
                     f"{folder}: no experiment has the scale {self.options.scale!r}, "
                     f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
                 )
-            missing = {e.experiment: reason for e in chosen if (reason := explain_missing(e))}
+            missing = {e.experiment: reason for e in chosen if (reason := self._explain(e))}
             if len(missing) == len(chosen):
                 raise ValueError("\n".join(missing.values()))
             for name, reason in missing.items():
@@ -257,6 +268,13 @@ class Plan:
             return [str(e.folder) for e in chosen if e.experiment not in missing]
 
         return list_paths
+
+    def _explain(self, experiment: ExperimentRun) -> str | None:
+        """Return why an experiment cannot be computed or drawn; None if it can."""
+        if not self.options.evidence:
+            return explain_missing(experiment)
+        home = self.project.workflows / EVIDENCE / experiment.experiment
+        return None if home.is_dir() else f"no evidence in {home}"
 
     def figure_heading(self, wildcards: Any, output: Any) -> str:
         """Return the heading of the report under which a drawn figure stands."""

@@ -36,11 +36,20 @@ def import_data(
 
 def draw_figures(
     experiment: options.Experiment,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Draw from workflows/evidence, not from results.")
+    ] = False,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
     """Draw all variants of an experiment and put the paper's numbers beside ours."""
-    run = options.load_project(workflows, results).load_experiment(experiment)
+    project = options.load_project(workflows, results)
+    if evidence:
+        from pipeline_core.figures.evidence import load_evidence
+
+        run = load_evidence(experiment, project)
+    else:
+        run = project.load_experiment(experiment)
     _run("draw", run, run.model_info.name)
 
 

@@ -75,8 +75,9 @@ def _read_provenance(run: Run) -> dict[str, Any]:
 
 def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
     facts = [("dataset", f"{dataset.name}: {dataset.options.description}")]
-    if dataset.data.exists():
-        inputs = store.read_provenance(dataset.data).get("inputs", {})
+    known = next((path for path in (dataset.report, dataset.data) if path.exists()), None)
+    if known is not None:
+        inputs = store.read_provenance(known).get("inputs", {})
         digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
         facts.append(("raw data", f"{len(inputs)} files, SHA-256 of their hashes {digest[:16]}"))
     return facts

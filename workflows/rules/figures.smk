@@ -14,7 +14,7 @@ rule figures:
         "<results>/{experiment}/figures.log",
     localrule: True
     params:
-        project=plan.arguments,
+        project=plan.drawing,
         options=plan.params("figures"),
     shell:
         "pipeline-core figures --experiment {wildcards.experiment:q} {params.project} > {log:q} 2>&1"

@@ -6,3 +6,9 @@ for paper in plan.papers:
         input:
             plan.paper(paper),
         localrule: True
+
+
+rule papers:
+    input:
+        [plan.paper(paper) for paper in plan.papers],
+    localrule: True

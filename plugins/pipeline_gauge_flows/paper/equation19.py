@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -11,9 +10,9 @@ from typing import Final
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import Drawn, Rows, tables
 from pipeline_core.figures.expected import read_paper
+from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun
-from pipeline_core.training.checkpoint import load_model
 from pipeline_gauge_flows.evaluation.cost import read_training_seconds
 from pipeline_gauge_flows.figures.costs import format_time
 from pipeline_gauge_flows.figures.derivatives import Derivatives, read_derivatives
@@ -151,9 +150,9 @@ def _compute_terms(one: Derivatives) -> Terms:
     seconds, ratios = one.report["seconds"], one.observables[one.headline]["error_ratio"]
     squares = {k: None if x is None else x**2 for k, x in ratios.items()}
     training = read_training_seconds(one.run)
-    if training is not None and one.run.model.exists():
-        # As the other terms: wall time of all ranks.
-        training *= json.loads(load_model(one.run.model)["provenance"])["ranks"]
+    for record in read_stage_records(one.run):
+        if training is not None and record["stage"] == "train":
+            training *= record.get("ranks", 1)  # as the other terms: wall time of all ranks
     names = ("generation", "measurement", "flow", "reweighting")
     return Terms(
         **{name: seconds[name] for name in names},

@@ -1,0 +1,53 @@
+"""`pipeline-core keep-evidence` and `check-evidence`: figures that need no training."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline_core.cli import options
+
+Kept = Annotated[list[str], typer.Argument(help="Experiments as plugin/name, computed.")]
+Checked = Annotated[
+    list[str] | None, typer.Argument(help="Experiments as plugin/name; all with evidence if none.")
+]
+
+
+def keep_evidence(
+    experiments: Kept,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Copy the small files behind figures to workflows/evidence, to draw without training."""
+    from pipeline_core.figures import evidence
+
+    project = options.load_project(workflows, results)
+    for name in experiments:
+        folder = evidence.keep_evidence(project.load_experiment(name), project)
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        typer.echo(f"{folder}: {size / 1e6:.2g} MB")
+
+
+def check_evidence(
+    experiments: Checked = None,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Draw from evidence; name what differs from what was kept, and code that has changed."""
+    from pipeline_core.figures import evidence
+
+    project, n_faults = options.load_project(workflows, results), 0
+    for name in experiments or evidence.list_evidence(workflows):
+        faults = evidence.check_evidence(name, project)
+        n_faults += len(faults)
+        for fault in faults:
+            typer.echo(fault)
+        if drift := evidence.list_drift(name, project):
+            typer.echo(f"{name}: made before changes of {', '.join(drift)}")
+        typer.echo(f"{name}: {'differs' if faults else 'as it was kept'}")
+    if n_faults:
+        raise typer.Exit(1)
+
+
+COMMANDS = {"keep-evidence": keep_evidence, "check-evidence": check_evidence}

@@ -1,0 +1,160 @@
+"""Evidence: the small files behind figures, kept with the experiments, to draw without training.
+
+`workflows/evidence` has the layout of a folder of results, and holds of it what figures read. For
+each experiment `evidence.json` says what else must be so for the figures to come out as they did:
+hashes of the files and of the plugins' sources, and of what was drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline_core import lineage, store
+from pipeline_core.figures.drawing import draw_experiment
+from pipeline_core.project import EVIDENCE, Project
+from pipeline_core.registry import find_source_files
+from pipeline_core.run import READS, ExperimentRun, Run
+
+MANIFEST: Final = "evidence.json"
+_READ: Final = (*READS["figures"], "profile", "partition")
+_TABLES: Final = (".csv", ".json")
+"""Kinds of drawn files that hold numbers; those of pictures depend on versions, too."""
+
+
+def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
+    """Copy what the figures of an experiment read; draw them from the copy, and note their hashes.
+
+    Args:
+        experiment: With results that are complete and current.
+        project: The project of its results.
+
+    Returns:
+        The folder of the evidence.
+
+    Raises:
+        ValueError: A result is missing, stale, or made by another source of its plugin.
+    """
+    lineage.require_current_results(experiment)
+    for run in experiment.runs.values():
+        _require_results(run)
+    folder = project.workflows / EVIDENCE
+    shutil.rmtree(folder / experiment.experiment, ignore_errors=True)
+    for path in _list_files(experiment):
+        target = folder / path.relative_to(project.results)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    kept = load_evidence(experiment.experiment, project)
+    home = folder / experiment.experiment
+    store.write_json(home / MANIFEST, _describe(kept, folder))
+    return home
+
+
+def load_evidence(name: str, project: Project) -> ExperimentRun:
+    """Return an experiment whose artifacts are evidence, and whose figures go among the results."""
+    drawn = replace(project, results=project.workflows / EVIDENCE).load_experiment(name)
+    return replace(drawn, folder=project.load_experiment(name).folder)
+
+
+def list_evidence(workflows: Path) -> list[str]:
+    """Return the experiments of which there is evidence, as plugin/name."""
+    found = (workflows / EVIDENCE).glob(f"*/*/{MANIFEST}")
+    return sorted(path.parent.relative_to(workflows / EVIDENCE).as_posix() for path in found)
+
+
+def check_evidence(name: str, project: Project) -> list[str]:
+    """Draw an experiment from its evidence; return what is not as it was kept, each by its name.
+
+    Raises:
+        ValueError: There is no evidence of the experiment, or it cannot be drawn.
+    """
+    folder = project.workflows / EVIDENCE
+    manifest = folder / name / MANIFEST
+    if not manifest.is_file():
+        raise ValueError(
+            f"{manifest}: no such file; compute it, then pipeline-core keep-evidence {name}"
+        )
+    known, experiment = store.read_json(manifest), load_evidence(name, project)
+    faults = [
+        f"{folder / file}: not the file that was kept"
+        for file, digest in known["files"].items()
+        if not (folder / file).is_file() or _hash(folder / file) != digest
+    ]
+    if faults:
+        return faults
+    lineage.require_current_results(experiment)
+    return list(_compare_drawn(known, experiment, folder))
+
+
+def list_drift(name: str, project: Project) -> list[str]:
+    """Return the source files of plugins that have changed since the evidence was made."""
+    known = store.read_json(project.workflows / EVIDENCE / name / MANIFEST)["sources"]
+    now = _hash_sources(load_evidence(name, project))
+    return sorted(file for file in known.keys() | now.keys() if known.get(file) != now.get(file))
+
+
+def _compare_drawn(
+    known: Mapping[str, Any], experiment: ExperimentRun, folder: Path
+) -> Iterator[str]:
+    now = _describe(experiment, folder)
+    same_pictures = known["matplotlib"] == now["matplotlib"]
+    for file in sorted(known["drawn"].keys() | now["drawn"].keys()):
+        compared = same_pictures or file.endswith(_TABLES)
+        if compared and known["drawn"].get(file) != now["drawn"].get(file):
+            yield f"{experiment.folder / file}: not what was drawn from the same evidence"
+
+
+def _require_results(run: Run) -> None:
+    metrics = store.read_json(run.metrics) if run.metrics.is_file() else None
+    if metrics is None:
+        raise ValueError(f"{run.metrics}: no such file; {run.name_command('evaluate')}")
+    known = store.read_provenance(run.metrics).get("fingerprint")
+    if known != run.registry.compute_fingerprint(run.model_info.name):
+        raise ValueError(
+            f"{run.metrics}: made by another source of plugin {run.model_info.name!r}; "
+            f"compute it again: snakemake --config experiments={run.experiment}"
+        )
+
+
+def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
+    """Yield what figures read, each once, as far as it is there."""
+    found: dict[Path, None] = {}
+    for run in experiment.runs.values():
+        found |= dict.fromkeys(getattr(run, name) for name in _READ)
+        found[run.folder / "records.jsonl"] = None
+        for dataset in run.datasets:
+            found |= dict.fromkeys((dataset.report, dataset.folder / "records.jsonl"))
+    yield from (path for path in found if path.is_file())
+
+
+def _describe(experiment: ExperimentRun, folder: Path) -> dict[str, Any]:
+    """Draw an experiment; return the hashes of what was read and of what was drawn."""
+    draw_experiment(experiment)
+    drawn = [p for p in experiment.folder.iterdir() if p.suffix in (*_TABLES, ".svg")]
+    return {
+        "files": {str(p.relative_to(folder)): _hash(p) for p in _list_files(experiment)},
+        "sources": _hash_sources(experiment),
+        "drawn": {path.name: _hash(path) for path in sorted(drawn)},
+        "matplotlib": version("matplotlib"),
+    }
+
+
+def _hash_sources(experiment: ExperimentRun) -> dict[str, str]:
+    names = {info.name for info in experiment.models}
+    modules = {p.target for p in experiment.registry.plugins if p.model and p.model.name in names}
+    files = [(m.partition(".")[0], f) for m in modules for f in find_source_files(m)]
+    return {f"{m}/{f.relative_to(_find_root(f, m))}": _hash(f) for m, f in sorted(files)}
+
+
+def _find_root(file: Path, package: str) -> Path:
+    """Return the folder of the package that a source file belongs to."""
+    return next((p for p in file.parents if p.name == package), file.parent)
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,104 @@
+"""Figures drawn from evidence are those of the results, and what differs is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline_core.builtin import load_registry
+from pipeline_core.figures import evidence
+from pipeline_core.figures.drawing import draw_experiment
+from pipeline_core.project import EVIDENCE, Project
+from pipeline_core.testing.projects import STAGES, call, write_project
+
+NAME = "chgnet/conformance"
+WIDTHS = ("atom_features", "bond_features", "angle_features", "hidden_features")
+SMALL = {
+    "model": {**dict.fromkeys(WIDTHS, 8), "cutoff": 4.0},
+    "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
+}
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory) -> Path:
+    """A folder with results and evidence."""
+    folder = tmp_path_factory.mktemp("evidence") / "project"
+    project = write_project(folder, "chgnet", SMALL)
+    run = project.run(NAME)
+    for stage in (*STAGES, "train", "evaluate", "infer"):
+        call(run, stage)
+    experiment = project.load_experiment(NAME)
+    draw_experiment(experiment)
+    shutil.copytree(experiment.folder, folder / "drawn")
+    evidence.keep_evidence(experiment, project)
+    return folder
+
+
+@pytest.fixture
+def project(computed, tmp_path) -> Project:
+    """A fresh clone with evidence and without results."""
+    shutil.copytree(computed / "workflows", tmp_path / "workflows")
+    return Project(tmp_path / "workflows", tmp_path / "results", load_registry())
+
+
+def test_figures_need_no_results(computed, project):
+    assert evidence.list_evidence(project.workflows) == [NAME]
+    experiment = evidence.load_evidence(NAME, project)
+    draw_experiment(experiment)
+    tables = sorted(path.name for path in experiment.folder.glob("*.csv"))
+    assert "parity.csv" in tables
+    for name in tables:
+        assert (experiment.folder / name).read_bytes() == (computed / "drawn" / name).read_bytes()
+
+
+def test_nothing_differs_from_what_was_kept(project):
+    assert evidence.check_evidence(NAME, project) == []
+    assert evidence.list_drift(NAME, project) == []
+
+
+def test_an_altered_number_is_named(project):
+    path = project.workflows / EVIDENCE / NAME / "base/history.jsonl"
+    path.write_text(path.read_text().replace('"epoch": 2', '"epoch": 3'))
+    assert evidence.check_evidence(NAME, project) == [f"{path}: not the file that was kept"]
+
+
+def test_a_lost_file_is_named(project):
+    path = project.workflows / EVIDENCE / NAME / "base/metrics.json"
+    path.unlink()
+    assert evidence.check_evidence(NAME, project) == [f"{path}: not the file that was kept"]
+
+
+def test_a_figure_that_comes_out_otherwise_is_named(project, monkeypatch):
+    from pipeline_core.figures import learning
+
+    make = learning._make_table
+    monkeypatch.setattr(learning, "_make_table", lambda *args: make(*args)[:-1])
+    (fault,) = evidence.check_evidence(NAME, project)
+    assert fault.endswith("learning.csv: not what was drawn from the same evidence")
+
+
+def test_options_that_have_changed_make_it_stale(project):
+    path = project.workflows / f"experiments/{NAME}.yaml"
+    path.write_text(path.read_text().replace("epochs: 2", "epochs: 3"))
+    with pytest.raises(ValueError, match=r"made with train\.epochs 2, now 3"):
+        evidence.check_evidence(NAME, project)
+
+
+def test_code_that_has_drifted_is_named(project, monkeypatch):
+    from pipeline_core.figures.evidence import _hash
+
+    monkeypatch.setattr(
+        evidence, "_hash", lambda path: "other" if path.name == "layers.py" else _hash(path)
+    )
+    assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/layers.py"]
+
+
+def test_results_of_another_source_are_not_kept(computed, tmp_path, monkeypatch):
+    folder = shutil.copytree(computed, tmp_path / "copy")
+    registry = load_registry()
+    project = Project(folder / "workflows", folder / "results", registry)
+    monkeypatch.setattr(type(registry), "compute_fingerprint", lambda self, name: "another")
+    with pytest.raises(ValueError, match="made by another source of plugin 'chgnet'"):
+        evidence.keep_evidence(project.load_experiment(NAME), project)
