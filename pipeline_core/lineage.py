@@ -180,9 +180,21 @@ def find_fault(run: Run, name: str) -> Fault | None:
         return Fault(path, problem, run.name_command(stage))
     if "options" not in facts or "seed" not in facts:
         return None
-    problem = _compare_trees(_select_causes(run, stage, facts), run.list_causes(stage))
-    problem = problem or _compare_inputs(run, stage, facts.get("inputs", {}))
+    problem = compare_causes(run, stage, facts) or _compare_inputs(
+        run, stage, facts.get("inputs", {})
+    )
     return Fault(path, problem, run.name_command(stage)) if problem else None
+
+
+def compare_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> str:
+    """Return what of a run is another now than when an artifact was made; empty if nothing is.
+
+    Args:
+        run: The run.
+        stage: The stage that made the artifact.
+        facts: Its provenance, with `plugin`, `seed` and `options`.
+    """
+    return _compare_trees(_select_causes(run, stage, facts), run.list_causes(stage))
 
 
 def _is_of_another_stage(path: Path, facts: Mapping[str, Any], stage: str) -> bool:

@@ -23,6 +23,7 @@ from pipeline_core.run import READS, ExperimentRun, Run
 
 MANIFEST: Final = "evidence.json"
 _READ: Final = (*READS["figures"], "profile", "partition")
+_TOO_LARGE: Final = ("graph", "partition", "model")
 _TABLES: Final = (".csv", ".json")
 """Kinds of drawn files that hold numbers; those of pictures depend on versions, too."""
 
@@ -49,9 +50,9 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
         target = folder / path.relative_to(project.results)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    kept = load_evidence(experiment.experiment, project)
-    home = folder / experiment.experiment
-    store.write_json(home / MANIFEST, _describe(kept, folder))
+    kept, home = load_evidence(experiment.experiment, project), folder / experiment.experiment
+    made = {variant: _read_causes(run) for variant, run in experiment.runs.items()}
+    store.write_json(home / MANIFEST, {"made": made, **_describe(kept, folder)})
     return home
 
 
@@ -88,7 +89,8 @@ def check_evidence(name: str, project: Project) -> list[str]:
     if faults:
         return faults
     lineage.require_current_results(experiment)
-    return list(_compare_drawn(known, experiment, folder))
+    faults = list(_compare_causes(known["made"], experiment))
+    return faults or list(_compare_drawn(known, experiment, folder))
 
 
 def list_drift(name: str, project: Project) -> list[str]:
@@ -96,6 +98,28 @@ def list_drift(name: str, project: Project) -> list[str]:
     known = store.read_json(project.workflows / EVIDENCE / name / MANIFEST)["sources"]
     now = _hash_sources(load_evidence(name, project))
     return sorted(file for file in known.keys() | now.keys() if known.get(file) != now.get(file))
+
+
+def _read_causes(run: Run) -> dict[str, Any]:
+    """Return what those artifacts were made of that are too large to be kept."""
+    made = {}
+    for name in _TOO_LARGE:
+        path, stage = getattr(run, name), lineage.MAKERS[name]
+        facts = store.read_provenance(path) if path.is_file() else {}
+        if "options" in facts:
+            made[stage] = {key: facts[key] for key in ("plugin", "seed", "options")}
+    return made
+
+
+def _compare_causes(made: Mapping[str, Any], experiment: ExperimentRun) -> Iterator[str]:
+    for variant in made.keys() | experiment.runs.keys():
+        if variant not in made or variant not in experiment.runs:
+            yield f"{experiment.path}: variant {variant!r} is not in both experiment and evidence"
+            continue
+        run = experiment.runs[variant]
+        for stage, facts in made[variant].items():
+            if problem := lineage.compare_causes(run, stage, facts):
+                yield f"{experiment.path}: {variant}: {problem}; {run.name_command(stage)}"
 
 
 def _compare_drawn(
