@@ -52,7 +52,7 @@ class WorkflowOptions(Section):
     """Folder of datasets/ and experiments/."""
     results: Folder = "results"
     """Folder for artifacts."""
-    evidence: bool = False
+    evidence: Annotated[bool, Field(strict=False)] = False  # Snakemake gives "true" as text
     """Whether figures are drawn from workflows/evidence; then nothing is trained."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""

@@ -1,0 +1,51 @@
+"""Figures from evidence in a working folder: nothing is trained, and what is altered is named."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import yaml
+
+from pipeline_core.builtin import load_registry
+from pipeline_core.working_folder import make_folder
+from processes import start
+from workflows.toy import plan_jobs, snakemake
+
+NAME = "htfbr/smoke"
+EVIDENCE = ("--config", "evidence=true", "scale=smoke")
+
+pytestmark = pytest.mark.slow
+
+
+def call(folder, command, *words):
+    place = ["--workflows", folder / "workflows", "--results", folder / "results"]
+    return start(["-m", "pipeline_core.cli", command, *words, *place])
+
+
+def test_a_paper_is_drawn_from_evidence_alone(tmp_path):
+    folder = tmp_path / "work"
+    make_folder(folder, [NAME], load_registry())
+    path = folder / f"workflows/experiments/{NAME}.yaml"
+    content = yaml.safe_load(path.read_text()) | {"variants": {}}
+    path.write_text(yaml.safe_dump(content))
+    text = snakemake(folder, "-n", "papers", *EVIDENCE, ok=False)
+    assert "no evidence in workflows/evidence/htfbr/smoke" in text
+    snakemake(folder)
+    assert call(folder, "keep-evidence", NAME).returncode == 0
+    shutil.move(folder / "results", tmp_path / "computed")
+    assert plan_jobs(folder, "papers", *EVIDENCE) == {"papers": 1, "figures": 1}
+    snakemake(folder, "papers", *EVIDENCE)
+    figures = folder / "results/htfbr/smoke/figures"
+    assert list(figures.parent.iterdir()) == [figures, figures.with_suffix(".log")]
+    for table in figures.glob("*.csv"):
+        before = tmp_path / "computed/htfbr/smoke/figures" / table.name
+        assert table.read_bytes() == before.read_bytes()
+    done = call(folder, "check-evidence")
+    assert done.returncode == 0
+    assert done.stdout == "htfbr/smoke: as it was kept\n"
+    path = folder / "workflows/evidence/htfbr/smoke/base/metrics.json"
+    path.write_text(path.read_text().replace("0.0", "0.1", 1))
+    done = call(folder, "check-evidence", NAME)
+    assert done.returncode == 1
+    assert f"{path}: not the file that was kept" in done.stdout
