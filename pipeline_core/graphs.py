@@ -243,14 +243,8 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
 
     Raises:
         ValueError: No atom has a neighbour, unless such structures are kept, two atoms are in one
-            place, there is not enough memory for the angles, or the angle cutoff is larger than
-            the cutoff.
+            place, or there is not enough memory for the angles.
     """
-    if options.angle_cutoff is not None and options.angle_cutoff > options.cutoff:
-        raise ValueError(
-            f"graph.angle_cutoff {options.angle_cutoff:g} is larger than graph.cutoff "
-            f"{options.cutoff:g}; angles are made of edges: lower it"
-        )
     if len(index) == 0 and options.isolated == "refuse":
         raise ValueError(
             f"no atom has a neighbour within {options.cutoff:g} Å; check the unit of the "

@@ -45,7 +45,11 @@ class ModelInfo:
         citation: The paper to cite, with DOI or arXiv number.
         options: Pydantic model of the experiment's `model` section.
         data_kind: What a sample is ("structure", "point", "configuration").
-        predicts: Names of the fields that the model can predict.
+        predicts: Names of the fields that the model can predict, which alone the loss may have
+            terms for; empty if the model has no such loss.
+        check: Function of all sections of an experiment by name, "model" and one a stage; raises a
+            ValueError where they do not fit together, which begins with the key that it is about,
+            such as "model.cutoff is 4.5". It is called before anything runs, for each variant.
         sections: Pydantic models of the stage sections that differ from the engine's own. Those of
             `evaluate` and `infer` may have a property `datasets`: names of further datasets that
             the stage reads; that of `infer` a property `files`: what it reads beside the artifacts;
@@ -63,6 +67,7 @@ class ModelInfo:
     options: type[BaseModel]
     data_kind: str = "structure"
     predicts: tuple[str, ...] = ()
+    check: Callable[[Mapping[str, BaseModel]], None] | None = None
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
     dataset: type[DatasetFile] | None = None
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)

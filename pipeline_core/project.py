@@ -13,6 +13,7 @@ from pipeline_core.config.experiments import BASE, ENGINE_SECTIONS, ExperimentFi
 from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
+from pipeline_core.consistency import require_consistent
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run, name_datasets
@@ -103,8 +104,8 @@ class Project:
         """Load an experiment file, such as "chgnet/hfo2", and validate all its variants.
 
         Raises:
-            ValueError: It is missing or wrong, or a plugin is unknown or broken, or takes samples
-                of another kind than that of the base variant.
+            ValueError: It is missing or wrong, its parts do not fit together, or a plugin is
+                unknown or broken, or takes samples of another kind than that of the base variant.
         """
         path = self.workflows / "experiments" / f"{name}.yaml"
         for part in name.split("/"):
@@ -113,6 +114,8 @@ class Project:
         for variant in file.variants:
             _check_variant(variant, path)
         runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
+        for run in runs.values():
+            require_consistent(run, path)
         runs = {variant: _find_start(run, runs, path) for variant, run in runs.items()}
         info = runs[BASE].model_info
         for variant, run in runs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,8 @@ import typer
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align
 from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.experiments import BASE
+from pipeline_core.config.sections import FiguresOptions
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.workflow import list_all_experiments
@@ -55,7 +58,36 @@ def load_checked(project: Project, name: str) -> ExperimentRun:
     for dataset in datasets.values():
         for part in dataset.parts:
             _check_files(part)
+    for run in experiment.runs.values():
+        _check_inputs(run, project.results)
+    _check_figures(experiment)
     return experiment
+
+
+def _check_inputs(run: Run, results: Path) -> None:
+    """Check that the files are there that training and inference read and no stage writes."""
+    for stage, key in (("train", "train.start_from"), ("infer", "infer")):
+        for path in run.list_inputs(stage).values():
+            is_made = path.resolve().is_relative_to(results.resolve())
+            if not is_made and not path.is_file():
+                raise ValueError(
+                    f"{path}: no such file, but {run.experiment} (variant {run.variant}) names it "
+                    f"in {key}; correct the path, or put the file there"
+                )
+
+
+def _check_figures(experiment: ExperimentRun) -> None:
+    """Check that the figures exist that an experiment names, unless its plugin draws them itself.
+
+    Those of all plugins are not loaded in vain.
+    """
+    section = experiment.runs[BASE].sections["figures"]
+    plugins = [p for p in experiment.registry.plugins if p.model in (None, experiment.model_info)]
+    draws_itself = any("draw" in plugin.hooks for plugin in plugins)
+    if isinstance(section, FiguresOptions) and section.names != "all" and not draws_itself:
+        from pipeline_core.figures.drawing import choose_figures
+
+        choose_figures(experiment)
 
 
 def _check_files(dataset: DatasetRun) -> None:

@@ -44,6 +44,15 @@ class GraphOptions(Section):
     Most often it is a sign of a wrong unit; keep it where cells are meant to be that far expanded.
     """
 
+    @model_validator(mode="after")
+    def _check_angles(self) -> Self:
+        if self.angle_cutoff is not None and self.angle_cutoff > self.cutoff:
+            raise ValueError(
+                f"graph.angle_cutoff {self.angle_cutoff:g} is larger than graph.cutoff "
+                f"{self.cutoff:g}; angles are made of edges: lower it"
+            )
+        return self
+
 
 Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from pipeline_core.config.limits import Depth, Width
-from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
+from pipeline_core.config.sections import Count, GraphOptions, Positive, Section, TrainOptions
 
 N_ELEMENTS: Final = 94
 """Hydrogen to plutonium."""
@@ -67,12 +68,17 @@ class CHGNetGraphOptions(GraphOptions):
     angle_cutoff: Positive = 3.0
 
 
-def check_cutoffs(model: CHGNetOptions, graph: GraphOptions) -> None:
-    """Check that the basis functions reach as far as the graph.
+def check(sections: Mapping[str, BaseModel]) -> None:
+    """Check that basis functions reach as far as the graph, and that gradients are exact enough.
 
     Raises:
-        ValueError: The two sections of the experiment give different cutoffs.
+        ValueError: Model and graph have different cutoffs, or the precision is mixed although
+            forces are derivatives.
     """
+    model, graph, train = (sections[name] for name in ("model", "graph", "train"))
+    assert isinstance(model, CHGNetOptions)
+    assert isinstance(graph, GraphOptions)
+    assert isinstance(train, TrainOptions)
     for name in ("cutoff", "angle_cutoff"):
         ours, theirs = getattr(model, name), getattr(graph, name)
         if ours != theirs:
@@ -80,3 +86,9 @@ def check_cutoffs(model: CHGNetOptions, graph: GraphOptions) -> None:
                 f"model.{name} is {ours:g} Å but graph.{name} is {theirs}; the basis functions end "
                 f"where the graph does: give both sections the same {name}"
             )
+    if model.heads == "none" and not train.precision.endswith("-true"):
+        raise ValueError(
+            f"train.precision is {train.precision!r}, but CHGNet differentiates its forces a "
+            "second time and needs the full mantissa; set it to '32-true' or '64-true', or give "
+            "the model heads (model.heads)"
+        )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check_cutoffs
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check
 from pipeline_core import hookimpl
-from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import ModelInfo
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ def model() -> ModelInfo:
         citation="Deng et al., Nat. Mach. Intell. 5, 1031 (2023), doi:10.1038/s42256-023-00716-3",
         options=CHGNetOptions,
         predicts=("energy", "forces", "stress", "magmoms"),
+        check=check,
         sections={"graph": CHGNetGraphOptions},
     )
 
@@ -36,14 +36,6 @@ def model() -> ModelInfo:
 def task(run: Run) -> Task:
     """Build the network and what its training needs."""
     options = run.get_section("model", CHGNetOptions)
-    check_cutoffs(options, run.get_section("graph", CHGNetGraphOptions))
-    precision = run.get_section("train", TrainOptions).precision
-    if options.heads == "none" and not precision.endswith("-true"):
-        raise ValueError(
-            f"train.precision is {precision!r}, but CHGNet differentiates its forces a second time "
-            "and needs the full mantissa; set it to '32-true' or '64-true', or give the model "
-            "heads (model.heads)"
-        )
     from pipeline_chgnet.model import CHGNet
     from pipeline_core.atomistic import build_potential_task
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import (
@@ -160,3 +161,19 @@ class ESPEvaluateOptions(EvaluateOptions):
             if symbol not in chemical_symbols[1:]:
                 raise ValueError(f"{symbol!r} is no element; write its symbol, such as Hf")
         return electrons
+
+
+def check(sections: Mapping[str, BaseModel]) -> None:
+    """Check that the tables of distances reach as far as the graph.
+
+    Raises:
+        ValueError: The two sections of the experiment give different cutoffs.
+    """
+    model, graph = sections["model"], sections["graph"]
+    assert isinstance(model, ESPOptions)
+    assert isinstance(graph, GraphOptions)
+    if model.cutoff != graph.cutoff:
+        raise ValueError(
+            f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the tables "
+            "of distances end where the graph does: give both sections the same cutoff"
+        )

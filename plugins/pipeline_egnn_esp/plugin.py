@@ -15,6 +15,7 @@ from pipeline_egnn_esp.options import (
     ESPGraphOptions,
     ESPOptions,
     ESPTrainOptions,
+    check,
 )
 from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 
@@ -35,6 +36,7 @@ def model() -> ModelInfo:
         options=ESPOptions,
         data_kind="matrix",
         predicts=("hamiltonian",),
+        check=check,
         sections={
             "graph": ESPGraphOptions,
             "train": ESPTrainOptions,

@@ -9,7 +9,7 @@ import torch
 
 from pipeline_core.atomistic import count_rows
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import GraphOptions, LinkOptions, PartitionOptions
+from pipeline_core.config.sections import LinkOptions, PartitionOptions
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Quantity, Task
@@ -37,11 +37,10 @@ def build_matrix_task(run: Run) -> Task:
         run: The run.
 
     Raises:
-        ValueError: Cutoffs differ, the dataset holds no matrices, or its basis differs from that of
+        ValueError: The dataset holds no matrices, or its basis differs from that of
             the model that is rebuilt.
     """
     options, train = run.get_section("model", ESPOptions), run.get_section("train", ESPTrainOptions)
-    _check_cutoff(options, run.get_section("graph", GraphOptions))
     basis = _read_basis(run)
     module = ScaledNetwork(
         Network(options, basis),
@@ -120,11 +119,3 @@ def _read_basis(run: Run) -> Basis:
                 f"{dict(trained.shells)}; use data of the basis set that it was trained with"
             )
     return trained
-
-
-def _check_cutoff(model: ESPOptions, graph: GraphOptions) -> None:
-    if model.cutoff != graph.cutoff:
-        raise ValueError(
-            f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the tables "
-            "of distances end where the graph does: give both sections the same cutoff"
-        )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import (
@@ -210,3 +211,32 @@ class GaugeTrainOptions(TrainOptions):
                 "'64-true', log-determinants and actions are float64 with both"
             )
         return self
+
+
+def check(sections: Mapping[str, BaseModel]) -> None:
+    """Check that no option of an experiment is without effect beside others.
+
+    Raises:
+        ValueError: One is.
+    """
+    model, graph, train = (sections[name] for name in ("model", "graph", "train"))
+    assert isinstance(model, GaugeOptions)
+    assert isinstance(graph, GaugeGraphOptions)
+    assert isinstance(train, GaugeTrainOptions)
+    layers, patterns = model.layers, {block.mask for block in graph.masks}
+    if layers.loops == "learned" and not any(map(layers.check_learned, patterns)):
+        raise ValueError(
+            f"model.layers.loops: 'learned' with the masks {', '.join(layers.learned_with)} "
+            f"(learned_with), but graph.masks has {', '.join(sorted(patterns))} only; add a mask "
+            "with which loops are learned, or choose 'plaquette'"
+        )
+    if train.objective == "pseudofermions" and model.pseudofermions is None:
+        raise ValueError(
+            "train.objective: 'pseudofermions' trains model.pseudofermions, which is not set; set "
+            "it, or choose 'reverse_kl'"
+        )
+    if train.objective == "forward_kl" and "draws" in model.model_fields_set:
+        raise ValueError(
+            "model.draws: with train.objective 'forward_kl' the configurations of the dataset are "
+            "an epoch; remove model.draws, or choose 'reverse_kl'"
+        )

@@ -10,7 +10,7 @@ from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
-from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions
+from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions, check
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -34,6 +34,7 @@ def model() -> ModelInfo:
         "LATTICE2024, arXiv:2502.00263",
         options=GaugeOptions,
         data_kind="configuration",
+        check=check,
         sections={
             "graph": GaugeGraphOptions,
             "train": GaugeTrainOptions,

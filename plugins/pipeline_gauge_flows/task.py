@@ -35,19 +35,14 @@ def build_task(run: Run) -> Task:
     """Build the flow of a run and what its training needs.
 
     Raises:
-        ValueError: No action is named, the configurations of the dataset are of another lattice or
-            action than the flow needs, or an option would have no effect.
+        ValueError: No action is named, or the configurations of the dataset are of another lattice
+            or action than the flow needs.
     """
     options = run.get_section("model", GaugeOptions)
-    train = run.get_section("train", GaugeTrainOptions)
     structure = read_layout(run)
     if run.metadata is not None:
         # A trained flow keeps its plaquettes, whatever the rule for new ones is.
         structure = structure.take_plaquettes(FlowLayout.from_dict(run.metadata["structure"]))
-    try:
-        _refuse_idle(options, train, structure)
-    except ValueError as error:
-        raise ValueError(f"{run.experiment}: {error}") from None
     target = make_action(read_target_action(run), structure.lattice)
     base = make_base_action(run, structure.lattice)
     return Task(
@@ -115,27 +110,6 @@ def _make_objective(
     if kind == "pseudofermions":
         return PseudofermionDivergence()
     return Divergence(kind, target, base, _estimate_log_z(run, target, base))
-
-
-def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: FlowLayout) -> None:
-    """Refuse options that would have no effect with others."""
-    layers, patterns = options.layers, {update.pattern for update in structure.updates}
-    if layers.loops == "learned" and not any(map(layers.check_learned, patterns)):
-        raise ValueError(
-            f"model.layers.loops: 'learned' with the masks {', '.join(layers.learned_with)} "
-            f"(learned_with), but graph.masks has {', '.join(sorted(patterns))} only; add a mask "
-            "with which loops are learned, or choose 'plaquette'"
-        )
-    if train.objective == "pseudofermions" and options.pseudofermions is None:
-        raise ValueError(
-            "train.objective: 'pseudofermions' trains model.pseudofermions, which is not set; set "
-            "it, or choose 'reverse_kl'"
-        )
-    if train.objective == "forward_kl" and "draws" in options.model_fields_set:
-        raise ValueError(
-            "model.draws: with train.objective 'forward_kl' the configurations of the dataset are "
-            "an epoch; remove model.draws, or choose 'reverse_kl'"
-        )
 
 
 def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> float:

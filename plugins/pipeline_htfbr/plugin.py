@@ -15,6 +15,7 @@ from pipeline_htfbr.options import (
     HTOptions,
     HTTrainOptions,
 )
+from pipeline_htfbr.training.checks import check
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
@@ -35,6 +36,7 @@ def model() -> ModelInfo:
         options=HTOptions,
         data_kind="point",
         predicts=("energy", "gradient"),
+        check=check,
         sections={
             "graph": HTGraphOptions,
             "train": HTTrainOptions,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import GraphOptions, Positive, Section
@@ -70,12 +71,15 @@ class MACEGraphOptions(GraphOptions):
     cutoff: Positive = 4.5
 
 
-def check_cutoff(model: MACEOptions, graph: GraphOptions) -> None:
+def check(sections: Mapping[str, BaseModel]) -> None:
     """Check that the basis functions reach as far as the graph.
 
     Raises:
         ValueError: The two sections of the experiment give different cutoffs.
     """
+    model, graph = sections["model"], sections["graph"]
+    assert isinstance(model, MACEOptions)
+    assert isinstance(graph, GraphOptions)
     if model.cutoff != graph.cutoff:
         raise ValueError(
             f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the basis "

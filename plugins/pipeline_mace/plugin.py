@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_core import hookimpl
 from pipeline_core.model_info import ModelInfo
-from pipeline_mace.options import MACEGraphOptions, MACEOptions, check_cutoff
+from pipeline_mace.options import MACEGraphOptions, MACEOptions, check
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -23,6 +23,7 @@ def model() -> ModelInfo:
         citation="Batatia et al., NeurIPS 2022, arXiv:2206.07697",
         options=MACEOptions,
         predicts=("energy", "forces", "stress"),
+        check=check,
         sections={"graph": MACEGraphOptions},
     )
 
@@ -31,7 +32,6 @@ def model() -> ModelInfo:
 def task(run: Run) -> Task:
     """Build the network for the elements of the data, and what its training needs."""
     options = run.get_section("model", MACEOptions)
-    check_cutoff(options, run.get_section("graph", MACEGraphOptions))
     from pipeline_mace.build import build_mace_task
 
     return build_mace_task(run, options)

@@ -11,16 +11,12 @@ def train_surface(run: Run) -> Summary | None:
     """Fit the surface of a run; None leaves it to the shared trainer.
 
     Raises:
-        ValueError: Options contradict each other or the data, files do not fit together, or the
-            training diverges.
+        ValueError: Options contradict the data, files do not fit together, or the training
+            diverges.
     """
-    from pipeline_htfbr.training.checks import refuse_other_methods, refuse_trainer_options
-
     options = run.get_section("train", HTTrainOptions)
-    refuse_other_methods(run, options)
     if options.method == "trainer":
         return None
-    refuse_trainer_options(options)
     if options.method == "solver":
         from pipeline_htfbr.solver import solve_surface
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
+from pydantic import BaseModel
+
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.run import Run
 from pipeline_htfbr.options import HTOptions, HTTrainOptions
 
 logger = logging.getLogger(__name__)
@@ -45,13 +47,25 @@ def warn_if_underdetermined(n_points: int, n_parameters: int) -> str | None:
     return warning
 
 
-def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
-    """Refuse options that only another method than that of the experiment heeds.
+def check(sections: Mapping[str, BaseModel]) -> None:
+    """Check that an experiment has no option that its method of training does not heed.
 
     Raises:
         ValueError: There is one.
     """
-    model = run.get_section("model", HTOptions)
+    model, train, partition = (sections[name] for name in ("model", "train", "partition"))
+    assert isinstance(model, HTOptions)
+    assert isinstance(train, HTTrainOptions)
+    assert isinstance(partition, PartitionOptions)
+    _refuse_other_methods(model, train, partition)
+    if train.method != "trainer":
+        _refuse_trainer_options(train)
+
+
+def _refuse_other_methods(
+    model: HTOptions, options: HTTrainOptions, partition: PartitionOptions
+) -> None:
+    """Refuse options that only another method than that of the experiment heeds."""
     method, default = options.method, HTTrainOptions()
     problems = {
         "model.rank: only method 'solver' chooses ranks itself; give a number": (
@@ -67,9 +81,7 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
             method in ("trainer", "dataloader") and options.gradient_weight > 0
         ),
         "partition.strategy: only method 'trainer' shares its steps by one; remove it": (
-            method != "trainer"
-            and run.get_section("partition", PartitionOptions).strategy
-            != PartitionOptions().strategy
+            method != "trainer" and partition.strategy != PartitionOptions().strategy
         ),
         "train.profile: only method 'trainer' times its steps; remove it": (
             method != "trainer" and options.profile
@@ -84,12 +96,8 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
     _refuse(method, problems)
 
 
-def refuse_trainer_options(options: HTTrainOptions) -> None:
-    """Refuse options of the shared trainer that lean gradient steps do without.
-
-    Raises:
-        ValueError: There is one.
-    """
+def _refuse_trainer_options(options: HTTrainOptions) -> None:
+    """Refuse options of the shared trainer that lean gradient steps do without."""
     default = TrainOptions()
     problems = {
         f"train.precision: {options.precision}; choose 32-true or 64-true": (

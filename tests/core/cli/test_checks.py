@@ -96,6 +96,28 @@ def test_what_a_dataset_says_of_its_files_is_checked(folder, call, right, wrong,
     assert message in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("figures: {names: [learning_curv]}", "no figure 'learning_curv'; did you mean"),
+        ("train: {start_from: old.pt}", "old.pt: no such file, but alpha/first (variant base)"),
+        ("infer: {md: [{name: hot, start: hot.xyz}]}", "hot.xyz: no such file"),
+    ],
+)
+def test_what_a_late_stage_would_miss_is_missed_at_once(folder, call, section, message):
+    path = folder / "workflows/experiments/alpha/first.yaml"
+    path.write_text(path.read_text() + section + "\n")
+    result = call("validate", "alpha/first")
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_a_model_that_another_experiment_makes_need_not_be_there(folder, call):
+    path = folder / "workflows/experiments/alpha/first.yaml"
+    path.write_text(path.read_text() + "train: {start_from: results/alpha/other/base/model.pt}\n")
+    assert call("validate", "alpha/first").exit_code == 0
+
+
 def test_doctor_reports_each_thing_once_and_what_to_do(folder, call):
     result = call("doctor")
     assert result.exit_code == 0, result.output

@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
 from pipeline_chgnet import plugin
-from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check_cutoffs
-from pipeline_core.config.sections import GraphOptions, TrainOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.testing.projects import write_project
 
 
 def test_it_describes_itself():
@@ -26,8 +26,13 @@ def test_registration_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def make_sections(**changed):
+    sections = {"model": CHGNetOptions(), "graph": CHGNetGraphOptions(), "train": TrainOptions()}
+    return sections | changed
+
+
 def test_the_default_sections_agree():
-    check_cutoffs(CHGNetOptions(), CHGNetGraphOptions())
+    check(make_sections())
 
 
 @pytest.mark.parametrize(
@@ -39,24 +44,21 @@ def test_the_default_sections_agree():
 )
 def test_other_cutoffs_of_the_graph_are_explained(graph, message):
     with pytest.raises(ValueError, match=message):
-        check_cutoffs(CHGNetOptions(), CHGNetGraphOptions(**graph))
-
-
-def test_a_graph_without_angles_is_explained():
-    with pytest.raises(ValueError, match=r"graph\.angle_cutoff is None"):
-        check_cutoffs(CHGNetOptions(), GraphOptions())
+        check(make_sections(graph=CHGNetGraphOptions(**graph)))
 
 
 def test_mixed_precision_is_refused_without_heads():
-    sections = {
-        "model": CHGNetOptions(),
-        "graph": CHGNetGraphOptions(),
-        "train": TrainOptions(precision="bf16-mixed"),
-    }
-    run = SimpleNamespace(get_section=lambda stage, _: sections[stage])
-
+    mixed = TrainOptions(precision="bf16-mixed")
     with pytest.raises(ValueError, match=r"set it to '32-true' or '64-true'"):
-        plugin.task(run)
+        check(make_sections(train=mixed))
+    check(make_sections(train=mixed, model=CHGNetOptions(heads="pair")))
+
+
+def test_an_experiment_that_does_not_fit_together_is_not_valid(tmp_path):
+    sections = {"graph": {"cutoff": 5.0}}
+    project = write_project(tmp_path, "chgnet", sections)
+    with pytest.raises(ValueError, match=r"conformance\.yaml.*: model\.cutoff is 6 Å but"):
+        project.load_experiment("chgnet/conformance")
 
 
 @pytest.mark.parametrize(

@@ -225,10 +225,15 @@ def test_the_overlap_can_be_learned(tmp_path):
     assert task.quantities[0].field.unit == "1"
 
 
-def test_mistakes_are_explained(run, tmp_path):
+def test_other_cutoffs_of_the_graph_are_explained(run):
     wrong = run.sections["graph"].model_copy(update={"cutoff": 6.0})
+    check = run.model_info.check
+    check(run.sections)
     with pytest.raises(ValueError, match=r"model.cutoff is 4.5 Å but graph.cutoff is 6"):
-        build_task(replace(run, sections={**run.sections, "graph": wrong}))
+        check({**run.sections, "graph": wrong})
+
+
+def test_mistakes_are_explained(run, tmp_path):
     metadata = dict(build_task(run).metadata)
     metadata["basis"] = Basis({"Hf": (0, 0, 1, 2), "O": (0, 0, 1)}).to_json()
     with pytest.raises(ValueError, match=r"O has shells \[0, 1\], but the model was trained"):

@@ -54,9 +54,9 @@ def test_an_unknown_element_is_named():
 
 def test_different_cutoffs_are_refused(tmp_path):
     sections = {"model": SMALL, "graph": {"cutoff": 5.0}}
-    run = write_project(tmp_path, "mace", sections).run("mace/conformance")
+    project = write_project(tmp_path, "mace", sections)
     with pytest.raises(ValueError, match=r"model\.cutoff is 4 Å but graph\.cutoff is 5"):
-        build_task(run)
+        project.load_experiment("mace/conformance")
 
 
 def test_the_published_size():

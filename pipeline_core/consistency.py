@@ -1,0 +1,87 @@
+"""Whether the parts of an experiment fit together, as far as its files alone can tell.
+
+Each section has been validated by itself. What is found here would otherwise stop a stage, perhaps
+after hours of others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.experiments import BASE
+from pipeline_core.config.sections import LossTerm, TrainOptions
+from pipeline_core.config.yaml_files import find_line
+from pipeline_core.run import DatasetRun, Run
+from pipeline_core.units import DIMENSION, find_factor
+
+
+def require_consistent(run: Run, path: Path) -> None:
+    """Check what no section of a run can know by itself.
+
+    Args:
+        run: One variant of an experiment.
+        path: The file of the experiment, for messages.
+
+    Raises:
+        ValueError: The plugin refuses its sections together, or a term of the loss is for what the
+            model does not predict, for what the dataset does not hold, or in an unknown unit.
+    """
+    try:
+        if run.model_info.check is not None:
+            run.model_info.check(run.sections)
+        train = run.sections["train"]
+        for name, term in (train.loss if isinstance(train, TrainOptions) else {}).items():
+            _check_term(run, name, term)
+    except ValueError as error:
+        raise ValueError(f"{_locate(run, path, str(error))}: {error}") from None
+
+
+def _locate(run: Run, path: Path, message: str) -> str:
+    """Return file and line of the key that a message begins with, in the variant if it has one."""
+    key = re.match(r"\w+(\.\w+)*", message)
+    keys = key[0].split(".") if key else []
+    line = find_line(path, keys if run.variant == BASE else ["variants", run.variant, *keys])
+    return f"{path}:{line}" if line else str(path)
+
+
+def _check_term(run: Run, name: str, term: LossTerm) -> None:
+    key, info = f"train.loss.{name}", run.model_info
+    if info.predicts and name not in info.predicts:
+        raise ValueError(
+            f"{key}: plugin {info.name!r} predicts {', '.join(info.predicts)} only; "
+            f"{_suggest(name, info.predicts)}remove the term or correct its name"
+        )
+    labels = list_labels(run.dataset) if run.dataset is not None else None
+    if labels is not None and name not in labels:
+        assert run.dataset is not None
+        raise ValueError(
+            f"{key}: {run.dataset.path} does not hold it (labels: {', '.join(labels) or 'none'}); "
+            "remove the term, or add the label there"
+        )
+    if term.unit is not None and name in DIMENSION:
+        try:
+            find_factor(DIMENSION[name], term.unit)
+        except ValueError as error:
+            raise ValueError(f"{key}.unit: {error}") from None
+
+
+def list_labels(dataset: DatasetRun) -> list[str] | None:
+    """Return the labels of a dataset, those of all parts of a mixture.
+
+    None for data that a plugin makes: it alone knows.
+    """
+    options = [part.options for part in dataset.parts]
+    labels = [one.labels for one in options if isinstance(one, Dataset) and one.plugin is None]
+    if len(labels) < len(options):
+        return None
+    return list(dict.fromkeys(chain.from_iterable(labels)))
+
+
+def _suggest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""

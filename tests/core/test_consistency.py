@@ -1,0 +1,125 @@
+"""What the files of an experiment show to be wrong is refused before any stage runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_packages import forget, install
+from pipeline_core.builtin import load_registry
+from pipeline_core.consistency import list_labels
+from pipeline_core.project import Project
+
+MODEL = """
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import Section
+from pipeline_core.model_info import ModelInfo
+
+class Options(Section):
+    cutoff: float = 6.0
+
+def check(sections):
+    if sections["model"].cutoff != sections["graph"].cutoff:
+        raise ValueError(f"model.cutoff is {sections['model'].cutoff}; take that of the graph")
+
+@hookimpl
+def model():
+    return ModelInfo(
+        name="toy", summary="A toy", citation="none", options=Options, check=check,
+        predicts=("energy", "forces", "stress"),
+    )
+"""
+EXPERIMENT = """\
+description: A test
+plugin: toy
+dataset: water
+train:
+  loss: {energy: {}, forces: {unit: meV/angstrom}}
+"""
+DATASET = """\
+description: A test
+sources: [{path: water.xyz}]
+labels: [energy, forces]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    install(site, "toy", MODEL)
+    monkeypatch.syspath_prepend(site)
+    workflows = tmp_path / "workflows"
+    for name in ("datasets", "experiments/toy"):
+        (workflows / name).mkdir(parents=True)
+    (workflows / "datasets/water.yaml").write_text(DATASET)
+    (workflows / "datasets/water.xyz").touch()
+    (workflows / "experiments/toy/first.yaml").write_text(EXPERIMENT)
+    yield Project(workflows, tmp_path / "results", load_registry())
+    forget(site)
+
+
+def edit(project, old, new, file="experiments/toy/first.yaml"):
+    path = project.workflows / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_what_fits_together_is_loaded(project):
+    assert project.load_experiment("toy/first").model_info.name == "toy"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("train:\n", "model: {cutoff: 4.5}\ntrain:\n", r"first\.yaml:4: model\.cutoff is 4\.5"),
+        (
+            "forces: {", "froces: {",
+            r"first\.yaml:5: train\.loss\.froces: plugin 'toy' predicts energy, forces, stress "
+            r"only; did you mean 'forces'\?",
+        ),
+        (
+            "forces: {", "magmoms: {",
+            r"train\.loss\.magmoms: .*only; remove the term",
+        ),
+        (
+            "energy: {}", "energy: {unit: eVv}",
+            r"first\.yaml:5: train\.loss\.energy\.unit: unknown unit of energy 'eVv'",
+        ),
+        (
+            "energy: {}", "stress: {}",
+            r"train\.loss\.stress: .*water\.yaml does not hold it \(labels: energy, forces\)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused_by_name(project, old, new, message):
+    edit(project, old, new)
+    with pytest.raises(ValueError, match=message):
+        project.load_experiment("toy/first")
+
+
+def test_a_variant_is_named_by_its_own_line(project):
+    path = project.workflows / "experiments/toy/first.yaml"
+    path.write_text(path.read_text() + "variants:\n  near:\n    graph: {cutoff: 5.0}\n")
+    with pytest.raises(ValueError, match=r"first\.yaml:7: model\.cutoff is 6\.0"):
+        project.load_experiment("toy/first")
+
+
+def test_the_labels_of_a_mixture_are_those_of_its_parts(project):
+    folder = project.workflows / "datasets"
+    (folder / "other.yaml").write_text(DATASET.replace("forces", "stress"))
+    (folder / "both.yaml").write_text(
+        "description: Both\nparts: [{dataset: water}, {dataset: other}]\n"
+    )
+    labels = list_labels(project.load_dataset("both"))
+    assert labels == ["energy", "forces", "stress"]
+    edit(project, "dataset: water", "dataset: both")
+    edit(project, "energy: {}", "stress: {}")
+    assert project.load_experiment("toy/first").model_info.name == "toy"
+
+
+def test_data_that_a_plugin_makes_may_hold_anything(project):
+    path = project.workflows / "datasets/water.yaml"
+    path.write_text(path.read_text() + "plugin: toy\n")
+    edit(project, "energy: {}", "stress: {}")
+    assert list_labels(project.load_dataset("water")) is None
+    assert project.load_experiment("toy/first").model_info.name == "toy"
