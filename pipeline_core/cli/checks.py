@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import align
+from pipeline_core.cli.output import align, count
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
+from pipeline_core.config.raw_files import MissingFilesError
 from pipeline_core.config.sections import FiguresOptions
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
@@ -33,31 +34,42 @@ def validate(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Check experiments, their datasets and raw files; print what would run."""
+    """Check experiments, their datasets and raw files; print what would run.
+
+    Raw files that are missing are an error of experiments that are named, unless they can be
+    downloaded.
+    """
     project = options.load_project(workflows, results)
     names = experiments or list_all_experiments(workflows)
-    problems = []
+    if not names:
+        raise ValueError(
+            f"{workflows / 'experiments'}: holds no experiments; write one: pipeline-core "
+            "new-experiment --help"
+        )
+    problems, missing = [], []
     for name in names:
         try:
-            typer.echo(describe(load_checked(project, name)))
+            experiment = load_checked(project, name)
+            _check_data(experiment, may_miss=not experiments)
         except ValueError as error:
             problems.append(str(error))
+            continue
+        typer.echo(describe(experiment))
+        missing += [name] if any(map(explain_absence, _list_datasets(experiment))) else []
     if problems:
         raise ValueError("\n".join(dict.fromkeys("\n".join(problems).splitlines())))
-    typer.echo(f"{len(names)} experiments are valid")
+    verb = "is" if len(names) == 1 else "are"
+    lack = f"; data are missing for {', '.join(missing)}" if missing else ""
+    typer.echo(f"{count(len(names), 'experiment')} {verb} valid{lack}")
 
 
 def load_checked(project: Project, name: str) -> ExperimentRun:
-    """Load an experiment, having checked all that it names.
+    """Load an experiment, having checked all that it names but raw files.
 
     Raises:
         ValueError: Something is wrong or missing.
     """
     experiment = project.load_experiment(name)
-    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
-    for dataset in datasets.values():
-        for part in dataset.parts:
-            _check_files(part)
     for run in experiment.runs.values():
         _check_inputs(run, project.results)
     _check_figures(experiment)
@@ -88,6 +100,35 @@ def _check_figures(experiment: ExperimentRun) -> None:
         from pipeline_core.figures.drawing import choose_figures
 
         choose_figures(experiment)
+
+
+def _list_datasets(experiment: ExperimentRun) -> list[DatasetRun]:
+    """Return all datasets that a stage of any variant reads, each once."""
+    return list(
+        {one.name: one for run in experiment.runs.values() for one in run.datasets}.values()
+    )
+
+
+def explain_absence(dataset: DatasetRun) -> str | None:
+    """Return how to get raw files of a dataset that are missing; None if all are there."""
+    try:
+        files = dataset.find_raw_files()
+    except MissingFilesError as error:
+        return str(error)
+    if all(path.is_file() for path in files.values()):
+        return None
+    return f"pipeline-core download --dataset {dataset.name}"
+
+
+def _check_data(experiment: ExperimentRun, *, may_miss: bool) -> None:
+    """Check the raw files of an experiment, those that are not there only if they must be."""
+    for dataset in _list_datasets(experiment):
+        for part in dataset.parts:
+            try:
+                _check_files(part)
+            except MissingFilesError:
+                if not may_miss:
+                    raise
 
 
 def _check_files(dataset: DatasetRun) -> None:
@@ -130,12 +171,13 @@ def describe(experiment: ExperimentRun) -> str:
 
 
 def _describe_data(dataset: DatasetRun) -> str:
-    files = dataset.find_raw_files().values()
-    present = [path for path in files if path.is_file()]
-    size = sum(path.stat().st_size for path in present)
-    absent = f", {len(files) - len(present)} to be downloaded" if len(present) < len(files) else ""
     state = "imported" if dataset.data.exists() else "to be imported"
-    return f"dataset {dataset.name} ({len(files)} raw files, {size / 1e6:.1f} MB{absent}, {state})"
+    missing = explain_absence(dataset)
+    if missing is not None:
+        return f"dataset {dataset.name} ({state}; data missing: {missing})"
+    files = dataset.find_raw_files().values()
+    size = sum(path.stat().st_size for path in files)
+    return f"dataset {dataset.name} ({count(len(files), 'raw file')}, {size / 1e6:.1f} MB, {state})"
 
 
 def _describe_state(run: Run, stage: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
+from pipeline_core.cli.output import count
 
 FILE = "Only this file, as the dataset file names it; may be given more than once."
 
@@ -21,7 +22,7 @@ def download(
 
     run = options.load_project(workflows, options.RESULTS).load_dataset(dataset)
     n_fetched = fetch(run, file or [], typer.echo)
-    typer.echo(f"{n_fetched} files fetched")
+    typer.echo(f"{count(n_fetched, 'file')} fetched")
 
 
 COMMANDS = {"download": download}

@@ -16,6 +16,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.inspection import LABELS, Files, ReaderName, choose_reader, suggest_names
 from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.new_files import Name, write_new
+from pipeline_core.cli.output import count
 from pipeline_core.cli.yaml_templates import format_scalar, format_section
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.project import check_name
@@ -65,7 +66,7 @@ def format_dataset(
     candidates = {label: names for label, names in suggest_names(description).items() if names}
     coverage = {label: description.values[names[0]].n_frames for label, names in candidates.items()}
     values = {
-        "description": f"{name}, from {len(files)} files of format {reader.name}",
+        "description": f"{name}, from {count(len(files), 'file')} of format {reader.name}",
         "labels": [label for label in LABELS if label in candidates],
         "partial": [label for label, count in coverage.items() if count < description.n_frames],
     }

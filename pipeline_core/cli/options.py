@@ -31,5 +31,14 @@ __all__ = ["BASE", "RESULTS", "WORKFLOWS", "load_project"]
 
 
 def load_project(workflows: Path, results: Path) -> Project:
-    """Return the project in two folders, with the plugins of this environment."""
+    """Return the project in two folders, with the plugins of this environment.
+
+    Raises:
+        ValueError: There is no folder of workflows.
+    """
+    if not workflows.is_dir():
+        raise ValueError(
+            f"{workflows.resolve()}: no such folder; go to one that has it, name it with "
+            "--workflows, or make a new one: pipeline-core init FOLDER"
+        )
     return Project(workflows, results, load_registry())

@@ -13,6 +13,11 @@ def align(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number and what it counts: "1 file", "2 files"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_summary(summary: Mapping[str, Any]) -> str:
     """Return a summary as aligned lines, name and value; dots join nested names."""
     rows = list(_flatten(summary, ""))

@@ -16,6 +16,10 @@ from pipeline_core.provenance import hash_file
 from pipeline_core.seals import add_checksum, open_file, take_checksum
 
 
+class MissingFilesError(ValueError):
+    """No file matches a pattern: the data have not been fetched, or the pattern is wrong."""
+
+
 def match_files(
     dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()
 ) -> dict[str, Path]:
@@ -31,7 +35,8 @@ def match_files(
         Name relative to the dataset file to path, sorted by name.
 
     Raises:
-        ValueError: No file matches.
+        MissingFilesError: No file matches.
+        ValueError: A name is not UTF-8, or a folder cannot be listed.
     """
     return drop_links(match_names(dataset, key, pattern, declared))[0]
 
@@ -42,7 +47,8 @@ def match_names(
     """Return all names that match a pattern, as `match_files` does; links make several of a file.
 
     Raises:
-        ValueError: No file matches, a name is not UTF-8, or a folder cannot be listed.
+        MissingFilesError: No file matches.
+        ValueError: A name is not UTF-8, or a folder cannot be listed.
     """
     folder = dataset.parent
     names = _expand_pattern(folder, pattern)
@@ -53,7 +59,7 @@ def match_names(
     files = {name: folder / name for name in sorted([*present.values(), *absent])}
     if not files:
         line = find_line(dataset, key.split("."))
-        raise ValueError(
+        raise MissingFilesError(
             f"{dataset}:{line}: {key}: no file matches {pattern!r} in {folder.resolve()}; "
             "correct the path, or fetch the data first"
         )

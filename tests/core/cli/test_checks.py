@@ -21,8 +21,8 @@ def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
     table = {line[0]: line[1:] for line in lines}
     assert table["wide"] == ["as", "base", *["to", "run"] * 4]
     assert table["longer"] == ["as", "base", "as", "base", *["to", "run"] * 3]
-    assert "1 raw files" in result.output
-    assert "to be imported" in result.output
+    assert "dataset water (1 raw file, 0.0 MB, to be imported)" in result.output
+    assert result.output.splitlines()[-1] == "1 experiment is valid"
 
 
 def test_what_variants_differ_in_beside_sections_is_listed(folder, call):
@@ -48,6 +48,46 @@ def test_copies_of_the_first_frame_have_to_fit_into_memory(folder, call, monkeyp
         "water.xyz:0: 20000000 atoms, which 10000000 copies have, take at least 4 GB, and 1 GB"
     )
     assert message in result.stderr
+
+
+def test_data_that_are_not_there_are_a_status_where_all_experiments_are_asked(folder, call):
+    """A clone whose data have not been fetched is no broken one."""
+    experiments, datasets = folder / "workflows/experiments/alpha", folder / "workflows/datasets"
+    text = (experiments / "first.yaml").read_text()
+    (experiments / "second.yaml").write_text(text.replace("dataset: water", "dataset: rare"))
+    dataset = (datasets / "water.yaml").read_text()
+    (datasets / "rare.yaml").write_text(dataset.replace("water.xyz", "rare.xyz"))
+    result = call("validate")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    (facts,) = [line for line in lines if "dataset rare (to be imported; data missing: " in line]
+    assert "rare.yaml:3: sources.0.path: no file matches 'rare.xyz'" in facts
+    assert lines[-1] == "2 experiments are valid; data are missing for alpha/second"
+    named = call("validate", "alpha/second")
+    assert named.exit_code == 1
+    assert "no file matches 'rare.xyz'" in named.stderr
+
+
+def test_what_else_is_wrong_is_found_without_data(folder, call):
+    (folder / "workflows/datasets/water.xyz").unlink()
+    path = folder / "workflows/experiments/alpha/first.yaml"
+    path.write_text(path.read_text() + "figures: {names: [nothing]}\n")
+    result = call("validate")
+    assert result.exit_code == 1
+    assert "no figure 'nothing'" in result.stderr
+
+
+def test_a_folder_without_experiments_is_no_success(folder, call, monkeypatch):
+    (folder / "workflows/experiments/alpha/first.yaml").unlink()
+    result = call("validate")
+    assert result.exit_code == 1
+    assert "workflows/experiments: holds no experiments; write one" in result.stderr
+    monkeypatch.chdir(folder / "site")
+    for words in (["validate"], ["verify"], ["data", "--dataset", "water"]):
+        result = call(*words)
+        assert result.exit_code == 1
+        assert "site/workflows: no such folder" in result.stderr
+        assert "pipeline-core init FOLDER" in result.stderr
 
 
 def test_what_exists_is_not_to_run(folder, call):

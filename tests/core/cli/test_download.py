@@ -29,7 +29,7 @@ def test_what_is_missing_is_fetched(remote, call, dataset):
     assert "download --dataset water" in call("data", "--dataset", dataset).stderr
     shown = call("download", "--dataset", dataset).output
     assert f"{path}: fetched" in shown
-    assert "1 files fetched" in shown
+    assert "1 file fetched" in shown
     shown = call("download", "--dataset", dataset, "--file", "water.xyz").output
     assert f"{path}: is there" in shown
     assert "samples" in call("data", "--dataset", dataset).output
@@ -40,10 +40,11 @@ def test_validate_accepts_what_can_be_fetched(remote, call, dataset):
     experiment = remote / "workflows" / "experiments" / "alpha" / "first.yaml"
     experiment.write_text(experiment.read_text().replace("dataset: water", f"dataset: {dataset}"))
     shown = call("validate", "alpha/first").output
-    assert f"dataset {dataset} (1 raw files, 0.0 MB, 1 to be downloaded, to be imported)" in shown
+    cure = f"pipeline-core download --dataset {dataset}"
+    assert f"dataset {dataset} (to be imported; data missing: {cure})" in shown
     call("download", "--dataset", dataset)
     shown = call("validate", "alpha/first").output
-    assert f"dataset {dataset} (1 raw files, 0.0 MB, to be imported)" in shown
+    assert f"dataset {dataset} (1 raw file, 0.0 MB, to be imported)" in shown
 
 
 def test_an_endless_answer_ends_and_leaves_nothing(remote, call):
