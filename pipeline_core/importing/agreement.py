@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 Verdict = Literal["confirmed", "wrong sign", "wrong unit", "undetermined"]
 
 _DEVIATIONS: Final = 2.58
+FEWEST_PAIRS: Final = math.ceil(_DEVIATIONS**2)
+"""Pairs of frames from which on the interval of the factor is finite."""
 _NO_WORK: Final = 1e-9  # eV/atom
 _UNIT_RATIO: Final = 4.0  # units differ by more, the trapezoid rule is off by less
 

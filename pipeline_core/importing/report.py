@@ -18,6 +18,7 @@ from pipeline_core.importing.frames import Skipped
 from pipeline_core.importing.reference_energies import ReferenceEnergies, compute_remainders
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import Codes
+from pipeline_core.importing.stress_check import explain_unchecked_stress
 
 _LISTED_GROUPS: Final = 200
 _OFFSET: Final = 2.0  # mean over scatter above which a part of a mixture stands apart
@@ -236,6 +237,7 @@ class ImportReport:
                         f"{label} of {one.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
+        yield from _list_unchecked_stress(part.sources)
         is_mixture = len(self.parts) > 1
         of_part = f" of {part.name}" if is_mixture else ""
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):
@@ -248,6 +250,20 @@ class ImportReport:
                 f"average, which scatter by only {left.scatter:.3g}: was it calculated by another "
                 "method than the other parts?"
             )
+
+
+def _list_unchecked_stress(sources: Sequence[SourceReport]) -> Iterator[str]:
+    """Yield what to know of stress that nothing confirms, not even a source of the same format."""
+    confirmed = {
+        (one.source.reader.name, one.source.units)
+        for one in sources
+        if one.agreement["stress"].verdict == "confirmed"
+    }
+    for one in sources:
+        stress, kind = one.agreement["stress"], (one.source.reader.name, one.source.units)
+        is_unknown = stress.verdict == "undetermined" and not stress.is_mixed
+        if is_unknown and one.coverage.present.get("stress") and kind not in confirmed:
+            yield explain_unchecked_stress(stress, one.source)
 
 
 def _count_splits(codes: Codes) -> dict[str, int]:

@@ -22,7 +22,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.importing.agreement import Agreement, measure_agreement
+from pipeline_core.importing.agreement import FEWEST_PAIRS, Agreement, measure_agreement
+from pipeline_core.importing.sources import RawSource
 
 Sample = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -82,6 +83,24 @@ class WorkCheck:
             "forces": measure_agreement(forces[:, 0], forces[:, 1]),
             "stress": measure_agreement(stress[:, 0] - stress[:, 1], stress[:, 2]),
         }
+
+
+def explain_unchecked_stress(agreement: Agreement, source: RawSource) -> str:
+    """Say that strain tells nothing of a stress, and which frames would.
+
+    Args:
+        agreement: Of the stress with the energies, undetermined for want of pairs of frames.
+        source: Where the stress stands.
+    """
+    units = source.units
+    return (
+        f"stress of {source.options.path}: its sign and unit could not be checked against the "
+        f"energies (pairs of strained frames: {agreement.pairs}, needed: {FEWEST_PAIRS}); it is "
+        f"taken to be in {units.stress} with positive {units.stress_sign}. Frames of one set of "
+        f"atoms would tell whose cells differ by a strain of {_SMALLEST_STRAIN:g} to "
+        f"{_LARGEST_STRAIN:g} and whose atoms move by less than {_LARGEST_MOVE:g} Å, such as a "
+        "few single points of one frame with its cell strained by 1 %"
+    )
 
 
 class _Reservoir:

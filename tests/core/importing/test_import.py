@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from core.importing.conftest import make_alloy
 from fake_packages import forget, install
 from pipeline_core import PROJECT, hookimpl, provenance
 from pipeline_core.builtin import load_registry
@@ -261,6 +262,33 @@ def test_a_mixture_of_units_is_a_warning(workshop, alloys):
     _, summary = workshop.import_()
     assert summary["stress"] == ["undetermined"]
     assert any("are methods or units mixed?" in warning for warning in summary["warnings"])
+
+
+def test_a_stress_that_no_strain_can_check_is_a_warning(workshop):
+    rng = np.random.default_rng(3)
+    frames = [make_alloy(rng, strain=0.0) for _ in range(12)]
+    workshop.write("raw/a.xyz", frames)
+    _, summary = workshop.import_()
+    assert summary["stress"] == ["undetermined"]
+    (warning,) = [w for w in summary["warnings"] if w.startswith("stress of raw/*.xyz: ")]
+    assert "could not be checked against the energies (pairs of strained frames: 0" in warning
+    assert "taken to be in eV/angstrom^3 with positive tension" in warning
+    assert "strain of 0.0001 to 0.03" in warning
+    _, without = workshop.import_(labels=["energy", "forces"])
+    assert not any("stress" in warning for warning in without["warnings"])
+
+
+def test_one_source_that_confirms_the_stress_speaks_for_others_of_its_format(workshop, alloys):
+    rng = np.random.default_rng(3)
+    workshop.write("raw/a.xyz", alloys)
+    workshop.write("raw/still.xyz", [make_alloy(rng, strain=0.0) for _ in range(4)])
+    still = {"path": "raw/still.xyz"}
+    _, summary = workshop.import_(sources=[{"path": "raw/a.xyz"}, still])
+    assert summary["stress"] == ["confirmed", "undetermined"]
+    assert summary["warnings"] == []
+    units = {"stress": "GPa"}
+    _, summary = workshop.import_(sources=[{"path": "raw/a.xyz"}, {**still, "units": units}])
+    assert "stress of raw/still.xyz: its sign" in summary["warnings"][-1]
 
 
 @pytest.mark.slow
