@@ -50,6 +50,8 @@ _UNITS: Final[dict[str, dict[str, float]]] = {
         "kbar": GPA / 10,
         "bar": GPA / 10_000,
         "hartree/bohr^3": HARTREE / BOHR**3,
+        "rydberg/bohr^3": HARTREE / 2 / BOHR**3,
+        "kcal/mol/angstrom^3": _KCAL_PER_MOL,
     },
     "magnetic moment": {"mu_B": 1.0},
     "angle": {"radian": 1.0, "degree": _DEGREE},
@@ -101,12 +103,14 @@ def find_stress_factor(unit: str, sign: str) -> float:
     return signs[sign] * find_factor("stress", unit)
 
 
-def find_nearest_unit(dimension: str, value: float) -> str:
-    """Return the unit of `dimension` whose factor is nearest to `value` in ratio.
+def measure_distances(dimension: str, value: float) -> dict[str, float]:
+    """Return how far the factor of each unit of a dimension is from `value`.
 
     Args:
         dimension: As for `find_factor`.
         value: A positive number of the engine's units.
+
+    Returns:
+        Unit to the magnitude of the logarithm of the ratio: log 2 for twice or half the value.
     """
-    table = _UNITS[dimension]
-    return min(table, key=lambda unit: abs(math.log(table[unit] / value)))
+    return {unit: abs(math.log(factor / value)) for unit, factor in _UNITS[dimension].items()}

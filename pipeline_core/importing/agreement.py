@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.importing.sources import RawSource
-from pipeline_core.units import DIMENSION, find_factor, find_nearest_unit
+from pipeline_core.units import DIMENSION, find_factor, measure_distances
 
 Floats = NDArray[np.float64]
 Verdict = Literal["confirmed", "wrong sign", "wrong unit", "undetermined"]
@@ -29,6 +29,8 @@ _DEVIATIONS: Final = 2.58
 FEWEST_PAIRS: Final = math.ceil(_DEVIATIONS**2)
 """Pairs of frames from which on the interval of the factor is finite."""
 _NO_WORK: Final = 1e-9  # eV/atom
+_SAME_UNIT: Final = 2.0  # stress that stems from vibration appears up to so much too small
+_ALIKE: Final = 1.1  # units of labels and energies between which the factor does not decide
 _UNIT_RATIO: Final = 4.0  # units differ by more, the trapezoid rule is off by less
 
 
@@ -134,7 +136,25 @@ def _suggest_sign(label: str, source: RawSource) -> str:
 
 
 def _suggest_unit(label: str, measured: Agreement, source: RawSource) -> str:
-    dimension = DIMENSION[label]
-    given = getattr(source.units, dimension)
-    likely = find_nearest_unit(dimension, measured.factor * find_factor(dimension, given))
-    return f"units.{dimension} is {given}, {likely} would fit; check units.energy as well"
+    """Name the units of the label, and of the energies, that would explain the factor.
+
+    Energies in a unit that is k times as large as given have the effect of a label in one that is k
+    times as small.
+    """
+    fits: list[tuple[float, str]] = []
+    for dimension, power in ((DIMENSION[label], 1), ("energy", -1)):
+        given = getattr(source.units, dimension)
+        distances = measure_distances(
+            dimension, measured.factor**power * find_factor(dimension, given)
+        )
+        del distances[given]
+        unit = min(distances, key=distances.__getitem__)
+        fits.append((distances[unit], f"units.{dimension} is {given}, {unit} would fit"))
+    nearest = min(fits)[0]
+    if nearest < math.log(_SAME_UNIT):
+        alike = [text for distance, text in sorted(fits) if distance - nearest < math.log(_ALIKE)]
+        return ", or ".join(alike)
+    return (
+        f"no other unit of {label} or energies alone would fit: check units.{DIMENSION[label]}, "
+        "units.energy and units.length together"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ase.units
 import pytest
 
@@ -30,6 +32,8 @@ EXPECTED = {
     ("stress", "kbar"): 1000 * ASE.bar,
     ("stress", "bar"): ASE.bar,
     ("stress", "hartree/bohr^3"): ASE.Hartree / ASE.Bohr**3,
+    ("stress", "rydberg/bohr^3"): ASE.Rydberg / ASE.Bohr**3,
+    ("stress", "kcal/mol/angstrom^3"): ASE.kcal / ASE.mol,
     ("magnetic moment", "mu_B"): 1.0,
     ("angle", "radian"): 1.0,
     ("angle", "degree"): 3.141592653589793 / 180,
@@ -79,5 +83,8 @@ def test_a_misspelt_unit_names_the_nearest():
         ("length", 0.5, "bohr"),
     ],
 )
-def test_nearest_unit(dimension, value, unit):
-    assert units.find_nearest_unit(dimension, value) == unit
+def test_distances_tell_the_nearest_unit(dimension, value, unit):
+    distances = units.measure_distances(dimension, value)
+    assert min(distances, key=distances.get) == unit
+    ratio = units.find_factor(dimension, unit) / value
+    assert math.exp(distances[unit]) == pytest.approx(max(ratio, 1 / ratio))

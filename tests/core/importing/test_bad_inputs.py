@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import ase.units
 import numpy as np
 import pytest
 from ase import Atoms
@@ -47,6 +48,19 @@ def flip_stress(frames):
 
 def scale_to_kilobar(frames):
     return [change_results(a, stress=a.get_stress(voigt=False) * 1602.1766) for a in frames]
+
+
+def scale_energies(frames):
+    """Energies in kcal/mol and forces in kcal/mol/Å, beside a stress in eV/Å³."""
+    factor = ase.units.mol / ase.units.kcal
+    return [
+        change_results(a, energy=a.get_potential_energy() * factor, forces=a.get_forces() * factor)
+        for a in frames
+    ]
+
+
+def shrink_stress(frames):
+    return [change_results(a, stress=a.get_stress(voigt=False) / 6) for a in frames]
 
 
 def reverse_forces(frames):
@@ -98,6 +112,7 @@ class Case(NamedTuple):
 
 
 STRICT = {"strict": True}
+KCAL = {"energy": "kcal/mol", "force": "kcal/mol/angstrom"}
 CASES = {
     "truncated file": Case(
         keep, STRICT, ("a.xyz: frame 59", "truncated", "strict: false"), lambda text: text[:-30]
@@ -134,6 +149,23 @@ CASES = {
         scale_to_kilobar,
         {"sources": [{"path": "raw/*.xyz", "units": {"stress": "GPa"}}]},
         ("units.stress is GPa, kbar would fit",),
+    ),
+    "energies in another unit": Case(
+        scale_energies,
+        {},
+        ("stress: wrong unit", "; units.energy is eV, kcal/mol would fit"),
+    ),
+    "energies in the wrong declared unit": Case(
+        keep,
+        {"sources": [{"path": "raw/*.xyz", "units": KCAL}]},
+        (
+            "stress: wrong unit",
+            "units.energy is kcal/mol, eV would fit",
+            "units.stress is eV/angstrom^3, kcal/mol/angstrom^3 would fit",
+        ),
+    ),
+    "a factor that is no unit's": Case(
+        shrink_stress, {}, ("no other unit of stress or energies alone would fit", "units.length")
     ),
     "gradients for forces": Case(reverse_forces, {}, ("forces: wrong sign", "negate")),
     "keys that differ": Case(
