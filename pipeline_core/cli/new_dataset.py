@@ -37,17 +37,45 @@ def write_dataset(
 
     path = workflows / "datasets" / f"{name}.yaml"
     check_name(name, str(path))
-    missing = [str(file) for file in files if not file.is_file()]
-    if missing:
-        raise ValueError(f"{missing[0]}: no such file")
+    for file in files:
+        _require_file(file)
     format_of_files = choose_reader(files[0], reader)
     description = describe(files[0], format_of_files)
+    _require_frames(files[0], format_of_files, description)
     path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
     write_new(path, format_dataset(name, path, files, format_of_files, description))
     options.load_project(workflows, options.RESULTS).load_dataset(name)
     typer.echo(
         f"wrote {path} after a look at {files[0]}; check its units and its split\n"
         f"next: pipeline-core data --dataset {name}"
+    )
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise ValueError(
+            f"{path}: is a folder; name the raw files in it, such as {path}/*.xyz. "
+            "`pipeline-core readers` lists the formats; a plugin brings others by the hook "
+            "`readers`, also for formats of which one calculation is a folder"
+        )
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+
+
+def _require_frames(path: Path, reader: Reader, description: Description) -> None:
+    """Check that something of a file can be read before a dataset file says that it can.
+
+    Raises:
+        ValueError: Nothing can.
+    """
+    if description.n_frames:
+        return
+    reasons = "; ".join(f"{reason} ({n})" for reason, n in description.bad.items())
+    raise ValueError(
+        f"{path}: no frame can be read as {reader.name!r}, of "
+        f"{count(sum(description.bad.values()), 'frame')} looked at: {reasons}. Name another "
+        "format with --reader (`pipeline-core readers` lists them, a plugin brings others by the "
+        "hook `readers`), or repair the file"
     )
 
 
@@ -61,7 +89,7 @@ def format_dataset(
         path: Where it will lie; patterns are relative to it.
         files: Raw files.
         reader: Their format.
-        description: What the first of them holds.
+        description: What the first of them holds: a frame at least.
     """
     candidates = {label: names for label, names in suggest_names(description).items() if names}
     coverage = {label: description.values[names[0]].n_frames for label, names in candidates.items()}

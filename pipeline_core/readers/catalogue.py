@@ -34,7 +34,10 @@ def guess_reader(path: Path, known: Iterable[Reader]) -> Reader:
         return matching[0]
     names = ", ".join(sorted(reader.name for reader in matching or known))
     problem = "several formats have this ending" if matching else "no format has this ending"
-    raise ValueError(f"{path}: {problem}; name the reader in the dataset file, one of {names}")
+    raise ValueError(
+        f"{path}: {problem}; name the reader (--reader, or `reader` in the dataset file), one of "
+        f"{names}, or install a plugin that brings one for it (hook `readers`)"
+    )
 
 
 def open_frames(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:

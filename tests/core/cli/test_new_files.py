@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from core.cli.conftest import FRAME
 from pipeline_core.cli.new_dataset import find_patterns
 from pipeline_core.cli.yaml_templates import format_scalar, format_section
 from pipeline_core.config.experiments import ENGINE_SECTIONS
@@ -56,6 +57,35 @@ def test_inspect_of_an_unknown_ending_lists_the_formats(folder, call):
     result = call("inspect", folder / "water.qqq")
     assert result.exit_code == 1
     assert "extxyz" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "messages"),
+    [
+        (
+            "cut.xyz",
+            FRAME[:-20],
+            [],
+            ["no frame can be read as 'extxyz', of 1 frame looked at: ", "truncated", "--reader"],
+        ),
+        ("water.qqq", "", [], ["no format has this ending; name the reader (--reader, or"]),
+        ("water.npy", "", [], ["name the reader (--reader, or", "hook `readers`"]),
+        ("table.csv", "a,b\n1,2\n", ["--reader", "extxyz"], ["no frame can be read as 'extxyz'"]),
+        ("folder/a.xyz", FRAME, [], ["folder: is a folder; name the raw files", "`readers`"]),
+        ("", "", [], ["nothing.xyz: no such file"]),
+    ],
+)
+def test_what_cannot_be_read_makes_no_dataset(folder, call, name, content, words, messages):
+    path = folder / (name or "nothing.xyz")
+    if name:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    shown = path.parent if path.parent != folder else path
+    result = call("new-dataset", "mine", shown, *words)
+    assert result.exit_code == 1
+    for message in messages:
+        assert message in result.stderr
+    assert not (folder / "workflows/datasets/mine.yaml").exists()
 
 
 def test_a_new_dataset_can_be_imported_as_it_is(folder, call):
