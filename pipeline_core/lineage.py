@@ -20,6 +20,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from pipeline_core import store
+from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.seals import identify
 
@@ -154,6 +155,9 @@ def _compare_raw_files(dataset: DatasetRun, known: Mapping[str, str]) -> str:
         present = dataset.hash_raw_files()
     except ValueError:  # the data may be used where the raw files are not
         return ""
+    # What was read beside raw files is known by the record alone.
+    beside = {n: dataset.path.parent / n for n in known if n not in present}
+    present |= hash_raw_files(beside, dataset.raw_memory)
     changed = [name for name, digest in present.items() if known.get(name) != digest]
     if not changed or not known:
         return ""

@@ -23,7 +23,7 @@ from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.importing.sources import fingerprint_readers
+from pipeline_core.importing.sources import find_beside, fingerprint_readers
 from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import READS, DatasetRun, ExperimentRun, Run
@@ -107,10 +107,10 @@ class Plan:
         return self.options.container
 
     def raw_files(self, wildcards: Any) -> list[str]:
-        """Return the raw files of a dataset."""
-        return list(
-            map(str, self.project.load_dataset(wildcards.dataset).find_raw_files().values())
-        )
+        """Return the raw files of a dataset, and what is read with them."""
+        dataset = self.project.load_dataset(wildcards.dataset)
+        files = {**dataset.find_raw_files(), **find_beside(dataset)}
+        return list(map(str, files.values()))
 
     def dataset(self, wildcards: Any) -> str:
         """Return what the data stage depends on, apart from raw files.
@@ -304,7 +304,8 @@ def list_all_experiments(workflows: Path) -> list[str]:
 def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
-    files = {n: path for n, path in dataset.find_raw_files().items() if n not in declared}
+    found = {**dataset.find_raw_files(), **find_beside(dataset)}
+    files = {n: path for n, path in found.items() if n not in declared}
     return {**declared, **hash_raw_files(files, dataset.raw_memory)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 LABELS: Final = ("energy", "forces", "stress", "magmoms")
 
-Files = Annotated[list[Path], typer.Argument(help="Raw files.")]
+Files = Annotated[
+    list[Path], typer.Argument(help="Raw files, or folders of systems of DeePMD-kit.")
+]
 ReaderName = Annotated[
     str | None, typer.Option("--reader", help="Format; by the ending of the name if none.")
 ]
@@ -27,9 +30,36 @@ def inspect(files: Files, reader: ReaderName = None) -> None:
     """Show what the first frames of raw files hold: labels and their names, ranges, elements."""
     from pipeline_core.readers.describe import describe
 
-    for file in files:
+    for file in expand_folders(files):
         format_of_file = choose_reader(file, reader)
         typer.echo(format_report(file, format_of_file, describe(file, format_of_file)) + "\n")
+
+
+def expand_folders(paths: Sequence[Path]) -> list[Path]:
+    """Return raw files; of a folder those of formats that keep what they read in folders.
+
+    Raises:
+        ValueError: One is not there, or a folder holds no such file.
+    """
+    readers = load_registry().collect("readers")
+    endings = [suffix for one in readers if one.beside for suffix in one.suffixes]
+    files: list[Path] = []
+    for path in paths:
+        found = [path] if path.is_file() else _search(path, endings)
+        if not found:
+            raise ValueError(
+                f"{path}: is a folder without {' or '.join(endings)}; name the raw files in it, "
+                f"such as {path}/*.xyz. `pipeline-core readers` lists the formats; a plugin brings "
+                "others by the hook `readers`"
+                if path.is_dir()
+                else f"{path}: no such file"
+            )
+        files += found
+    return files
+
+
+def _search(folder: Path, endings: Sequence[str]) -> list[Path]:
+    return sorted({file for ending in endings for file in folder.rglob(f"*{ending}")})
 
 
 def choose_reader(file: Path, name: str | None) -> Reader:

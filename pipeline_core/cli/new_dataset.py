@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.inspection import LABELS, Files, ReaderName, choose_reader, suggest_names
+from pipeline_core.cli.inspection import (
+    LABELS,
+    Files,
+    ReaderName,
+    choose_reader,
+    expand_folders,
+    suggest_names,
+)
 from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.new_files import Name, write_new
 from pipeline_core.cli.output import count
@@ -37,8 +44,7 @@ def write_dataset(
 
     path = workflows / "datasets" / f"{name}.yaml"
     check_name(name, str(path))
-    for file in files:
-        _require_file(file)
+    files = expand_folders(files)
     format_of_files = choose_reader(files[0], reader)
     description = describe(files[0], format_of_files)
     _require_frames(files[0], format_of_files, description)
@@ -49,17 +55,6 @@ def write_dataset(
         f"wrote {path} after a look at {files[0]}; check its units and its split\n"
         f"next: pipeline-core data --dataset {name}"
     )
-
-
-def _require_file(path: Path) -> None:
-    if path.is_dir():
-        raise ValueError(
-            f"{path}: is a folder; name the raw files in it, such as {path}/*.xyz. "
-            "`pipeline-core readers` lists the formats; a plugin brings others by the hook "
-            "`readers`, also for formats of which one calculation is a folder"
-        )
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
 
 
 def _require_frames(path: Path, reader: Reader, description: Description) -> None:

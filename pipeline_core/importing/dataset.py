@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from pipeline_core.config.datasets import Label, Structures
+from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.duplicates import Duplicates, unite_splits
@@ -20,6 +21,7 @@ from pipeline_core.importing.report import ImportReport, PartReport
 from pipeline_core.importing.shards import count_bytes
 from pipeline_core.importing.sources import (
     RawSource,
+    find_beside,
     find_sources,
     fingerprint_readers,
     require_disjoint,
@@ -57,7 +59,9 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     # A dataset keeps the order of its own file.
     labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
-    record = {**run.make_provenance(), "readers": fingerprint_readers(run)}
+    provenance = run.make_provenance()
+    provenance["inputs"] |= hash_raw_files(find_beside(run), run.raw_memory)
+    record = {**provenance, "readers": fingerprint_readers(run)}
     is_large = count_bytes(s for part in sources.values() for s in part) >= _LARGE
     before = KeptSamples(run.kept if is_large else None, record)
     with (
@@ -72,7 +76,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         writer.attributes["labels"] = json.dumps(labels)
         writer.attributes["elements"] = json.dumps(list(references.n_samples))
         writer.attributes["reference_energies"] = json.dumps(references.energies)
-        write_json(run.report, report.to_dict(), run.make_provenance())
+        write_json(run.report, report.to_dict(), provenance)
     before.replace(run.data)
     reused = {"unchanged_files": before.n_files} if before.n_files else {}
     return {**report.summarize(), **reused}

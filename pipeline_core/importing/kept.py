@@ -54,7 +54,7 @@ class KeptSamples:
 
     def __init__(self, path: Path | None, record: dict[str, Any]) -> None:
         self.n_files = 0
-        self._path, self._readers = path, record["readers"]
+        self._path, self._readers, self._hashes = path, record["readers"], record["inputs"]
         self._files: dict[str, dict[str, Places]] = {}
         self._now: list[dict[str, Any]] = []
         if path is None:
@@ -81,6 +81,7 @@ class KeptSamples:
         facts = {
             "options": source.options.model_dump(mode="json", exclude=_NO_EFFECT),
             "reader": [source.reader.name, self._readers.get(source.reader.name)],
+            "beside": [self._hashes.get(n) for files in source.beside.values() for n in files],
             "names": [part, str(source.root), *labels, "-", *missing],
             "code": [_hash_engine(), read_versions()],
         }

@@ -149,7 +149,7 @@ def list_shards(
     files: dict[str, Path] = {}
     n_bytes = 0
     for file, path in source.files.items():
-        size = _estimate_size(path)
+        size = _estimate_size(path, source.beside[file])
         if files and n_bytes + size > _SHARD:
             yield _take(whole, files)
             files, n_bytes = {}, 0
@@ -169,15 +169,23 @@ def _take(shard: Shard, files: Mapping[str, Path]) -> Shard:
 
 def count_bytes(sources: Iterable[RawSource]) -> int:
     """Return how many bytes the files of sources have, about."""
-    return sum(_estimate_size(path) for source in sources for path in source.files.values())
+    return sum(
+        _estimate_size(path, one.beside[file])
+        for one in sources
+        for file, path in one.files.items()
+    )
 
 
-def _estimate_size(path: Path) -> int:
-    """Return the bytes of a file when it is decompressed; 0 if there is none."""
+def _estimate_size(path: Path, beside: Mapping[str, Path]) -> int:
+    """Return the bytes of a file, and of those read with it, when it is decompressed.
+
+    0 if there is none.
+    """
     if not path.is_file():
         return 0
     size = path.stat().st_size
-    return size if strip_compression(path) == path.name else _EXPANSION * size
+    whole = size if strip_compression(path) == path.name else _EXPANSION * size
+    return whole + sum(one.stat().st_size for one in beside.values())
 
 
 def _read(path: Path, source: RawSource) -> Iterator[Frame | BadFrame]:

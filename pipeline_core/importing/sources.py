@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -29,6 +29,7 @@ class RawSource:
         units: Units of its numbers, those of the dataset file before those of the format.
         factors: Field name to the number that turns its values into the engine's unit and sign.
         files: Name relative to the dataset file to path, sorted by name.
+        beside: Name of a file to the names and paths of what is read with it.
         root: The part of the pattern without wildcards; groups are named relative to it.
         dataset: The dataset file.
         links: Further names of files to the names in `files`.
@@ -41,6 +42,7 @@ class RawSource:
     units: Units
     factors: Mapping[str, float]
     files: Mapping[str, Path]
+    beside: Mapping[str, Mapping[str, Path]]
     root: PurePosixPath
     dataset: Path
     links: Mapping[str, str]
@@ -84,6 +86,7 @@ def find_sources(
                 units,
                 factors,
                 files,
+                {file: _find_beside(file, path, reader) for file, path in files.items()},
                 root,
                 dataset,
                 links,
@@ -99,21 +102,45 @@ def fingerprint_readers(run: DatasetRun) -> dict[str, str]:
     The engine's own readers, and data that a plugin makes by itself, have none. Nor have sources
     that cannot be read: their import says what is wrong.
     """
-    readers = run.registry.collect("readers")
     prints = {}
+    for name in dict.fromkeys(source.reader.name for source in _find_readable(run)):
+        plugin = run.registry.find_provider("readers", name)
+        if plugin is not None:
+            prints[name] = hash_source(plugin)
+    return prints
+
+
+def find_beside(run: DatasetRun) -> dict[str, Path]:
+    """Return the files that are read beside the raw files of a dataset, by name.
+
+    Sources that cannot be read have none.
+    """
+    return {
+        name: path
+        for source in _find_readable(run)
+        for files in source.beside.values()
+        for name, path in files.items()
+    }
+
+
+def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
+    """Yield the sources of a dataset that the engine imports, as far as they can be read."""
+    readers = run.registry.collect("readers")
     for part in run.parts:
         options = part.options
         if not isinstance(options, Dataset) or options.plugin is not None:
             continue
         try:
-            sources = find_sources(part.path, options.sources, readers, options.downloads)
+            yield from find_sources(part.path, options.sources, readers, options.downloads)
         except ValueError:
             continue
-        for name in {source.reader.name for source in sources}:
-            plugin = run.registry.find_provider("readers", name)
-            if plugin is not None:
-                prints[name] = hash_source(plugin)
-    return prints
+
+
+def _find_beside(name: str, path: Path, reader: Reader) -> dict[str, Path]:
+    """Return what a reader reads with a file: name relative to the dataset file to path."""
+    folder = path.parent
+    files = sorted(p for pattern in reader.beside for p in folder.glob(pattern) if p.is_file())
+    return {str(PurePosixPath(name).parent / p.relative_to(folder)): p for p in files}
 
 
 def _find_root(pattern: str) -> PurePosixPath:

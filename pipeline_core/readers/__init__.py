@@ -73,6 +73,8 @@ class Reader:
         read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels
             have in the file; an empty mapping means the format's own names.
         keys: True if labels are found under names that a dataset file may choose.
+        beside: Patterns of further files that are read with one, relative to its folder; an edit of
+            them is an edit of the data.
         values: For such formats, function path -> for each good frame, its numeric values besides
             the structure, by their names in the file; shown to someone who looks for the names.
     """
@@ -83,6 +85,7 @@ class Reader:
     units: Units
     read: Callable[[Path, Mapping[str, str]], Iterator[Frame | BadFrame]]
     keys: bool = False
+    beside: tuple[str, ...] = ()
     values: Callable[[Path], Iterator[Mapping[str, Floats]]] | None = None
 
 

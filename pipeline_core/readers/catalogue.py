@@ -8,14 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline_core import hookimpl
-from pipeline_core.readers import BadFrame, Frame, Reader, ase, cp2k, extxyz, fitsnap, mptrj, vasp
+from pipeline_core.readers import (
+    BadFrame,
+    Frame,
+    Reader,
+    ase,
+    cp2k,
+    deepmd,
+    extxyz,
+    fitsnap,
+    mptrj,
+    vasp,
+)
 from pipeline_core.readers.checks import LABELS, check_frame
 
 
 @hookimpl
 def readers() -> list[Reader]:
     """Return the formats that come with the engine; they import what they need when they read."""
-    return [module.READER for module in (extxyz, ase, vasp, cp2k, mptrj, fitsnap)]
+    return [module.READER for module in (extxyz, ase, vasp, cp2k, mptrj, fitsnap, deepmd)]
 
 
 def guess_reader(path: Path, known: Iterable[Reader]) -> Reader:

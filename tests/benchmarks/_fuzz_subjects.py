@@ -4,8 +4,10 @@ import io
 import json
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import ase.io
@@ -15,7 +17,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from pipeline_core.fields import FIELDS
-from pipeline_core.readers import BadFrame, cp2k, extxyz, fitsnap, mptrj, vasp
+from pipeline_core.readers import BadFrame, cp2k, deepmd, extxyz, fitsnap, mptrj, vasp
 from pipeline_core.readers import ase as ase_reader
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.samples import SampleFile, SampleWriter
@@ -44,6 +46,7 @@ def make_subjects(folder: Path) -> list[Subject]:
         *_make_cp2k(folder),
         *_make_mptrj(folder),
         *_make_fitsnap(folder),
+        *_make_deepmd(folder),
         *_make_vasp(folder),
         _make_store(folder),
     ]
@@ -165,6 +168,32 @@ def _make_fitsnap(folder: Path) -> Iterator[Subject]:
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
         yield Subject(name, archive, _read_frames(fitsnap.READER))
+
+
+def _make_deepmd(folder: Path) -> Iterator[Subject]:
+    """A subject for each file of a system, all of which are read by its `type.raw`."""
+    rng = np.random.default_rng(2)
+    system = make_folder(folder, "deepmd")
+    (system / "type.raw").write_text("0\n1\n1\n2\n")
+    (system / "type_map.raw").write_text("Fe\nO\nH\n")
+    arrays = {
+        "coord": rng.uniform(0, 5, (3, 12)), "box": np.tile(5 * np.eye(3).ravel(), (3, 1)),
+        "energy": rng.normal(size=3), "force": rng.normal(size=(3, 12)),
+        "virial": rng.normal(size=(3, 9)),
+    }  # fmt: skip
+    place = make_folder(system, "set.000")
+    for name, array in arrays.items():
+        np.save(place / f"{name}.npy", array)
+    for path in sorted(file for file in system.rglob("*") if file.is_file()):
+        yield Subject(f"deepmd_{path.stem}", path, partial(_read_system, system, path))
+
+
+def _read_system(system: Path, file: Path, damaged: Path) -> list[Content | None]:
+    """Read a copy of a system with one file exchanged for a damaged one."""
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(shutil.copytree(system, f"{name}/system"))
+        shutil.copy(damaged, copy / file.relative_to(system))
+        return _read_frames(deepmd.READER)(copy / "type.raw")
 
 
 def _make_vasp(folder: Path) -> Iterator[Subject]:

@@ -17,7 +17,7 @@ def test_plugins_are_listed_with_hooks_and_broken_ones_with_their_error(folder, 
 
 def test_readers_are_listed_with_units_and_the_sign_of_stress(call):
     text = call("readers").output
-    for name in ("extxyz", "vasp", "cp2k", "ase", "fitsnap", "mptrj"):
+    for name in ("extxyz", "vasp", "cp2k", "ase", "fitsnap", "mptrj", "deepmd"):
         assert any(line.startswith(f"{name} ") for line in text.splitlines())
     vasp = next(line for line in text.splitlines() if line.startswith("vasp "))
     assert "kbar (pressure)" in vasp  # VASP prints stress as pressure, in kbar

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from core.cli.conftest import FRAME
+from core.readers.deepmd_systems import make_frames, write_system
 from pipeline_core.cli.new_dataset import find_patterns
 from pipeline_core.cli.yaml_templates import format_scalar, format_section
 from pipeline_core.config.experiments import ENGINE_SECTIONS
@@ -71,7 +72,12 @@ def test_inspect_of_an_unknown_ending_lists_the_formats(folder, call):
         ("water.qqq", "", [], ["no format has this ending; name the reader (--reader, or"]),
         ("water.npy", "", [], ["name the reader (--reader, or", "hook `readers`"]),
         ("table.csv", "a,b\n1,2\n", ["--reader", "extxyz"], ["no frame can be read as 'extxyz'"]),
-        ("folder/a.xyz", FRAME, [], ["folder: is a folder; name the raw files", "`readers`"]),
+        (
+            "folder/a.xyz",
+            FRAME,
+            [],
+            ["folder: is a folder without type.raw; name the raw", "hook `readers`"],
+        ),
         ("", "", [], ["nothing.xyz: no such file"]),
     ],
 )
@@ -101,6 +107,20 @@ def test_a_new_dataset_can_be_imported_as_it_is(folder, call):
     assert written["labels"] == ["energy", "forces"]
     result = call("data", "--dataset", "mine")
     assert result.exit_code == 0, result.output
+
+
+def test_a_folder_of_systems_becomes_a_dataset(folder, call):
+    for seed in range(2):
+        write_system(folder / f"deepmd/{seed}", make_frames(8, seed=seed))
+    result = call("new-dataset", "mine", folder / "deepmd")
+    assert result.exit_code == 0, result.output
+    written = yaml.safe_load((folder / "workflows/datasets/mine.yaml").read_text())
+    (source,) = written["sources"]
+    assert source == {"path": "../../deepmd/*/type.raw", "reader": "deepmd", "group": "folder"}
+    assert written["labels"] == ["energy", "forces", "stress"]
+    result = call("data", "--dataset", "mine")
+    assert result.exit_code == 0, result.output
+    assert "Al Cu" in call("inspect", folder / "deepmd").output
 
 
 def test_labels_that_some_frames_lack_are_partial(folder, call):

@@ -35,8 +35,9 @@ def test_names_are_unique_and_units_are_known():
         "cp2k",
         "mptrj",
         "fitsnap",
+        "deepmd",
     }
-    assert len(result) == 6
+    assert len(result) == 7
     for reader in result:
         assert find_factor("energy", reader.units.energy) > 0
         assert find_factor("length", reader.units.length) > 0
@@ -72,6 +73,7 @@ def test_the_catalogue_is_light():
         ("000.log.gz", "cp2k"),
         ("job.out", "cp2k"),
         ("MPtrj_2022.9_full.json", "mptrj"),  # rather than .json
+        ("system/type.raw", "deepmd"),
         ("WBe_PRB2019.json.tar.gz", "fitsnap"),
     ],
 )
