@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-TIME_LIMIT = 240  # seconds
+TIME_LIMIT = 900  # seconds
 LAUNCHERS = ("PMI_", "SLURM_")
 
 
