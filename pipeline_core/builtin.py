@@ -7,8 +7,9 @@ from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from pipeline_core.hookspecs import PipelineSpecs
-from pipeline_core.observers import progress, tensorboard
+from pipeline_core.observers import activity, tensorboard
 from pipeline_core.observers.lock import LOCK
+from pipeline_core.observers.progress import PROGRESS
 from pipeline_core.observers.records import RECORDS
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
@@ -35,9 +36,11 @@ ENGINE: Final = (
     ("engine.figures", figures),
     ("engine.checks", CHECKS),
     ("engine.readers", catalogue),
+    ("observer.failures", activity.FAILURES),
     ("observer.lock", LOCK),
     ("observer.records", RECORDS),
-    ("observer.progress", progress),
+    ("observer.activity", activity),
+    ("observer.progress", PROGRESS),
     ("observer.tensorboard", tensorboard),
 )
 """The engine's own plugins, by name; their modules are light and import their work late."""

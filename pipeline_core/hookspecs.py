@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pipeline_core.figures import Figure
     from pipeline_core.model_info import ModelInfo
+    from pipeline_core.pace import Position
     from pipeline_core.readers import Reader
     from pipeline_core.run import DatasetRun, ExperimentRun, Run
     from pipeline_core.task import Task
@@ -141,4 +142,11 @@ class PipelineSpecs:
         number `epoch`, and what applies of `train` and `val` (each with `loss`), `mae`, `lr` and
         `samples_per_s`, as in `pipeline_core.training.history`; and `step`, a word for what was
         done, where it was no epoch.
+        """
+
+    @hookspec
+    def progress(self, run: Run, position: Position) -> None:
+        """Receive how far a training has come, on rank 0: after each epoch, and now and then in it.
+
+        The engine's trainer calls it, before `epoch`.
         """

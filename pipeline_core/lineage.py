@@ -21,21 +21,11 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline_core import store
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import MAKERS, DatasetRun, ExperimentRun, Run
 from pipeline_core.seals import identify
 
 logger = logging.getLogger(__name__)
 
-MAKERS: Final = {
-    "graph": "graph",
-    "partition": "partition",
-    "model": "train",
-    "metrics": "evaluate",
-    "predictions": "evaluate",
-    "inference": "infer",
-    "profile": "profile",
-}
-"""Artifacts of a run, and the stages that make them."""
 _SHOWN: Final = 3
 """Differences that a message lists."""
 

@@ -12,29 +12,73 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core.processes import find_process, list_ancestors, name_host
+from pipeline_core.processes import find_process, is_alive, list_ancestors, name_host
 
 _LAUNCHERS: Final = ("snakemake", "torchrun", "torch.distributed", "mpiexec", "mpirun", "srun")
 """Words in the commands of programs whose end should be that of what they have started."""
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock, or held it when it was killed.
+
+    Attributes:
+        host: Where it runs; in a container with processes of its own, which one, too.
+        pid: Number of its process there.
+        since: When it took the lock, in ISO 8601.
+        job: Slurm job; None outside of Slurm.
+        ranks: Processes that work together, of which it is the first.
+        started: When the process began, in clock ticks of its kernel; None if that is not known.
+    """
+
+    host: str
+    pid: int
+    since: str
+    job: str | None
+    ranks: int
+    started: int | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is known to have ended; that of another host never is."""
+        if self.host != name_host():
+            return False
+        process = find_process(self.pid)
+        if process is None:
+            return not is_alive(self.pid)
+        return self.started not in (None, process.started)
+
+
+def locate_lock(folder: Path, stage: str) -> Path:
+    """Return the lock of a stage whose artifacts lie in a folder."""
+    return folder / f".{stage}.lock"
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Return who holds a lock; None if nobody does, or it cannot be read."""
+    record = _read(path)
+    return None if record is None else record[0]
+
+
 @contextmanager
-def hold(path: Path, work: str) -> Iterator[None]:
+def hold(path: Path, work: str, ranks: int = 1) -> Iterator[None]:
     """Hold a lock while the block runs.
 
     Args:
         path: The lock, which is removed at the end.
         work: What is done under it, for the message of those that are refused.
+        ranks: How many processes do it together, for those who read the record.
 
     Raises:
         ValueError: Another process holds it; the message names it and the command that ends it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _open_locked(path, work)
+    descriptor = _open_locked(path, work, ranks)
     try:
         yield
     finally:
@@ -42,7 +86,7 @@ def hold(path: Path, work: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open_locked(path: Path, work: str) -> int:
+def _open_locked(path: Path, work: str, ranks: int) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -50,7 +94,7 @@ def _open_locked(path: Path, work: str) -> int:
             # Its holder may have removed the file between the two calls.
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
                 os.ftruncate(descriptor, 0)
-                os.write(descriptor, json.dumps(_describe_self()).encode())
+                os.write(descriptor, json.dumps(_describe_self(ranks)).encode())
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -63,26 +107,46 @@ def _open_locked(path: Path, work: str) -> int:
         os.close(descriptor)
 
 
-def _describe_self() -> dict[str, Any]:
-    ancestors = [[p.pid, p.started, p.command] for p in list_ancestors(os.getpid())]
-    job = os.environ.get("SLURM_JOB_ID")
-    since = datetime.now(UTC).isoformat(timespec="seconds")
+def _describe_self(ranks: int) -> dict[str, Any]:
+    own = find_process(os.getpid())
     return {
-        "host": name_host(), "pid": os.getpid(), "since": since, "job": job, "ancestors": ancestors
-    }  # fmt: skip
+        "host": name_host(),
+        "pid": os.getpid(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        "job": os.environ.get("SLURM_JOB_ID"),
+        "ranks": ranks,
+        "started": own and own.started,
+        "ancestors": [[p.pid, p.started, p.command] for p in list_ancestors(os.getpid())],
+    }
+
+
+def _read(path: Path) -> tuple[Holder, list[tuple[int, int, str]]] | None:
+    """Return who holds a lock, and number, start and command of the processes that started it."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        holder = Holder(
+            host=str(record["host"]),
+            pid=int(record["pid"]),
+            since=str(record["since"]),
+            job=record["job"],
+            ranks=record.get("ranks", 1),  # earlier versions did not say
+            started=record.get("started"),
+        )
+        return holder, [(int(p), int(s), str(command)) for p, s, command in record["ancestors"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _name_holder(path: Path) -> str:
     """Return who holds a lock, and the command that ends it."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        host, pid, since, job = (record[key] for key in ("host", "pid", "since", "job"))
-        ancestors = [(int(p), int(s), str(command)) for p, s, command in record["ancestors"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    record = _read(path)
+    if record is None:
         return f"a process that has just begun; `fuser {path}` names it; wait, or call again"
+    holder, ancestors = record
+    host, pid, job = holder.host, holder.pid, holder.job
     local = host == name_host()
     end = f"scancel {job}" if job else f"kill {pid}" if local else f"ssh {host} kill {pid}"
-    who = f"process {pid} on {host} since {since}" + (f", Slurm job {job}" if job else "")
+    who = f"process {pid} on {host} since {holder.since}" + (f", Slurm job {job}" if job else "")
     ended = next((c for p, s, c in ancestors if local and _is_ended_launcher(p, s, c)), None)
     if ended is None:
         return f"{who}; wait for its end, or end it with `{end}`"

@@ -41,6 +41,17 @@ READS: Final = {
 }
 """Artifacts of a run that each stage reads; `figures` reads those of all variants."""
 
+MAKERS: Final = {
+    "graph": "graph",
+    "partition": "partition",
+    "model": "train",
+    "metrics": "evaluate",
+    "predictions": "evaluate",
+    "inference": "infer",
+    "profile": "profile",
+}
+"""Artifacts of a run, and the stages that make them."""
+
 
 @dataclass(frozen=True)
 class DatasetRun:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_core import lineage, store
-from pipeline_core.lineage import MAKERS, Fault
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.lineage import Fault
+from pipeline_core.run import MAKERS, ExperimentRun, Run
 
 
 def inspect_experiment(experiment: ExperimentRun, checked: dict[Path, bool]) -> Iterator[Fault]:

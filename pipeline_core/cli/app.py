@@ -20,6 +20,7 @@ from pipeline_core.cli import (
     new_plugin,
     plan,
     stages,
+    status,
     verify,
     working_folder,
 )
@@ -73,6 +74,7 @@ for _module, _panel in (
     (download, "Before a run"),
     (doctor, "Before a run"),
     (listings, "Before a run"),
+    (status, "During a run"),
     (verify, "After a run"),
     (evidence, "After a run"),
     (working_folder, "Something new"),

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from pipeline_core.distributed.world import find_world
-from pipeline_core.locks import hold
+from pipeline_core.locks import hold, locate_lock
 from pipeline_core.model_info import STAGES
 from pipeline_core.run import DatasetRun, Run
 from pipeline_core.stage_wrappers import Around, StageWrappers
 
 
 def _guard(run: DatasetRun | Run, stage: str) -> Around:
-    if find_world().rank:  # rank 0 holds the lock for all
+    world = find_world()
+    if world.rank:  # rank 0 holds the lock for all
         return (yield)
-    with hold(run.folder / f".{stage}.lock", f"the stage {stage!r}"):
+    with hold(locate_lock(run.folder, stage), f"the stage {stage!r}", world.size):
         return (yield)
 
 

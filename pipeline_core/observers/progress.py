@@ -1,9 +1,14 @@
-"""Progress of a training on standard error: a bar on a terminal, else one plain line an epoch."""
+"""Progress of a training on standard error: a bar on a terminal, else a plain line an epoch.
+
+A line is as wide as the terminal, 80 columns without one (`COLUMNS` says otherwise), and holds
+what has room: the most important comes first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress_bar import ProgressBar
@@ -11,53 +16,131 @@ from rich.table import Table
 
 from pipeline_core import hookimpl
 from pipeline_core.distributed.world import find_world
+from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.hookspecs import Summary
+from pipeline_core.pace import Position, count_done, format_duration
 from pipeline_core.run import Run
 
-
-@hookimpl
-def epoch(run: Run, record: Mapping[str, Any]) -> None:
-    """Show a finished epoch; the bar needs to know how many there will be."""
-    # A plugin that trains in steps of its own names them, and has no number of epochs to reach.
-    named = "step" in record
-    epochs: int | None = None if named else getattr(run.sections["train"], "epochs", None)
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal or epochs is None:
-        console.print(format_epoch(record, epochs), soft_wrap=True)
-        return
-    row = Table.grid(padding=(0, 1))
-    row.add_row(ProgressBar(epochs, record["epoch"], width=20), format_epoch(record, epochs))
-    with console.capture() as shown:
-        console.print(row, no_wrap=True, overflow="ellipsis")
-    console.file.write(f"\r{shown.get().rstrip()}\033[K")  # over the bar of the epoch before
-    console.file.flush()
+_BAR: Final = 8
+"""Columns of the bar."""
+_QUIET: Final = 60.0
+"""Seconds without a line after which one is written within an epoch."""
 
 
-@hookimpl(wrapper=True)
-def train(run: Run) -> Generator[None, Summary | None, Summary | None]:
-    """Leave the line of the bar when the training ends."""
-    try:
-        return (yield)
-    finally:
-        console = Console(stderr=True)
-        if console.is_terminal and find_world().rank == 0:
-            console.print()
+class ProgressLines:
+    """Shows one training.
+
+    Args:
+        clock: Counts seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._shown = clock, clock()
+        self._position: Position | None = None
+        self._has_bar = False
+
+    @hookimpl
+    def progress(self, run: Run, position: Position) -> None:
+        """Show where the training is within an epoch: the bar, and a line after a long time."""
+        self._position = position
+        console = Console(stderr=True, highlight=False)
+        waits = self._clock() - self._shown < _QUIET
+        if position.step and not (waits and not console.is_terminal):
+            self._show(console, list_position(position), position.fraction)
+
+    @hookimpl
+    def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
+        """Show a finished epoch; the bar needs to know how many there will be."""
+        # A plugin that trains in steps of its own names them, and has no number of epochs to reach.
+        named = "step" in record
+        epochs: int | None = None if named else getattr(run.sections["train"], "epochs", None)
+        left = self._position.estimate_left() if self._position and not named else None
+        fraction = record["epoch"] / epochs if epochs else None
+        console = Console(stderr=True, highlight=False)
+        self._show(console, list_epoch(record, epochs, left), fraction)
+
+    @hookimpl(wrapper=True)
+    def train(self, run: Run) -> Generator[None, Summary | None, Summary | None]:
+        """Leave the line of the bar when the training ends."""
+        self._position, self._shown, self._has_bar = None, self._clock(), False
+        try:
+            return (yield)
+        finally:
+            if self._has_bar and find_world().rank == 0:
+                Console(stderr=True).print()
+
+    def _show(self, console: Console, parts: Iterable[str], fraction: float | None) -> None:
+        self._shown = self._clock()
+        if not console.is_terminal or fraction is None:
+            console.print(fit(parts, console.width), soft_wrap=True)
+            return
+        self._has_bar = True
+        row = Table.grid(padding=(0, 1))
+        # A terminal goes to the next line if its last column is written.
+        text = fit(parts, console.width - _BAR - 2)
+        row.add_row(ProgressBar(1.0, fraction, width=_BAR), text)
+        with console.capture() as shown:
+            console.print(row, no_wrap=True, overflow="ellipsis")
+        console.file.write(f"\r{shown.get().rstrip()}\033[K")  # over what was there before
+        console.file.flush()
 
 
-def format_epoch(record: Mapping[str, Any], epochs: int | None) -> str:
-    """Return an epoch in words: losses, mean absolute errors in the engine's units, rate, speed.
+def list_position(position: Position) -> list[str]:
+    """Return where a training is within an epoch, in words, the most important first."""
+    done, of = (position.epoch, position.step), (position.epochs, position.steps)
+    return [
+        count_done("epoch", done, of),
+        *_list_losses(position.loss, position.val_loss),
+        *_list_times(position.estimate_left(), position.samples_per_s),
+    ]
+
+
+def list_epoch(
+    record: Mapping[str, Any], epochs: int | None, left: float | None = None
+) -> list[str]:
+    """Return an epoch in words, the most important first: losses, time left, speed, errors.
 
     Args:
         record: The line of the history; a plugin that trains by itself may leave out all but the
             number of the epoch.
         epochs: Length of the training, if it is known.
+        left: Time that it will still take, s, if that is known.
     """
-    total = "" if epochs is None else f"/{epochs}"
-    name = record.get("step", "epoch")
-    parts = [f"{name} {record['epoch']:>{max(0, len(total) - 1)}}{total}"]
-    losses = ((split, record.get(split)) for split in ("train", "val"))
-    parts += [f"{split} {errors['loss']:.3e}" for split, errors in losses if errors]
-    parts += [f"{n} {mae:.3e}" for n, mae in record.get("mae", {}).items() if mae is not None]
-    parts += [f"lr {record['lr']:.1e}"] if "lr" in record else []
-    parts += [f"{record['samples_per_s']:.3g} samples/s"] if "samples_per_s" in record else []
-    return "  ".join(parts)
+    losses = ((record.get(split) or {}).get("loss") for split in ("train", "val"))
+    return [
+        count_done(record.get("step", "epoch"), (record["epoch"], 0), (epochs, 0)),
+        *_list_losses(*losses),
+        *_list_times(left, record.get("samples_per_s")),
+        *_list_errors(record.get("mae", {})),
+        *([f"lr {record['lr']:.1e}"] if "lr" in record else []),
+    ]
+
+
+def fit(parts: Iterable[str], width: int) -> str:
+    """Return parts with two spaces between, as far as they have room, the first one in any case."""
+    line, *rest = parts
+    for part in rest:
+        if len(line) + 2 + len(part) <= width:
+            line += f"  {part}"
+    return line
+
+
+def _list_losses(train: float | None, val: float | None) -> list[str]:
+    named = (("train", train), ("val", val))
+    return [f"{split} {loss:.2e}" for split, loss in named if loss is not None]
+
+
+def _list_times(left: float | None, rate: float | None) -> list[str]:
+    return [
+        *([] if left is None else [f"{format_duration(left)} left"]),
+        *([] if rate is None else [f"{rate:.3g} samples/s"]),
+    ]
+
+
+def _list_errors(errors: Mapping[str, float | None]) -> list[str]:
+    """Return mean absolute errors in the units of the figures."""
+    shown = [(find_quantity(name), error) for name, error in errors.items() if error is not None]
+    return [f"{q.title} {q.error_factor * e:.3g} {q.error_unit}".rstrip() for q, e in shown]
+
+
+PROGRESS: Final = ProgressLines()

@@ -19,9 +19,7 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.belonging import OnFinishedRun
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 from pipeline_core.training.checkpoint import check_probe, load_model
-
-TIMES = ("seconds", "samples_per_s")
-"""Keys of the history that differ from run to run."""
+from pipeline_core.training.history import TIMES
 
 
 class RunConformance(OnFinishedRun):

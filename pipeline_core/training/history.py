@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from pipeline_core.store import write_atomic
 from pipeline_core.training.loader import Step
 
 Record = dict[str, Any]
+
+TIMES: Final = ("elapsed", "samples_per_s", "seconds")
+"""Keys of a record that differ from call to call of the same training."""
 
 
 @dataclass
@@ -109,10 +112,11 @@ def make_record(
         epoch; lr; train and val (loss and terms); mae (of each quantity, in the engine's units);
         grad_norm (mean over steps, before clipping); balance (mean over largest share of the
         ranks, by the costs that they are shared by); samples_per_s and seconds of the training
-        steps. With `train.profile` also profile: compute, communication and idle, s, each a list
-        with one number a rank. With `partition.cost: fitted` also cost_model: constant, s, and the
-        time of a row of each kind, s, by which the next epoch is shared; left out as long as the
-        given costs are used.
+        steps. `Session.end_epoch` adds elapsed: time of the training so far, s, over all its
+        starts, with validation and saving. With `train.profile` also profile: compute,
+        communication and idle, s, each a list with one number a rank. With
+        `partition.cost: fitted` also cost_model: constant, s, and the time of a row of each kind,
+        s, by which the next epoch is shared; left out as long as the given costs are used.
     """
     norm, n_norms = totals.norms.tolist()
     return {

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from torch import nn
 
 from pipeline_core.balance.sampler import Numbers
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.pace import Pace
 from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training import history, state
@@ -29,6 +31,9 @@ from pipeline_core.training.start import initialize_weights
 from pipeline_core.training.state import Progress
 
 logger = logging.getLogger(__name__)
+
+_TELL_EVERY: Final = 2.0
+"""Seconds after which observers are told again, within an epoch, how far the training has come."""
 
 
 class Session:
@@ -63,6 +68,7 @@ class Session:
         self.progress = Progress()
         self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
         self._twin, self._probe = task.module, dict[str, Any]()
+        self._pace, self._steps, self._told = Pace(), 0, 0.0
 
     @property
     def _note(self) -> Path:
@@ -124,7 +130,13 @@ class Session:
             )
         return {name: list(values) for name, values in found.changes.items()}
 
-    def run(self, train_epoch: Callable[[], None], split: str, probe: Numbers) -> None:
+    def run(
+        self,
+        train_epoch: Callable[[], None],
+        split: str,
+        probe: Numbers,
+        rest: float = 0.0,
+    ) -> None:
         """Train until all epochs are done or patience is at an end; write the best model.
 
         If the training fails, the best model so far is written. One that is to be finished takes
@@ -134,6 +146,8 @@ class Session:
             train_epoch: Trains one epoch or a few, and ends them by `end_epoch`.
             split: Where the samples are whose predictions the model holds.
             probe: Their numbers.
+            rest: Time of what an epoch takes besides its steps over that of the steps, assumed
+                until it is measured.
 
         Raises:
             ValueError: It is to be finished before an epoch has ended.
@@ -145,6 +159,8 @@ class Session:
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
             self._probe = make_probe(self._task, split, probe)
+        self._pace = Pace(self.progress.elapsed, rest)
+        self._tell()
         try:
             while not (self._is_over() or self._run.is_finished):
                 self._ranks.report(f"epoch {self.progress.epoch + 1}")
@@ -168,6 +184,32 @@ class Session:
             "%s: the best model so far, of epoch %d", self._run.model, self.progress.best_epoch
         )
 
+    def advance(self, steps: int, n_samples: int, loss: float | None) -> None:
+        """Count a step; tell observers now and then.
+
+        Args:
+            steps: Of the epoch under way.
+            n_samples: Of the step, over all ranks.
+            loss: Of a step not long ago, over all ranks; None if none is known.
+        """
+        self._pace.count_step(n_samples)
+        self._steps = steps
+        if time.monotonic() - self._told >= _TELL_EVERY:
+            self._tell(loss)
+
+    def _tell(self, loss: float | None = None) -> None:
+        """Tell observers how far the training has come."""
+        self._told = time.monotonic()
+        if not self._ranks.is_rank_zero:
+            return
+        progress = self.progress
+        last = progress.history[-1] if progress.history else {}
+        train, val = ((last.get(split) or {}).get("loss") for split in ("train", "val"))
+        losses = (train if loss is None else loss, val)
+        done, of = (progress.epoch, progress.step), (self._options.epochs, self._steps)
+        hook = self._run.registry.select_hook("progress", self._run.model_info.name)
+        hook(run=self._run, position=self._pace.locate(done, of, losses))
+
     def end_epoch(
         self,
         record: Record,
@@ -185,6 +227,8 @@ class Session:
         """
         progress = self.progress
         loss = (record["val"] or record["train"])["loss"]
+        self._pace.count_epochs(record["epoch"] - progress.epoch)
+        record = {**record, "elapsed": round(self._pace.elapsed, 3)}
         progress.epoch, progress.step = record["epoch"], 0
         if progress.changes and progress.changes[-1]["epoch"] == record["epoch"]:
             record = {**record, "changes": progress.changes[-1]}
@@ -198,6 +242,7 @@ class Session:
         if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
         self.save(capture_state())
+        self._tell()
         if self._ranks.is_rank_zero:
             hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
@@ -208,6 +253,7 @@ class Session:
         Args:
             content: That, with the weights in `learner`; they are saved with what they predict.
         """
+        self.progress.elapsed = self._pace.elapsed
         if self._ranks.is_rank_zero:
             self._twin.load_state_dict(content["learner"]["module"])
             parts = {

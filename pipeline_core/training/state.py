@@ -46,6 +46,7 @@ class Progress:
         history: Lines of the finished epochs.
         changes: What was changed after a divergence: the epoch from which on, and of each fact
             its value before and since.
+        elapsed: Time that it took, over all its starts, s.
     """
 
     epoch: int = 0
@@ -55,6 +56,7 @@ class Progress:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     history: list[Record] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
+    elapsed: float = 0.0
 
 
 def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:

@@ -66,6 +66,7 @@ def test_the_rules_are_formatted():
         "from snakemake.cli import main; main(['-n', '--quiet', 'all'])",
         "from pipeline_core.cli import app; app(['--help'])",
         "from pipeline_core.cli import app; app(['plugins'])",
+        "from pipeline_core.cli import app; app(['status'])",
         "from pipeline_core.builtin import load_registry; load_registry()",
     ],
 )

@@ -185,16 +185,18 @@ class _Solver:
     def _record(self, step: str, errors: tuple[float, float], **facts: int) -> None:
         """Add a line to the history: losses are mean squared errors, standardised."""
         self._n_records += 1
+        elapsed = self._measure_elapsed()
         record: dict[str, Any] = {
             "epoch": self._n_records,
             "step": step,
             "train": {"loss": errors[0] ** 2},
             "val": {"loss": errors[1] ** 2},
             "mae": {},
-            "seconds": self._measure_elapsed() - self._recorded,
+            "seconds": elapsed - self._recorded,
+            "elapsed": elapsed,
             **facts,
         }
-        self._recorded += record["seconds"]
+        self._recorded = elapsed
         if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
             hook = self._run.registry.select_hook("epoch", self._run.model_info.name)

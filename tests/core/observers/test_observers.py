@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import toy_potential as toy
 from pipeline_core import hookimpl
 from pipeline_core.config.sections import Section
 from pipeline_core.observers import progress, records, tensorboard
+from pipeline_core.pace import Position
 from pipeline_core.stages import train as train_stage
 
 RECORD = {
@@ -21,6 +23,21 @@ RECORD = {
     "mae": {"energy": 0.125, "magmoms": None},
     "samples_per_s": 831.2,
 }
+
+
+POSITION = Position(
+    epoch=2,
+    epochs=10,
+    step=40,
+    steps=100,
+    elapsed=60.0,
+    step_seconds=0.15,
+    rest_seconds=3.25,
+    samples_per_s=831.2,
+    loss=0.5,
+    val_loss=0.25,
+    updated=0.0,
+)
 
 
 @pytest.fixture
@@ -82,44 +99,81 @@ def test_all_stages_are_recorded():
 
 
 def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
-    train_observed(run, progress)
+    train_observed(run, progress.PROGRESS)
     lines = capsys.readouterr().err.splitlines()
     assert [line[:9] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
 
 
 def test_line():
-    assert progress.format_epoch(RECORD, 10) == (
-        "epoch  3/10  train 5.000e-01  val 2.500e-01  energy 1.250e-01  lr 1.0e-02  831 samples/s"
+    line = progress.fit(progress.list_epoch(RECORD, 10, left=2890.0), 120)
+    assert line == (
+        "epoch  3/10  train 5.00e-01  val 2.50e-01  0:48:10 left  831 samples/s  energy 125 meV  "
+        "lr 1.0e-02"
     )
 
 
-def test_line_of_a_plugin_that_trains_by_itself():
-    assert (
-        progress.format_epoch({"epoch": 3, "train": {"loss": 0.5}}, None)
-        == "epoch 3  train 5.000e-01"
-    )
+def test_line_within_an_epoch():
+    line = progress.fit(progress.list_position(POSITION), 80)
+    assert line == "epoch  3/10 40%  train 5.00e-01  val 2.50e-01  0:02:20 left  831 samples/s"
+
+
+def test_a_line_drops_what_has_no_room():
+    parts = progress.list_epoch(RECORD, 10, left=2890.0)
+    for width in (80, 60, 30):
+        assert len(progress.fit(parts, width)) <= width
+    assert progress.fit(parts, 5) == "epoch  3/10"
+
+
+def test_line_of_a_plugin_that_trains_by_itself(run, capsys):
+    progress.PROGRESS.epoch(run, {"epoch": 3, "step": "polish", "train": {"loss": 0.5}})
+    assert capsys.readouterr().err == "polish 3  train 5.00e-01\n"
 
 
 def test_a_plugin_s_own_section_need_not_count_epochs(run, capsys):
-    progress.epoch(replace(run, sections={"train": Section()}), {"epoch": 3})
+    progress.PROGRESS.epoch(replace(run, sections={"train": Section()}), {"epoch": 3})
     assert capsys.readouterr().err == "epoch 3\n"
 
 
-def test_a_bar_on_a_terminal(run, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+def test_a_line_within_an_epoch_comes_after_a_long_time(run, capsys):
+    now = [0.0]
+    lines = progress.ProgressLines(lambda: now[0])
+    for now[0] in (30.0, 59.0, 60.0, 100.0, 119.0, 121.0):
+        lines.progress(run, replace(POSITION, step=int(now[0])))
+    shown = capsys.readouterr().err.splitlines()
+    assert [line[:16] for line in shown] == ["epoch  3/10 30% ", "epoch  3/10 60% "]
 
+
+def test_the_time_left_stands_in_the_line_of_an_epoch(run, capsys):
+    lines = progress.ProgressLines()
+    lines.progress(run, replace(POSITION, epoch=2, epochs=3, step=0))
+    lines.epoch(run, {**RECORD, "epoch": 2})
+    assert "0:00:18 left" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_bar_on_a_terminal(run, monkeypatch, columns):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    progress.epoch(run, RECORD)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = {**RECORD, "mae": dict.fromkeys(("energy", "forces", "stress", "magmoms"), 0.125)}
+    lines = progress.ProgressLines()
+    lines.epoch(run, long)
+    lines.progress(run, POSITION)
     shown = terminal.getvalue()
     assert shown.startswith("\r")
     assert "━" in shown
     assert "epoch 3/3" in shown
+    assert "epoch  3/10 40%" in shown
     assert "\n" not in shown
+    plain = [re.sub(r"\x1b\[[\d;]*[mK]", "", line) for line in shown.split("\r")[1:]]
+    assert len(plain) == 2
+    assert all(len(line) < columns for line in plain)
 
 
 def test_tensorboard_only_where_asked_for(run, monkeypatch):

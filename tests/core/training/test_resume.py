@@ -12,11 +12,11 @@ import torch
 
 import toy_potential as toy
 from pipeline_core.training.checkpoint import load_archive, load_model, save_archive
+from pipeline_core.training.history import TIMES
 from pipeline_core.training.trainer import train_run
 from records import read_history
 
 TESTS = Path(__file__).parents[2]
-TIMES = ("seconds", "samples_per_s")
 EVERYTHING = {
     "ema_decay": 0.9,
     "clip_norm": 1.0,

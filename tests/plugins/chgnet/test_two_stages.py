@@ -13,6 +13,7 @@ from pipeline_core.calculator import load_calculator
 from pipeline_core.project import Project
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.history import TIMES
 from pipeline_core.training.session import Session
 from pipeline_core.training.trainer import train_run
 from records import read_history
@@ -20,7 +21,6 @@ from records import read_history
 NAME = "chgnet/heads_then_conservative"
 SHIPPED = Path(__file__).parents[3] / "workflows/experiments" / f"{NAME}.yaml"
 VARIANTS = ("base", "conservative")
-TIMES = ("seconds", "samples_per_s")
 
 
 class InterruptionError(Exception):

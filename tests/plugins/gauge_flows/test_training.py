@@ -18,6 +18,7 @@ from pipeline_core.project import Project
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.history import TIMES
 from pipeline_gauge_flows import exact, sampling
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.evaluation.inputs import load_flow
@@ -26,7 +27,6 @@ from pipeline_gauge_flows.layout import read_layout
 from plugins.gauge_flows.small import make_run
 from records import read_history
 
-TIMES = ("seconds", "samples_per_s")
 SECTIONS = {
     "seed": 3,
     "model": {

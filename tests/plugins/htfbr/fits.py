@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.history import TIMES
 from records import read_history
 
-TIMES = ("seconds", "samples_per_s")
 SECTIONS = {
     "seed": 3,
     "model": {"rank": 4},

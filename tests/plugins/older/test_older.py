@@ -21,10 +21,10 @@ from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
+from pipeline_core.training.history import TIMES
 
 FILES = sorted(Path(__file__).parent.glob("v*/*.tar.xz"))
-TIMES = {"seconds", "samples_per_s"}
-OF_THE_PROGRAM = {"provenance", "fingerprint"} | TIMES
+OF_THE_PROGRAM = {"provenance", "fingerprint", *TIMES}
 
 pytestmark = pytest.mark.parametrize(
     "archive", FILES, ids=[f"{path.parent.name}-{path.name.split('.')[0]}" for path in FILES]

@@ -1,0 +1,300 @@
+"""What runs, what has run and what has failed, as small files beside the artifacts tell it.
+
+Whoever runs a stage writes them: `pipeline_core.locks` who it is, the observers how far a training
+has come and why a stage failed. To read them takes no lock and loads no artifact, so that it may be
+done at any time, from any machine that sees the folder.
+
+| file in the folder of a run | what it tells                                             |
+|-----------------------------|-----------------------------------------------------------|
+| `.STAGE.lock`               | who runs the stage: host, process, Slurm job, ranks       |
+| `.STAGE.failed`             | why its last call failed; gone when the next one begins   |
+| `.train.progress`           | where the training is, from at most some seconds ago      |
+| `history.jsonl`             | its epochs                                                |
+| `records.jsonl`             | the calls of stages that succeeded                        |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pipeline_core.locks import Holder, locate_lock, read_holder
+from pipeline_core.pace import Position
+from pipeline_core.processes import name_host
+from pipeline_core.run import MAKERS, DatasetRun, ExperimentRun, Run
+
+State = Literal["done", "running", "failed", "waiting"]
+
+_QUIET: Final = 60.0
+"""Seconds without news after which it is said how long there was none."""
+_USUAL: Final = 5.0
+"""Times that a step or a validation may take what it took so far, without being so."""
+_TAIL: Final = 1 << 16
+"""Bytes at the end of a file that are read for its last line."""
+_LONGEST: Final = 600
+"""Characters of a cause that are kept."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a stage failed.
+
+    Attributes:
+        cause: What it said.
+        ended: When, in ISO 8601.
+        host: Where.
+    """
+
+    cause: str
+    ended: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """How far a training has come.
+
+    Attributes:
+        word: What is counted: "epoch", or what the plugin calls it.
+        epoch: How many of them are finished.
+        epochs: All of them; None if the plugin does not know.
+        step: Finished steps of the epoch under way.
+        steps: Steps of an epoch; 0 if they are not known.
+        loss: Of the training; None if there is none yet.
+        val_loss: Of the last validation.
+        samples_per_s: Samples of all ranks.
+        elapsed_s: Time that it took over all its starts, s.
+        left_s: Time that it will still take, s; None as long as that is not known.
+        quiet_s: Time since the last news if that is longer than usual, s.
+    """
+
+    word: str
+    epoch: int
+    epochs: int | None
+    step: int
+    steps: int
+    loss: float | None
+    val_loss: float | None
+    samples_per_s: float | None
+    elapsed_s: float | None
+    left_s: float | None
+    quiet_s: float | None
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What a stage does or has done.
+
+    Attributes:
+        stage: Its name.
+        state: "done" says that its artifacts are there, not that they belong to the experiment as
+            it is now: `pipeline-core verify` reads them.
+        holder: Who runs it, or ran it when it was killed.
+        failure: Why it failed.
+        log: What Snakemake's last call of it wrote, if there is such a file.
+        training: How far it has come, of a training that runs.
+        record: Of its last success: when it started, seconds, ranks, summary and more.
+    """
+
+    stage: str
+    state: State
+    holder: Holder | None = None
+    failure: Failure | None = None
+    log: Path | None = None
+    training: Training | None = None
+    record: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, without what is not known."""
+        content = {**asdict(self), "log": self.log and str(self.log)}
+        return {key: value for key, value in content.items() if value is not None}
+
+
+def read_dataset(dataset: DatasetRun) -> Activity:
+    """Return what the data stage of a dataset does."""
+    return _read(dataset.folder, "data", [dataset.data])
+
+
+def read_run(run: Run, now: float) -> dict[str, Activity]:
+    """Return what the stages of a run do, without data and figures.
+
+    Args:
+        run: The run; of artifacts that variants share it is told who makes them.
+        now: Seconds since 1970.
+    """
+    artifacts: dict[str, list[Path]] = {}
+    for name, stage in MAKERS.items():
+        artifacts.setdefault(stage, []).append(getattr(run, name))
+    found = {stage: _read(paths[0].parent, stage, paths) for stage, paths in artifacts.items()}
+    train = found["train"]
+    if train.state == "running":
+        training = read_training(run, now, train.holder)
+        found["train"] = Activity("train", "running", train.holder, training=training)
+    return found
+
+
+def read_figures(experiment: ExperimentRun) -> Activity:
+    """Return what the figures of an experiment do; nobody tells that they are being drawn."""
+    folder = experiment.folder
+    found = _read(folder.parent, "figures", [experiment.reproduction])
+    log = folder.with_name("figures.log")
+    return Activity("figures", found.state, None, found.failure, log if log.exists() else None)
+
+
+def _read(folder: Path, stage: str, artifacts: Iterable[Path]) -> Activity:
+    holder = read_holder(locate_lock(folder, stage))
+    failure = _read_failure(locate_failure(folder, stage))
+    path = folder / "logs" / f"{stage}.log"
+    log = path if path.exists() else None
+    if holder is not None and not holder.has_ended:
+        if failure is None or failure.ended < holder.since:
+            return Activity(stage, "running", holder, log=log)
+    elif holder is not None and failure is None:
+        cause = f"process {holder.pid} was killed, or ended without a word"
+        failure = Failure(cause, "", holder.host)
+    if failure is not None:
+        return Activity(stage, "failed", holder, failure, log)
+    if not all(path.exists() for path in artifacts):
+        return Activity(stage, "waiting", log=log)
+    return Activity(stage, "done", log=log, record=_read_record(folder, stage))
+
+
+def _read_record(folder: Path, stage: str) -> dict[str, Any] | None:
+    records = [line for line in _read_tail(folder / "records.jsonl") if line.get("stage") == stage]
+    return records[-1] if records else None
+
+
+def read_training(run: Run, now: float, holder: Holder | None = None) -> Training | None:
+    """Return how far a training has come; None if nobody has said so yet.
+
+    Args:
+        run: The run.
+        now: Seconds since 1970.
+        holder: Who trains; what the history says from before is of no interest.
+    """
+    position = read_position(run)
+    if position is not None:
+        return locate_training(position, now)
+    with suppress(OSError):
+        begun = datetime.fromisoformat(holder.since).timestamp() if holder else 0.0
+        records = _read_tail(run.history) if run.history.stat().st_mtime >= begun else []
+        return _describe_record(run, records[-1]) if records else None
+    return None
+
+
+def locate_training(position: Position, now: float) -> Training:
+    """Return how far a training has come at a time, from what it said some seconds before.
+
+    Args:
+        position: What it said.
+        now: Seconds since 1970.
+    """
+    age, left = max(0.0, now - position.updated), position.estimate_left()
+    usual = _USUAL * max(position.step_seconds or 0.0, position.rest_seconds or 0.0)
+    return Training(
+        word="epoch",
+        epoch=position.epoch,
+        epochs=position.epochs,
+        step=position.step,
+        steps=position.steps,
+        loss=position.loss,
+        val_loss=position.val_loss,
+        samples_per_s=position.samples_per_s,
+        elapsed_s=position.elapsed + age,
+        left_s=None if left is None else max(0.0, left - age),
+        quiet_s=age if age > max(_QUIET, usual) else None,
+    )
+
+
+def _describe_record(run: Run, record: dict[str, Any]) -> Training:
+    """Return what the last line of a history says, of a plugin that tells no position."""
+    named = "step" in record
+    return Training(
+        word=record.get("step", "epoch"),
+        epoch=record["epoch"],
+        epochs=None if named else getattr(run.sections["train"], "epochs", None),
+        step=0,
+        steps=0,
+        loss=(record.get("train") or {}).get("loss"),
+        val_loss=(record.get("val") or {}).get("loss"),
+        samples_per_s=record.get("samples_per_s"),
+        elapsed_s=record.get("elapsed"),
+        left_s=None,
+        quiet_s=None,
+    )
+
+
+def locate_position(run: Run) -> Path:
+    """Return the file that says where the training of a run is."""
+    return run.folder / ".train.progress"
+
+
+def write_position(run: Run, position: Position) -> None:
+    """Say where a training is: whole, but not flushed to disk, since the next one comes soon.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    from pipeline_core.store import name_part  # not needed by those who only read
+
+    path = locate_position(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = name_part(path)
+    temporary.write_text(json.dumps(asdict(position)), encoding="utf-8")
+    os.replace(temporary, path)  # noqa: PTH105 - the one call that is atomic by contract
+
+
+def read_position(run: Run) -> Position | None:
+    """Return where the training of a run is, or was when it ended; None if nobody said so."""
+    try:
+        return Position.of(json.loads(locate_position(run).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def locate_failure(folder: Path, stage: str) -> Path:
+    """Return the note of a failed stage whose artifacts lie in a folder."""
+    return folder / f".{stage}.failed"
+
+
+def write_failure(path: Path, error: BaseException) -> None:
+    """Note why a stage failed; where several ranks fail, the first one says the cause.
+
+    Raises:
+        OSError: The file cannot be written, or is there.
+    """
+    said = " ".join(str(error).split())
+    is_plain = isinstance(error, ValueError | OSError) and said
+    cause = said if is_plain else ": ".join(filter(None, [type(error).__name__, said]))
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    failure = Failure(cause[:_LONGEST], ended, name_host())
+    with path.open("x", encoding="utf-8") as file:
+        json.dump(asdict(failure), file)
+
+
+def _read_failure(path: Path) -> Failure | None:
+    try:
+        return Failure(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _read_tail(path: Path) -> list[dict[str, Any]]:
+    """Return the last lines of a file of JSON lines, without those that are cut."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]

@@ -1,0 +1,131 @@
+"""`pipeline-core status`: which stages are done, which run and how far they have come.
+
+Small files are read, and neither artifacts nor locks are touched: it may be called at any time,
+also on a machine that sees the folder alone, such as the login node of a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline_core.cli import options
+from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
+from pipeline_core.cli.status_lines import Overview, format_all
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.project import Project
+from pipeline_core.run import ExperimentRun
+from pipeline_core.workflow import WorkflowOptions, list_all_experiments
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="Experiments as plugin/name; those of workflows/config.yaml if none."),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on until nothing runs; Ctrl-C ends it.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object, with --follow one a line.")
+]
+
+
+def status(
+    experiments: Names = None,
+    follow: Follow = False,
+    as_json: Json = False,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Show which stages are done, run, wait or have failed, and the course of trainings."""
+    project = options.load_project(workflows, results)
+    loaded, problems = [], []
+    for name in experiments or list(choose_experiments(project)):
+        try:
+            loaded.append(project.load_experiment(name))
+        except ValueError as error:
+            problems.append(str(error))
+
+    def read() -> list[Overview]:
+        now = time.time()
+        return [read_overview(experiment, now) for experiment in loaded]
+
+    def show(overviews: Iterable[Overview]) -> None:
+        print_overviews(overviews, problems, as_json=as_json)
+
+    if not (follow and loaded):
+        show(read())
+    elif as_json:
+        follow_until_nothing_runs(read, show)
+    elif (console := Console(highlight=False)).is_terminal:
+        with open_screen(console) as screen:
+            follow_until_nothing_runs(read, screen)
+    else:
+        show(read())
+        follow_until_nothing_runs(read, News(typer.echo))
+    if problems:
+        raise typer.Exit(1)
+
+
+def choose_experiments(project: Project) -> Iterator[str]:
+    """Yield the configured experiments, and others in which something runs.
+
+    Raises:
+        ValueError: None is configured, and nothing runs.
+    """
+    path = project.workflows / "config.yaml"
+    configured: list[str] = []
+    if path.exists():
+        configured = validate_content(WorkflowOptions, read_yaml(path), path).experiments
+    others = [
+        name
+        for name in list_all_experiments(project.workflows)
+        if name not in configured and any((project.results / name).glob("*/.*.lock"))
+    ]
+    if not configured and not others:
+        raise ValueError(f"{path}: configures no experiment, and nothing runs; name an experiment")
+    yield from [*configured, *others]
+
+
+def read_overview(experiment: ExperimentRun, now: float) -> Overview:
+    """Return what the stages of an experiment do.
+
+    Args:
+        experiment: The experiment.
+        now: Seconds since 1970.
+    """
+    from pipeline_core.activity import read_dataset, read_figures, read_run
+
+    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
+    runs = {}
+    for variant, run in experiment.runs.items():
+        stages = read_run(run, now)
+        wanted = run.get_section("profile", ProfileOptions).has_work
+        if not wanted and stages["profile"].state == "waiting":
+            del stages["profile"]
+        runs[variant] = stages
+    return Overview(
+        experiment.experiment,
+        {name: read_dataset(dataset) for name, dataset in datasets.items()},
+        runs,
+        read_figures(experiment),
+    )
+
+
+def print_overviews(
+    overviews: Iterable[Overview], problems: Iterable[str], *, as_json: bool
+) -> None:
+    """Print all experiments, and what is wrong with those that could not be read."""
+    if as_json:
+        content = {"experiments": [one.to_json() for one in overviews], "problems": list(problems)}
+        typer.echo(json.dumps(content))
+    else:
+        typer.echo("\n".join(format_all(overviews, problems)))
+
+
+COMMANDS = {"status": status}

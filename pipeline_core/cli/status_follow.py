@@ -1,0 +1,125 @@
+"""`pipeline-core status --follow`: a picture that is drawn anew, or lines without a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from pipeline_core.activity import Activity
+from pipeline_core.cli.status_lines import (
+    Overview,
+    describe,
+    format_overview,
+    format_summary,
+)
+
+Display = Callable[[list[Overview]], None]
+"""Shows what has been read."""
+
+_EVERY: Final = 2.0
+"""Seconds between two looks."""
+_PATIENCE: Final = 10.0
+"""Seconds in which nothing runs after which nothing is waited for: stages need some to start."""
+_LINE_EVERY: Final = 60.0
+"""Seconds after which a training within an epoch is news."""
+
+
+def follow_until_nothing_runs(
+    read: Callable[[], list[Overview]],
+    display: Display,
+    sleep: Callable[[float], None] = time.sleep,
+    snakemake: Path = Path(".snakemake"),
+) -> None:
+    """Read and show until nothing runs and no Snakemake will start anything, or Ctrl-C.
+
+    Args:
+        read: Returns the experiments as they are.
+        display: Shows them.
+        sleep: Waits for so many seconds.
+        snakemake: Where the Snakemake of the folder keeps its locks.
+    """
+    quiet = 0.0
+    try:
+        while True:
+            overviews = read()
+            display(overviews)
+            runs = any(one.is_running() for one in overviews)
+            quiet = 0.0 if runs or is_locked(snakemake) else quiet + _EVERY
+            if quiet > _PATIENCE:
+                return
+            sleep(_EVERY)
+    except KeyboardInterrupt:
+        return
+
+
+def is_locked(snakemake: Path) -> bool:
+    """Return whether a Snakemake works in a folder, or was killed there and not unlocked since."""
+    return any((snakemake / "locks").glob("*"))
+
+
+@contextmanager
+def open_screen(console: Console) -> Iterator[Display]:
+    """Yield what shows experiments on a terminal, over what was there before.
+
+    Those in which something runs or has failed are shown whole, of others there is a line.
+    """
+    # A line that is too long for a narrow terminal is cut: folded ones would not be overwritten.
+    with Live(console=console, auto_refresh=False) as live:
+
+        def show(overviews: list[Overview]) -> None:
+            lines = [line for one in overviews for line in _format(one)]
+            lines.append(f"{datetime.now():%H:%M:%S}  Ctrl-C ends this, and nothing else")
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        yield show
+
+
+def _format(overview: Overview) -> list[str]:
+    states = {activity.state for _, activity in overview.list_activities()}
+    is_calm = states <= {"done", "waiting"}
+    return format_summary(overview) if is_calm else [*format_overview(overview), ""]
+
+
+class News:
+    """Tells what has changed since it was shown last.
+
+    Args:
+        write: Takes a line.
+        clock: Counts seconds.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write, self._clock = write, clock
+        self._known: dict[tuple[str, str, str], tuple[object, float]] = {}
+
+    def __call__(self, overviews: list[Overview]) -> None:
+        """Write lines about stages that have changed their state, and about trainings."""
+        for overview in overviews:
+            for owner, activity in overview.list_activities():
+                self._tell(overview.experiment, owner, activity)
+
+    def _tell(self, experiment: str, owner: str, activity: Activity) -> None:
+        key, now = (experiment, owner, activity.stage), self._clock()
+        training = activity.training
+        fact = (activity.state, training and training.epoch)
+        before, told = self._known.get(key, (None, now))
+        is_late = training is not None and now - told >= _LINE_EVERY
+        if fact == before and not is_late:
+            return
+        self._known[key] = (fact, now)
+        if before is None:  # the table has just been shown
+            return
+        name = " ".join(filter(None, [experiment, owner, activity.stage]))
+        name = f"{datetime.now():%H:%M:%S} {name}"
+        for line in describe(activity, name) or [f"{name}: {activity.state}"]:
+            self._write(line.strip() if line.startswith(f"  {name}") else line)

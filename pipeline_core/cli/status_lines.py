@@ -1,0 +1,161 @@
+"""What `pipeline-core status` prints, in lines of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from textwrap import wrap
+from typing import Any, Final
+
+from pipeline_core.activity import Activity, State, Training
+from pipeline_core.cli.output import align
+from pipeline_core.pace import count_done, format_duration
+
+WIDTH: Final = 80
+_LONGEST_NAME: Final = 20
+"""Columns of the name of a variant in the table; it stands whole where something runs."""
+_STATES: Final[tuple[State, ...]] = ("running", "failed", "waiting", "done")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the stages of an experiment do.
+
+    Attributes:
+        experiment: Its name.
+        datasets: Name to its data stage.
+        runs: Variant to its stages, in order; one that is not asked for is left out.
+        figures: Its figures.
+    """
+
+    experiment: str
+    datasets: Mapping[str, Activity]
+    runs: Mapping[str, Mapping[str, Activity]]
+    figures: Activity
+
+    def list_activities(self) -> Iterator[tuple[str, Activity]]:
+        """Yield all stages, with what they belong to: a dataset, a variant, or nothing."""
+        yield from self.datasets.items()
+        for variant, stages in self.runs.items():
+            for activity in stages.values():
+                yield variant, activity
+        yield "", self.figures
+
+    def is_running(self) -> bool:
+        """Return whether one of the stages runs."""
+        return any(activity.state == "running" for _, activity in self.list_activities())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON."""
+        return {
+            "experiment": self.experiment,
+            "datasets": {name: one.to_json() for name, one in self.datasets.items()},
+            "runs": {
+                variant: {stage: one.to_json() for stage, one in stages.items()}
+                for variant, stages in self.runs.items()
+            },
+            "figures": self.figures.to_json(),
+        }
+
+
+def format_overview(overview: Overview) -> list[str]:
+    """Return an experiment as a table of its variants, and more of what runs or has failed."""
+    data = [f"data of {name} {one.state}" for name, one in overview.datasets.items()]
+    facts = ", ".join([*data, f"figures {overview.figures.state}"])
+    stages = max(map(list, overview.runs.values()), key=len)
+    rows = [
+        [f"  {_shorten(variant)}", *(run[s].state if s in run else "-" for s in stages)]
+        for variant, run in overview.runs.items()
+    ]
+    table = align([["  variant", *stages], *rows]).splitlines()
+    details = [
+        line
+        for owner, one in overview.list_activities()
+        for line in describe(one, f"{owner} {one.stage}" if one.stage != "figures" else "figures")
+    ]
+    return [*_fold(f"{overview.experiment}: {facts}", "  "), *table, *details]
+
+
+def format_summary(overview: Overview) -> list[str]:
+    """Return an experiment in one line: how many stages are in which state."""
+    states = [activity.state for _, activity in overview.list_activities()]
+    counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
+    return _fold(f"{overview.experiment}: {', '.join(counts)}", "  ")
+
+
+def describe(activity: Activity, name: str) -> list[str]:
+    """Return what is to be known of a stage that runs or has failed; nothing of others.
+
+    Args:
+        activity: The stage.
+        name: What it is called, as lines begin.
+    """
+    lines: list[str] = []
+    if activity.state == "running":
+        training = [describe_training(activity.training)] if activity.training else []
+        lines = [*training, *_name_holder(activity)]
+    elif activity.failure is not None:
+        failure = activity.failure
+        when = f" {_format_time(failure.ended)}" if failure.ended else ""
+        log = [f"log: {activity.log}"] if activity.log else []
+        lines = [f"failed{when} on {failure.host}: {failure.cause}", *log]
+    named = [f"{name}: {lines[0]}", *lines[1:]] if lines else []
+    return [
+        folded
+        for number, line in enumerate(named)
+        for folded in _fold(line, "      ", "    " if number else "  ")
+    ]
+
+
+def describe_training(training: Training) -> str:
+    """Return how far a training has come."""
+    done, of = (training.epoch, training.step), (training.epochs, training.steps)
+    named = (("loss", training.loss, ".2e"), ("val", training.val_loss, ".2e"))
+    parts = [count_done(training.word, done, of)]
+    parts += [f"{word} {value:{digits}}" for word, value, digits in named if value is not None]
+    if training.samples_per_s is not None:
+        parts.append(f"{training.samples_per_s:.3g} samples/s")
+    if training.elapsed_s is not None:
+        parts.append(f"{format_duration(training.elapsed_s)} elapsed")
+    if training.left_s is not None:
+        parts.append(f"{format_duration(training.left_s)} left")
+    if training.quiet_s is not None:
+        parts.append(f"no news for {format_duration(training.quiet_s)}")
+    return ", ".join(parts)
+
+
+def _name_holder(activity: Activity) -> list[str]:
+    holder = activity.holder
+    if holder is None:
+        return []
+    ranks = f"{holder.ranks} ranks" if holder.ranks > 1 else "1 rank"
+    job = f", Slurm job {holder.job}" if holder.job else ""
+    since = _format_time(holder.since)
+    return [f"{ranks}, the first on {holder.host} (pid {holder.pid}{job}), since {since}"]
+
+
+def _format_time(text: str) -> str:
+    """Return a time in ISO 8601 as that of this place, with the day if it is not today."""
+    try:
+        time = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return text
+    today = datetime.now().astimezone().date()
+    return time.strftime("%H:%M:%S" if time.date() == today else "%Y-%m-%d %H:%M")
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _fold(text: str, indent: str, first: str = "") -> list[str]:
+    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent)
+
+
+def format_all(overviews: Iterable[Overview], problems: Iterable[str]) -> list[str]:
+    """Return all experiments, and what is wrong with those that could not be read."""
+    lines: list[str] = []
+    for overview in overviews:
+        lines += [*format_overview(overview), ""]
+    return [*lines, *(line for problem in problems for line in _fold(problem, "  "))]

@@ -1,0 +1,60 @@
+"""How far a training has come and why a stage failed, in files that `pipeline_core.activity` reads.
+
+What only tells of a stage ends none: a file that cannot be written is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from typing import Final
+
+from pipeline_core import hookimpl
+from pipeline_core.activity import (
+    locate_failure,
+    locate_position,
+    write_failure,
+    write_position,
+)
+from pipeline_core.distributed.world import find_world
+from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import STAGES
+from pipeline_core.pace import Position
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.stage_wrappers import Around, StageWrappers
+
+
+@hookimpl
+def progress(run: Run, position: Position) -> None:
+    """Say where the training is."""
+    with suppress(OSError):
+        write_position(run, position)
+
+
+@hookimpl(wrapper=True)
+def train(run: Run) -> Generator[None, Summary | None, Summary | None]:
+    """Say it no more when the training has succeeded, nor what an earlier one has left."""
+    path, is_first = locate_position(run), find_world().rank == 0
+    if is_first:
+        path.unlink(missing_ok=True)
+    summary = yield
+    if is_first:
+        path.unlink(missing_ok=True)
+    return summary
+
+
+def _note(run: DatasetRun | Run | ExperimentRun, stage: str) -> Around:
+    # Snakemake removes the folder of the figures when they fail.
+    folder = run.folder.parent if isinstance(run, ExperimentRun) else run.folder
+    path = locate_failure(folder, stage)
+    if find_world().rank == 0:
+        path.unlink(missing_ok=True)
+    try:
+        return (yield)
+    except BaseException as error:
+        with suppress(OSError):
+            write_failure(path, error)
+        raise
+
+
+FAILURES: Final = StageWrappers(_note, STAGES, first=True)

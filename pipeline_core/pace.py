@@ -1,0 +1,190 @@
+"""How fast a training goes, how far it has come, and how long it will still take.
+
+An epoch takes its optimizer steps and a rest: validation, saving, planning. Both are measured in
+the running process alone, so that what an earlier start did on another machine does not count, and
+without its first step, which pays for what is compiled and cached. The time left is then
+
+    (n m - k) t + n r
+
+| symbol | meaning                                    | in `Position`            |
+|--------|--------------------------------------------|--------------------------|
+| n      | epochs that are not finished               | epochs - epoch           |
+| m      | steps of an epoch                          | steps                    |
+| k      | finished steps of the epoch under way      | step                     |
+| t      | mean time of a step, s                     | step_seconds             |
+| r      | mean time of the rest of an epoch, s       | rest_seconds             |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a training has come, and how fast it goes.
+
+    Attributes:
+        epoch: Finished epochs.
+        epochs: All epochs; a training that has no patience left ends before.
+        step: Finished steps of the epoch under way.
+        steps: Steps of an epoch; 0 where the training does not count them.
+        elapsed: Time of the training so far, over all its starts, s.
+        step_seconds: Mean time of a step, s; None as long as none has been measured.
+        rest_seconds: Mean time of what an epoch takes besides its steps, s, an estimate as long as
+            no epoch has ended; None if there is none.
+        samples_per_s: Samples of all ranks, as long as steps are taken.
+        loss: Of the training, in the last step or epoch that was looked at.
+        val_loss: Of the last validation.
+        updated: When that was, in seconds since 1970.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    elapsed: float
+    step_seconds: float | None
+    rest_seconds: float | None
+    samples_per_s: float | None
+    loss: float | None
+    val_loss: float | None
+    updated: float
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """Return the position that a file holds.
+
+        Raises:
+            KeyError: Something is missing.
+        """
+        return cls(**{field.name: content[field.name] for field in fields(cls)})
+
+    @property
+    def fraction(self) -> float:
+        """Part of the training that is done, from 0 to 1."""
+        within = self.step / self.steps if self.steps else 0.0
+        return (self.epoch + within) / self.epochs if self.epochs else 1.0
+
+    def estimate_left(self) -> float | None:
+        """Return the time left, s; None as long as too little has been measured."""
+        n_epochs = max(0, self.epochs - self.epoch)
+        step = self.step_seconds if self.steps else 0.0
+        if n_epochs == 0:
+            return 0.0
+        if step is None or self.rest_seconds is None:
+            return None
+        return (n_epochs * self.steps - self.step) * step + n_epochs * self.rest_seconds
+
+
+class Pace:
+    """The clock of a training: it tells the steps of epochs from their rest.
+
+    Args:
+        elapsed: Time that earlier starts took to where this one goes on, s.
+        rest: Time of the rest of an epoch over that of its steps, assumed until it is measured.
+        clock: Counts seconds.
+    """
+
+    def __init__(
+        self, elapsed: float = 0.0, rest: float = 0.0, clock: Clock = time.perf_counter
+    ) -> None:
+        self._clock, self._assumed_rest = clock, rest
+        self._begin = self._mark = clock()
+        self._earlier = elapsed
+        self._is_warm = False
+        self._step_seconds, self._n_steps, self._n_samples = 0.0, 0, 0
+        self._first_rest: float | None = None
+        self._rest_seconds, self._n_epochs = 0.0, 0
+
+    @property
+    def elapsed(self) -> float:
+        """Time of the training so far, over all its starts, s."""
+        return self._earlier + self._clock() - self._begin
+
+    def count_step(self, n_samples: int) -> None:
+        """Count a step that has just ended; the first one of this process only starts the clock."""
+        seconds = self._read()
+        if self._is_warm:
+            self._step_seconds += seconds
+            self._n_steps += 1
+            self._n_samples += n_samples
+        self._is_warm = True
+
+    def count_epochs(self, count: int) -> None:
+        """Count epochs that have just ended, all that has passed since their last step."""
+        seconds = self._read()
+        if self._first_rest is None:
+            self._first_rest = seconds / count
+        else:
+            self._rest_seconds += seconds
+            self._n_epochs += count
+
+    def locate(
+        self,
+        done: tuple[int, int],
+        of: tuple[int, int],
+        losses: tuple[float | None, float | None] = (None, None),
+    ) -> Position:
+        """Return where the training is.
+
+        Args:
+            done: Finished epochs, and finished steps of the epoch under way.
+            of: All epochs, and steps of an epoch.
+            losses: Of the training and of the last validation.
+        """
+        step_seconds = self._step_seconds / self._n_steps if self._n_steps else None
+        return Position(
+            epoch=done[0],
+            epochs=of[0],
+            step=done[1],
+            steps=of[1],
+            elapsed=self.elapsed,
+            step_seconds=step_seconds,
+            rest_seconds=self._estimate_rest(step_seconds, of[1]),
+            samples_per_s=self._n_samples / self._step_seconds if self._step_seconds else None,
+            loss=losses[0],
+            val_loss=losses[1],
+            updated=time.time(),
+        )
+
+    def _estimate_rest(self, step_seconds: float | None, n_steps: int) -> float | None:
+        if self._n_epochs:
+            return self._rest_seconds / self._n_epochs
+        if self._first_rest is not None or step_seconds is None:
+            return self._first_rest
+        return self._assumed_rest * n_steps * step_seconds
+
+    def _read(self) -> float:
+        """Return the time since the last call, s."""
+        now = self._clock()
+        seconds, self._mark = now - self._mark, now
+        return seconds
+
+
+def count_done(word: str, done: tuple[int, int], of: tuple[int | None, int]) -> str:
+    """Return what a training is in, such as "epoch  3/10 40%".
+
+    Args:
+        word: What is counted.
+        done: How many are finished, and finished steps of the one under way.
+        of: All of them, None if that is not known; steps of one, 0 if they are not counted.
+    """
+    (number, step), (total, steps) = done, of
+    within = bool(steps) and number != total
+    share = f" {100 * step // steps}%" if within else ""
+    shown = str(number + 1 if within else number)
+    if total is None:
+        return f"{word} {shown}{share}"
+    return f"{word} {shown:>{len(str(total))}}/{total}{share}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time as hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,225 @@
+"""What runs, has run and has failed, from files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import pytest
+
+import toy_potential as toy
+from pipeline_core import activity, hookimpl
+from pipeline_core.locks import hold, locate_lock, read_holder
+from pipeline_core.observers.activity import FAILURES
+from pipeline_core.observers.lock import LOCK
+from pipeline_core.pace import Position
+from pipeline_core.processes import name_host
+
+POSITION = Position(
+    epoch=2,
+    epochs=10,
+    step=40,
+    steps=100,
+    elapsed=60.0,
+    step_seconds=0.25,
+    rest_seconds=5.0,
+    samples_per_s=32.0,
+    loss=0.5,
+    val_loss=None,
+    updated=1000.0,
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return toy.make_run(tmp_path)
+
+
+def read(run, stage="train"):
+    return activity.read_run(run, 1001.0)[stage]
+
+
+def write_record(path, **facts):
+    """Write the record of a lock, as a process that was killed leaves it."""
+    record = {"host": name_host(), "pid": os.getpid(), "since": "2025-01-01T00:00:00+00:00"}
+    path.write_text(json.dumps({**record, "job": None, "ancestors": [], **facts}))
+
+
+def find_ended_pid():
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    return child.pid
+
+
+def test_a_stage_is_done_when_all_its_artifacts_are_there(run):
+    assert read(run, "partition").state == "done"
+    assert read(run, "evaluate").state == "waiting"
+    run.metrics.write_text("{}")
+    assert read(run, "evaluate").state == "waiting"
+    run.predictions.write_text("")
+    assert read(run, "evaluate").state == "done"
+
+
+def test_the_record_of_the_last_success(run):
+    run.model.write_text("")
+    lines = [{"stage": "train", "seconds": 1}, {"stage": "train", "seconds": 2}, {"stage": "infer"}]
+    (run.folder / "records.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "tr')
+    assert read(run).record == lines[1]
+
+
+def test_who_runs_a_stage(run):
+    with hold(locate_lock(run.folder, "train"), "training", 4):
+        found = read(run)
+        assert found.state == "running"
+        assert (found.holder.host, found.holder.pid) == (name_host(), os.getpid())
+        assert found.holder.ranks == 4
+        assert not found.holder.has_ended
+        assert read(run, "infer").state == "waiting"
+    assert read(run).state == "waiting"
+
+
+def test_an_older_artifact_does_not_hide_that_the_stage_runs(run):
+    run.model.write_text("")
+    with hold(locate_lock(run.folder, "train"), "training"):
+        assert read(run).state == "running"
+
+
+def test_a_killed_process_is_noticed_on_its_host(run):
+    path, pid = locate_lock(run.folder, "train"), find_ended_pid()
+    write_record(path, pid=pid)
+    found = read(run)
+    assert found.state == "failed"
+    assert f"process {pid} was killed" in found.failure.cause
+    write_record(path, started=1)  # the number of this process was that of another one
+    assert read(run).state == "failed"
+    write_record(path, host="node017", pid=pid)
+    assert read(run).state == "running"
+
+
+def test_a_lock_of_an_earlier_version(run):
+    path = locate_lock(run.folder, "train")
+    write_record(path)
+    holder = read_holder(path)
+    assert (holder.ranks, holder.started, holder.has_ended) == (1, None, False)
+    path.write_text("")  # its holder has only begun
+    assert read_holder(path) is None
+
+
+class Failing:
+    @hookimpl
+    def train(self):
+        raise ValueError("thirteen bring bad luck;\n  take twelve")
+
+
+class Succeeding:
+    @hookimpl
+    def train(self):
+        return {"epochs": 1}
+
+
+def train_with(run, *plugins):
+    for plugin in plugins:
+        run.registry.manager.register(plugin)
+    return run.registry.select_hook("train", "toy")(run=run)
+
+
+def test_why_a_stage_failed(run):
+    failing = Failing()
+    with pytest.raises(ValueError, match="thirteen"):
+        train_with(run, failing, FAILURES, LOCK)
+    found = read(run)
+    assert found.state == "failed"
+    assert found.failure.cause == "thirteen bring bad luck; take twelve"
+    assert found.failure.host == name_host()
+    run.model.write_text("")  # the best so far
+    assert read(run).state == "failed"
+    run.registry.manager.unregister(failing)
+    train_with(run, Succeeding())
+    assert read(run).state == "done"
+
+
+def test_a_call_that_is_refused_is_no_failure(run):
+    with hold(locate_lock(run.folder, "train"), "training"):
+        with pytest.raises(ValueError, match="is under way"):
+            train_with(run, Failing(), FAILURES, LOCK)
+        assert read(run).state == "running"
+
+
+def test_a_failure_before_the_present_call_is_over(run):
+    path = activity.locate_failure(run.folder, "train")
+    activity.write_failure(path, ValueError("before"))
+    write_record(locate_lock(run.folder, "train"), since="2999-01-01T00:00:00+00:00")
+    assert read(run).state == "running"
+
+
+def test_the_first_of_several_ranks_says_the_cause(run):
+    path = activity.locate_failure(run.folder, "train")
+    activity.write_failure(path, KeyError("energy"))
+    with pytest.raises(FileExistsError):
+        activity.write_failure(path, ValueError("rank 1 has failed"))
+    assert read(run).failure.cause == "KeyError: 'energy'"
+
+
+def test_figures_and_datasets(tmp_path):
+    folder = tmp_path / "toy/first/figures"
+    experiment = SimpleNamespace(folder=folder, reproduction=folder / "reproduction.json")
+    assert activity.read_figures(experiment).state == "waiting"
+    folder.mkdir(parents=True)
+    activity.write_failure(folder.parent / ".figures.failed", KeyError("groups"))
+    (folder.parent / "figures.log").write_text("KeyError")
+    found = activity.read_figures(experiment)
+    assert (found.state, found.log) == ("failed", folder.parent / "figures.log")
+    (folder.parent / ".figures.failed").unlink()
+    experiment.reproduction.write_text("[]")
+    assert activity.read_figures(experiment).state == "done"
+    dataset = SimpleNamespace(folder=tmp_path, data=tmp_path / "data.h5")
+    assert activity.read_dataset(dataset).state == "waiting"
+    with hold(locate_lock(tmp_path, "data"), "import"):
+        assert activity.read_dataset(dataset).state == "running"
+
+
+def test_where_a_training_is(run):
+    assert activity.read_position(run) is None
+    activity.write_position(run, POSITION)
+    assert activity.read_position(run) == POSITION
+    assert not list(run.folder.glob("*.part"))
+    with hold(locate_lock(run.folder, "train"), "training"):
+        found = read(run)
+    assert found.training == activity.locate_training(POSITION, 1001.0)
+    assert json.loads(json.dumps(found.to_json()))["training"]["epoch"] == 2
+    activity.locate_position(run).write_text(json.dumps(asdict(POSITION))[:-9])
+    assert activity.read_position(run) is None
+
+
+def test_time_goes_on_between_what_is_said():
+    """(8 x 100 - 40) steps of 0.25 s and 8 rests of 5 s are 230 s, of which 2 s have passed."""
+    found = activity.locate_training(POSITION, 1002.0)
+    assert (found.elapsed_s, found.left_s, found.quiet_s) == (62.0, 228.0, None)
+    assert activity.locate_training(POSITION, 1061.0).quiet_s == 61.0
+    assert activity.locate_training(POSITION, 1400.0).left_s == 0.0
+    # A clock of another machine that is behind.
+    assert activity.locate_training(POSITION, 990.0).elapsed_s == 60.0
+
+
+def test_silence_is_usual_while_steps_are_long():
+    slow = replace(POSITION, step_seconds=30.0)
+    assert activity.locate_training(slow, 1149.0).quiet_s is None
+    assert activity.locate_training(slow, 1151.0).quiet_s == 151.0
+
+
+def test_a_plugin_that_tells_no_position_has_its_history(run):
+    assert activity.read_training(run, 0.0) is None
+    last = {"epoch": 2, "step": "polish", "train": {"loss": 0.25}, "elapsed": 3.0}
+    records = [{"epoch": 1}, last]
+    run.history.write_text("\n".join(map(json.dumps, records)) + '\n{"epo')
+    found = activity.read_training(run, 0.0)
+    assert (found.word, found.epoch, found.epochs) == ("polish", 2, None)
+    assert (found.loss, found.elapsed_s, found.left_s) == (0.25, 3.0, None)
+    run.history.write_text('{"epoch": 2}\n')
+    assert activity.read_training(run, 0.0).epochs == 3
+    write_record(locate_lock(run.folder, "train"), since="2999-01-01T00:00:00+00:00")
+    assert read(run).training is None  # of the training before
