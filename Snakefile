@@ -35,6 +35,6 @@ rule all:
     localrule: True
 
 
-for name in [*STAGES, "download", "papers"]:
+for name in [*STAGES, "download", "papers", "failures"]:
 
     include: f"workflows/rules/{name}.smk"

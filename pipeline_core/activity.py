@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -100,6 +100,7 @@ class Activity:
         log: What Snakemake's last call of it wrote, if there is such a file.
         training: How far it has come, of a training that runs.
         record: Of its last success: when it started, seconds, ranks, summary and more.
+        owner: The variant whose artifacts they are, if another one has the same.
     """
 
     stage: str
@@ -109,6 +110,7 @@ class Activity:
     log: Path | None = None
     training: Training | None = None
     record: dict[str, Any] | None = None
+    owner: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON, without what is not known."""
@@ -131,11 +133,14 @@ def read_run(run: Run, now: float) -> dict[str, Activity]:
     artifacts: dict[str, list[Path]] = {}
     for name, stage in MAKERS.items():
         artifacts.setdefault(stage, []).append(getattr(run, name))
-    found = {stage: _read(paths[0].parent, stage, paths) for stage, paths in artifacts.items()}
+    found = {}
+    for stage, paths in artifacts.items():
+        folder = paths[0].parent
+        owner = None if folder == run.folder else folder.name
+        found[stage] = replace(_read(folder, stage, paths), owner=owner)
     train = found["train"]
     if train.state == "running":
-        training = read_training(run, now, train.holder)
-        found["train"] = Activity("train", "running", train.holder, training=training)
+        found["train"] = replace(train, training=read_training(run, now, train.holder))
     return found
 
 
@@ -144,7 +149,7 @@ def read_figures(experiment: ExperimentRun) -> Activity:
     folder = experiment.folder
     found = _read(folder.parent, "figures", [experiment.reproduction])
     log = folder.with_name("figures.log")
-    return Activity("figures", found.state, None, found.failure, log if log.exists() else None)
+    return replace(found, log=log if log.exists() else None)
 
 
 def _read(folder: Path, stage: str, artifacts: Iterable[Path]) -> Activity:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -275,6 +276,16 @@ class Plan:
             return explain_missing(experiment)
         home = self.project.workflows / EVIDENCE / experiment.experiment
         return None if home.is_dir() else f"no evidence in {home}"
+
+    def report_failures(self) -> None:
+        """Write what has failed in the planned experiments, and why, to standard error."""
+        from pipeline_core.cli.overview import read_overview
+        from pipeline_core.cli.status_lines import describe_failures
+
+        now = time.time()
+        lines = describe_failures(read_overview(one, now) for one in self._experiments.values())
+        if lines:
+            sys.stderr.write("\n".join(["", "What has failed:", *lines, ""]) + "\n")
 
     def figure_heading(self, wildcards: Any, output: Any) -> str:
         """Return the heading of the report under which a drawn figure stands."""

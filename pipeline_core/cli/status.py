@@ -15,12 +15,11 @@ import typer
 from rich.console import Console
 
 from pipeline_core.cli import options
+from pipeline_core.cli.overview import Overview, read_overview
 from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
-from pipeline_core.cli.status_lines import Overview, format_all
-from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.cli.status_lines import format_all
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.project import Project
-from pipeline_core.run import ExperimentRun
 from pipeline_core.workflow import WorkflowOptions, list_all_experiments
 
 Names = Annotated[
@@ -90,31 +89,6 @@ def choose_experiments(project: Project) -> Iterator[str]:
     if not configured and not others:
         raise ValueError(f"{path}: configures no experiment, and nothing runs; name an experiment")
     yield from [*configured, *others]
-
-
-def read_overview(experiment: ExperimentRun, now: float) -> Overview:
-    """Return what the stages of an experiment do.
-
-    Args:
-        experiment: The experiment.
-        now: Seconds since 1970.
-    """
-    from pipeline_core.activity import read_dataset, read_figures, read_run
-
-    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
-    runs = {}
-    for variant, run in experiment.runs.items():
-        stages = read_run(run, now)
-        wanted = run.get_section("profile", ProfileOptions).has_work
-        if not wanted and stages["profile"].state == "waiting":
-            del stages["profile"]
-        runs[variant] = stages
-    return Overview(
-        experiment.experiment,
-        {name: read_dataset(dataset) for name, dataset in datasets.items()},
-        runs,
-        read_figures(experiment),
-    )
 
 
 def print_overviews(

@@ -14,12 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from pipeline_core.activity import Activity
-from pipeline_core.cli.status_lines import (
-    Overview,
-    describe,
-    format_overview,
-    format_summary,
-)
+from pipeline_core.cli.overview import Overview
+from pipeline_core.cli.status_lines import describe, format_overview, format_summary
 
 Display = Callable[[list[Overview]], None]
 """Shows what has been read."""

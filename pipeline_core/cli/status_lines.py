@@ -2,61 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final
+from typing import Final
 
 from pipeline_core.activity import Activity, State, Training
 from pipeline_core.cli.output import align
+from pipeline_core.cli.overview import Overview
 from pipeline_core.pace import count_done, format_duration
 
 WIDTH: Final = 80
 _LONGEST_NAME: Final = 20
 """Columns of the name of a variant in the table; it stands whole where something runs."""
+_LAST_LINES: Final = 10
+"""Lines of the log of a failed stage that are shown."""
 _STATES: Final[tuple[State, ...]] = ("running", "failed", "waiting", "done")
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What the stages of an experiment do.
-
-    Attributes:
-        experiment: Its name.
-        datasets: Name to its data stage.
-        runs: Variant to its stages, in order; one that is not asked for is left out.
-        figures: Its figures.
-    """
-
-    experiment: str
-    datasets: Mapping[str, Activity]
-    runs: Mapping[str, Mapping[str, Activity]]
-    figures: Activity
-
-    def list_activities(self) -> Iterator[tuple[str, Activity]]:
-        """Yield all stages, with what they belong to: a dataset, a variant, or nothing."""
-        yield from self.datasets.items()
-        for variant, stages in self.runs.items():
-            for activity in stages.values():
-                yield variant, activity
-        yield "", self.figures
-
-    def is_running(self) -> bool:
-        """Return whether one of the stages runs."""
-        return any(activity.state == "running" for _, activity in self.list_activities())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
-        return {
-            "experiment": self.experiment,
-            "datasets": {name: one.to_json() for name, one in self.datasets.items()},
-            "runs": {
-                variant: {stage: one.to_json() for stage, one in stages.items()}
-                for variant, stages in self.runs.items()
-            },
-            "figures": self.figures.to_json(),
-        }
 
 
 def format_overview(overview: Overview) -> list[str]:
@@ -72,7 +36,7 @@ def format_overview(overview: Overview) -> list[str]:
     details = [
         line
         for owner, one in overview.list_activities()
-        for line in describe(one, f"{owner} {one.stage}" if one.stage != "figures" else "figures")
+        for line in describe(one, f"{owner} {one.stage}".strip())
     ]
     return [*_fold(f"{overview.experiment}: {facts}", "  "), *table, *details]
 
@@ -106,6 +70,29 @@ def describe(activity: Activity, name: str) -> list[str]:
         for number, line in enumerate(named)
         for folded in _fold(line, "      ", "    " if number else "  ")
     ]
+
+
+def describe_failures(overviews: Iterable[Overview]) -> list[str]:
+    """Return what has failed in experiments: the cause, and the end of each log."""
+    found: dict[str, list[str]] = {}  # experiments may have a dataset in common
+    for overview in overviews:
+        for owner, one in overview.list_activities():
+            experiment = "" if one.stage == "data" else overview.experiment
+            name = " ".join(filter(None, [experiment, owner, one.stage]))
+            if one.failure is not None:
+                shown = [line for line in _read_end(one.log) if one.failure.cause not in line]
+                found[name] = [*describe(one, name), *(f"    | {line}" for line in shown)]
+    return [line for lines in found.values() for line in lines]
+
+
+def _read_end(log: Path | None) -> list[str]:
+    """Return the last lines of a log, without how to get more of it."""
+    if log is None:
+        return []
+    with suppress(OSError), log.open(encoding="utf-8", errors="replace") as file:
+        last = deque(file, _LAST_LINES)
+        return [line.rstrip() for line in last if "PIPELINE_DEBUG" not in line]
+    return []
 
 
 def describe_training(training: Training) -> str:

@@ -54,7 +54,9 @@ class ProgressLines:
         # A plugin that trains in steps of its own names them, and has no number of epochs to reach.
         named = "step" in record
         epochs: int | None = None if named else getattr(run.sections["train"], "epochs", None)
-        left = self._position.estimate_left() if self._position and not named else None
+        # A plugin that trains by itself may tell no position.
+        is_told = self._position is not None and self._position.epoch == record["epoch"]
+        left = self._position.estimate_left() if self._position and epochs and is_told else None
         fraction = record["epoch"] / epochs if epochs else None
         console = Console(stderr=True, highlight=False)
         self._show(console, list_epoch(record, epochs, left), fraction)

@@ -164,7 +164,8 @@ class Trainer:
             self._is_warm = True
             progress.step += 1
             seen = self._watch.before
-            self._session.advance(len(plan), step.n_samples, seen and seen.loss)
+            loss = None if seen is None else seen.loss
+            self._session.advance(len(plan), step.n_samples, loss)
             if progress.step % _LOOK_EVERY == 0:
                 self._look_at_steps(plan)
             if every and progress.step % every == 0 and progress.step < len(plan):

@@ -193,7 +193,8 @@ def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch
 def test_every_stage_and_every_offer_is_a_hook():
     stages = {"data", "graph", "partition", "train", "evaluate", "infer", "profile", "draw"}
     hooks = load_registry(()).hooks
-    assert stages | {"model", "task", "readers", "figures", "calculator", "epoch"} == set(hooks)
+    others = {"model", "task", "readers", "figures", "calculator", "epoch", "progress"}
+    assert stages | others == set(hooks)
 
 
 def test_what_models_bring_to_lists_is_open_to_all(site):

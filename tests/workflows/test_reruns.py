@@ -239,6 +239,11 @@ def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
     text = snakemake(fresh, "results/toy/first/base/metrics.json", ok=False)
     assert "error: thirteen neurons bring bad luck; take twelve" in text
     assert "Traceback" not in text
+    # What is far above by now stands at the end again.
+    _, _, end = text.partition("What has failed:\n")
+    assert "  toy/first base train: failed" in end
+    assert "thirteen neurons bring bad luck; take twelve" in " ".join(end.split())
+    assert "log: results/toy/first/base/logs/train.log" in end
     assert not (fresh / "results/toy/first/base/model.pt").exists()
     assert (fresh / "results/toy/first/base/state/rank-0").exists()
 
@@ -267,4 +272,5 @@ def test_the_report_tells_what_was_computed_and_shows_every_figure(finished):
 
 def test_the_stages_of_the_checks_are_those_of_the_rules():
     rules = {path.stem for path in (REPOSITORY / "workflows/rules").glob("*.smk")}
-    assert rules == {*ARTIFACTS, "data", "download", "figures", "papers", "profile"}
+    others = {"data", "download", "failures", "figures", "papers", "profile"}
+    assert rules == {*ARTIFACTS, *others}

@@ -137,10 +137,10 @@ def test_a_plugin_s_own_section_need_not_count_epochs(run, capsys):
 def test_a_line_within_an_epoch_comes_after_a_long_time(run, capsys):
     now = [0.0]
     lines = progress.ProgressLines(lambda: now[0])
-    for now[0] in (30.0, 59.0, 60.0, 100.0, 119.0, 121.0):
-        lines.progress(run, replace(POSITION, step=int(now[0])))
+    for now[0] in (30.0, 59.0, 61.0, 100.0, 120.0, 122.0, 130.0):
+        lines.progress(run, replace(POSITION, step=int(now[0]) // 2))
     shown = capsys.readouterr().err.splitlines()
-    assert [line[:16] for line in shown] == ["epoch  3/10 30% ", "epoch  3/10 60% "]
+    assert [line[:16] for line in shown] == ["epoch  3/10 30% ", "epoch  3/10 61% "]
 
 
 def test_the_time_left_stands_in_the_line_of_an_epoch(run, capsys):

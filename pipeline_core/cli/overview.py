@@ -1,0 +1,76 @@
+"""What all stages of an experiment do, as far as small files tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_core.activity import Activity, read_dataset, read_figures, read_run
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.run import ExperimentRun
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the stages of an experiment do.
+
+    Attributes:
+        experiment: Its name.
+        datasets: Name to its data stage.
+        runs: Variant to its stages, in order; one that is not asked for is left out.
+        figures: Its figures.
+    """
+
+    experiment: str
+    datasets: Mapping[str, Activity]
+    runs: Mapping[str, Mapping[str, Activity]]
+    figures: Activity
+
+    def list_activities(self) -> Iterator[tuple[str, Activity]]:
+        """Yield each stage once, with what it belongs to: a dataset, a variant, or nothing."""
+        yield from self.datasets.items()
+        for variant, stages in self.runs.items():
+            for activity in stages.values():
+                if activity.owner is None:
+                    yield variant, activity
+        yield "", self.figures
+
+    def is_running(self) -> bool:
+        """Return whether one of the stages runs."""
+        return any(activity.state == "running" for _, activity in self.list_activities())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON."""
+        return {
+            "experiment": self.experiment,
+            "datasets": {name: one.to_json() for name, one in self.datasets.items()},
+            "runs": {
+                variant: {stage: one.to_json() for stage, one in stages.items()}
+                for variant, stages in self.runs.items()
+            },
+            "figures": self.figures.to_json(),
+        }
+
+
+def read_overview(experiment: ExperimentRun, now: float) -> Overview:
+    """Return what the stages of an experiment do.
+
+    Args:
+        experiment: The experiment.
+        now: Seconds since 1970.
+    """
+    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
+    runs = {}
+    for variant, run in experiment.runs.items():
+        stages = read_run(run, now)
+        wanted = run.get_section("profile", ProfileOptions).has_work
+        if not wanted and stages["profile"].state == "waiting":
+            del stages["profile"]
+        runs[variant] = stages
+    return Overview(
+        experiment.experiment,
+        {name: read_dataset(dataset) for name, dataset in datasets.items()},
+        runs,
+        read_figures(experiment),
+    )

@@ -1,0 +1,2 @@
+onerror:
+    plan.report_failures()
