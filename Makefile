@@ -20,6 +20,9 @@ env: .venv/made  ## the environment, with the versions of the two lock files
 	.venv/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
 	.venv/bin/python -m pip install --quiet --no-compile --requirement torch.lock
 	.venv/bin/python -m pip install --quiet --no-deps --editable .
+	# Snakemake looks for its plugins on the path, where an editable install puts none.
+	echo $(CURDIR)/plugins > $$(.venv/bin/python -c \
+		'import sysconfig; print(sysconfig.get_path("purelib"))')/snakemake_logger_plugin_pipeline.pth
 	# On all cores, which pip does on one. A package holds templates that are no Python.
 	.venv/bin/python -m compileall -q -j 0 .venv/lib > /dev/null || true
 	touch $@

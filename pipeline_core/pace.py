@@ -2,7 +2,9 @@
 
 An epoch takes its optimizer steps and a rest: validation, saving, planning. Both are measured in
 the running process alone, so that what an earlier start did on another machine does not count, and
-without its first step, which pays for what is compiled and cached. The time left is then
+without its first step, which pays for what is compiled and cached. What is longer ago than a minute
+and a quarter of the time so far weighs little: a machine that others use, too, is not always as
+fast. The time left is then
 
     (n m - k) t + n r
 
@@ -17,12 +19,18 @@ without its first step, which pays for what is compiled and cached. The time lef
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
 Clock = Callable[[], float]
+
+_LEAST_MEMORY: Final = 60.0
+"""Time in which what was measured loses 1/e of its weight, at least, s."""
+_MEMORY: Final = 0.25
+"""That time over the time of the process so far, if it is longer."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,10 @@ class Position:
         step: Finished steps of the epoch under way.
         steps: Steps of an epoch; 0 where the training does not count them.
         elapsed: Time of the training so far, over all its starts, s.
-        step_seconds: Mean time of a step, s; None as long as none has been measured.
-        rest_seconds: Mean time of what an epoch takes besides its steps, s, an estimate as long as
-            no epoch has ended; None if there is none.
-        samples_per_s: Samples of all ranks, as long as steps are taken.
+        step_seconds: Mean time of a step of late, s; None as long as none has been measured.
+        rest_seconds: Mean time of late of what an epoch takes besides its steps, s, an estimate as
+            long as no epoch has ended; None if there is none.
+        samples_per_s: Samples of all ranks of late, while steps are taken.
         loss: Of the training, in the last step or epoch that was looked at.
         val_loss: Of the last validation.
         updated: When that was, in seconds since 1970.
@@ -98,9 +106,10 @@ class Pace:
         self._begin = self._mark = clock()
         self._earlier = elapsed
         self._is_warm = False
-        self._step_seconds, self._n_steps, self._n_samples = 0.0, 0, 0
+        # Sums, each part by its weight.
+        self._step_seconds, self._n_steps, self._n_samples = 0.0, 0.0, 0.0
         self._first_rest: float | None = None
-        self._rest_seconds, self._n_epochs = 0.0, 0
+        self._rest_seconds, self._n_epochs, self._epoch_end = 0.0, 0.0, self._begin
 
     @property
     def elapsed(self) -> float:
@@ -111,9 +120,10 @@ class Pace:
         """Count a step that has just ended; the first one of this process only starts the clock."""
         seconds = self._read()
         if self._is_warm:
-            self._step_seconds += seconds
-            self._n_steps += 1
-            self._n_samples += n_samples
+            kept = self._weigh(seconds)
+            self._step_seconds = kept * self._step_seconds + seconds
+            self._n_steps = kept * self._n_steps + 1
+            self._n_samples = kept * self._n_samples + n_samples
         self._is_warm = True
 
     def count_epochs(self, count: int) -> None:
@@ -122,8 +132,10 @@ class Pace:
         if self._first_rest is None:
             self._first_rest = seconds / count
         else:
-            self._rest_seconds += seconds
-            self._n_epochs += count
+            kept = self._weigh(self._mark - self._epoch_end)
+            self._rest_seconds = kept * self._rest_seconds + seconds
+            self._n_epochs = kept * self._n_epochs + count
+        self._epoch_end = self._mark
 
     def locate(
         self,
@@ -159,6 +171,10 @@ class Pace:
         if self._first_rest is not None or step_seconds is None:
             return self._first_rest
         return self._assumed_rest * n_steps * step_seconds
+
+    def _weigh(self, seconds: float) -> float:
+        """Return what is left of the weight of what was measured so long ago."""
+        return math.exp(-seconds / max(_LEAST_MEMORY, _MEMORY * (self._mark - self._begin)))
 
     def _read(self) -> float:
         """Return the time since the last call, s."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -29,6 +29,9 @@ from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import READS, DatasetRun, ExperimentRun, Run
 from pipeline_core.working_folder import SCHEMA, check_folder
+
+if TYPE_CHECKING:
+    from pipeline_core.cli.overview import Overview
 
 THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
@@ -74,9 +77,13 @@ class Plan:
     Raises:
         ValueError: The configuration has a wrong key or value, or a newer package has made the
             folder.
+
+    Attributes:
+        latest: The plan that was made last in this process: that of the Snakefile.
     """
 
     NAME = NAME
+    latest: ClassVar[Plan | None] = None
 
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
         note = check_folder(Path())
@@ -92,6 +99,7 @@ class Plan:
         self._experiments: dict[str, ExperimentRun] = {}  # each is read once, for all its jobs
         self.arguments = f"{self._workflows} --results {quote(self.options.results)}"
         self.drawing = f"{self.arguments}{' --evidence' if self.options.evidence else ''}"
+        Plan.latest = self
 
     @property
     def shell_prefix(self) -> str:
@@ -277,13 +285,18 @@ class Plan:
         home = self.project.workflows / EVIDENCE / experiment.experiment
         return None if home.is_dir() else f"no evidence in {home}"
 
-    def report_failures(self) -> None:
-        """Write what has failed in the planned experiments, and why, to standard error."""
+    def read_overviews(self) -> list[Overview]:
+        """Return what the stages of the planned experiments do."""
         from pipeline_core.cli.overview import read_overview
-        from pipeline_core.cli.status_lines import describe_failures
 
         now = time.time()
-        lines = describe_failures(read_overview(one, now) for one in self._experiments.values())
+        return [read_overview(one, now) for one in list(self._experiments.values())]
+
+    def report_failures(self) -> None:
+        """Write what has failed in the planned experiments, and why, to standard error."""
+        from pipeline_core.cli.status_lines import describe_failures
+
+        lines = describe_failures(self.read_overviews())
         if lines:
             sys.stderr.write("\n".join(["", "What has failed:", *lines, ""]) + "\n")
 

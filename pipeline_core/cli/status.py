@@ -62,7 +62,7 @@ def status(
     elif as_json:
         follow_until_nothing_runs(read, show)
     elif (console := Console(highlight=False)).is_terminal:
-        with open_screen(console) as screen:
+        with open_screen(console, lambda: "Ctrl-C ends this, and nothing else") as screen:
             follow_until_nothing_runs(read, screen)
     else:
         show(read())

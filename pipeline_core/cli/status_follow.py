@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline_core.activity import Activity
+from pipeline_core.activity import Activity, State
 from pipeline_core.cli.overview import Overview
 from pipeline_core.cli.status_lines import describe, format_overview, format_summary
 
@@ -62,17 +63,21 @@ def is_locked(snakemake: Path) -> bool:
 
 
 @contextmanager
-def open_screen(console: Console) -> Iterator[Display]:
+def open_screen(console: Console, describe_end: Callable[[], str]) -> Iterator[Display]:
     """Yield what shows experiments on a terminal, over what was there before.
 
     Those in which something runs or has failed are shown whole, of others there is a line.
+
+    Args:
+        console: The terminal.
+        describe_end: Returns the last line, which stands after the time.
     """
     # A line that is too long for a narrow terminal is cut: folded ones would not be overwritten.
     with Live(console=console, auto_refresh=False) as live:
 
         def show(overviews: list[Overview]) -> None:
             lines = [line for one in overviews for line in _format(one)]
-            lines.append(f"{datetime.now():%H:%M:%S}  Ctrl-C ends this, and nothing else")
+            lines.append(f"{datetime.now():%H:%M:%S}  {describe_end()}")
             live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         yield show
@@ -96,7 +101,7 @@ class News:
         self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._write, self._clock = write, clock
-        self._known: dict[tuple[str, str, str], tuple[object, float]] = {}
+        self._known: dict[tuple[str, str, str], tuple[tuple[State, int | None], float]] = {}
 
     def __call__(self, overviews: list[Overview]) -> None:
         """Write lines about stages that have changed their state, and about trainings."""
@@ -107,7 +112,7 @@ class News:
     def _tell(self, experiment: str, owner: str, activity: Activity) -> None:
         key, now = (experiment, owner, activity.stage), self._clock()
         training = activity.training
-        fact = (activity.state, training and training.epoch)
+        fact = (activity.state, None if training is None else training.epoch)
         before, told = self._known.get(key, (None, now))
         is_late = training is not None and now - told >= _LINE_EVERY
         if fact == before and not is_late:
@@ -115,7 +120,9 @@ class News:
         self._known[key] = (fact, now)
         if before is None:  # the table has just been shown
             return
-        name = " ".join(filter(None, [experiment, owner, activity.stage]))
-        name = f"{datetime.now():%H:%M:%S} {name}"
+        if training is not None and activity.state == before[0]:
+            activity = replace(activity, holder=None)  # it has been named
+        words = filter(None, [f"{datetime.now():%H:%M:%S}", experiment, owner, activity.stage])
+        name = " ".join(words)
         for line in describe(activity, name) or [f"{name}: {activity.state}"]:
             self._write(line.strip() if line.startswith(f"  {name}") else line)

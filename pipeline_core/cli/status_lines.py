@@ -80,12 +80,12 @@ def describe_failures(overviews: Iterable[Overview]) -> list[str]:
             experiment = "" if one.stage == "data" else overview.experiment
             name = " ".join(filter(None, [experiment, owner, one.stage]))
             if one.failure is not None:
-                shown = [line for line in _read_end(one.log) if one.failure.cause not in line]
+                shown = [line for line in read_end(one.log) if one.failure.cause not in line]
                 found[name] = [*describe(one, name), *(f"    | {line}" for line in shown)]
     return [line for lines in found.values() for line in lines]
 
 
-def _read_end(log: Path | None) -> list[str]:
+def read_end(log: Path | None) -> list[str]:
     """Return the last lines of a log, without how to get more of it."""
     if log is None:
         return []

@@ -1,7 +1,7 @@
-"""Progress of a training on standard error: a bar on a terminal, else a plain line an epoch.
+"""Progress of a training on standard error: a bar on a terminal, else plain lines an epoch.
 
-A line is as wide as the terminal, 80 columns without one (`COLUMNS` says otherwise), and holds
-what has room: the most important comes first.
+A line is as wide as the terminal, 80 columns without one (`COLUMNS` says otherwise). The most
+important comes first: beside the bar what has no room is left out, else it follows on a line below.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class ProgressLines:
     def _show(self, console: Console, parts: Iterable[str], fraction: float | None) -> None:
         self._shown = self._clock()
         if not console.is_terminal or fraction is None:
-            console.print(fit(parts, console.width), soft_wrap=True)
+            console.print("\n".join(fold(parts, console.width)), soft_wrap=True)
             return
         self._has_bar = True
         row = Table.grid(padding=(0, 1))
         # A terminal goes to the next line if its last column is written.
-        text = fit(parts, console.width - _BAR - 2)
+        text = fold(parts, console.width - _BAR - 2)[0]
         row.add_row(ProgressBar(1.0, fraction, width=_BAR), text)
         with console.capture() as shown:
             console.print(row, no_wrap=True, overflow="ellipsis")
@@ -118,13 +118,14 @@ def list_epoch(
     ]
 
 
-def fit(parts: Iterable[str], width: int) -> str:
-    """Return parts with two spaces between, as far as they have room, the first one in any case."""
-    line, *rest = parts
-    for part in rest:
-        if len(line) + 2 + len(part) <= width:
-            line += f"  {part}"
-    return line
+def fold(parts: Iterable[str], width: int) -> list[str]:
+    """Return parts in lines, with two spaces between; all lines but the first are indented."""
+    lines = [""]
+    for part in parts:
+        if lines[-1].strip() and len(lines[-1]) + 2 + len(part) > width:
+            lines.append("  ")
+        lines[-1] += f"  {part}" if lines[-1] else part
+    return lines
 
 
 def _list_losses(train: float | None, val: float | None) -> list[str]:

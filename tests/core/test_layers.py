@@ -16,6 +16,7 @@ PACKAGES = (
     "pipeline_gauge_flows",
     "pipeline_htfbr",
     "pipeline_mace",
+    "snakemake_logger_plugin_pipeline",
 )
 
 

@@ -77,6 +77,15 @@ def test_it_is_right_within_a_fifth_after_a_tenth(shape):
         assert find_worst(until) < 0.2
 
 
+def test_a_machine_that_becomes_slower():
+    """Steps take twice as long from the half on: a quarter later that is known."""
+    steps, rests = draw(10, 1500, scatter=0.0)
+    steps[5:] *= 2
+    rests[5:] *= 2
+    recorded = [(p, left) for p, left in replay(steps, rests) if p.fraction > 0.75]
+    assert find_worst(recorded) < 0.2
+
+
 def test_a_slow_first_step_and_an_earlier_start_do_not_count():
     """The first part was four times slower, as on another machine, and the process compiles."""
     steps, rests = draw(10, 20)
@@ -107,7 +116,7 @@ def test_the_first_rest_counts_only_until_there_is_another():
     """The first validation pays for its own start."""
     clock = RecordedClock()
     pace = Pace(clock=clock)
-    for seconds in (9.0, 2.0, 4.0):
+    for seconds in (9.0, 3.0, 3.0):
         clock.now += seconds
         pace.count_epochs(1)
     assert pace.locate((3, 0), (5, 0)).rest_seconds == 3.0

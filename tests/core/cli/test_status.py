@@ -191,6 +191,7 @@ def test_news():
         (64.0, RUNNING), (66.0, later), (68.0, Activity("train", "done")),
     ):  # fmt: skip
         news([make_overview(train)])
+    assert sum("2 ranks, the first on" in line for line in lines) == 1
     heads = [line for line in lines if not line.startswith("    ")]
     assert all(re.match(r"\d\d:\d\d:\d\d alpha/first base train: ", line) for line in heads)
     assert [line[9:].partition(",")[0] for line in heads] == [
@@ -206,13 +207,14 @@ def test_a_screen_is_drawn_over():
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=40, height=30, highlight=False)
     calm = replace(make_overview(DONE), experiment="alpha/calm")
-    with open_screen(console) as show:
+    with open_screen(console, lambda: "the end") as show:
         show([make_overview(), calm])
         first = file.getvalue()
         show([make_overview(DONE), calm])
     plain = re.sub(r"\x1b\[[\d;?]*\w", "", first)
     assert "epoch 12/60 40%" in plain
     assert "alpha/calm: 1 waiting, 3 done" in plain
+    assert re.search(r"\d\d:\d\d:\d\d  the end$", plain, re.MULTILINE)
     assert max(map(len, plain.splitlines())) <= 40
     assert "\x1b[1A" in file.getvalue()[len(first) :]
 

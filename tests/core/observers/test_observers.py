@@ -101,27 +101,30 @@ def test_all_stages_are_recorded():
 def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
     train_observed(run, progress.PROGRESS)
     lines = capsys.readouterr().err.splitlines()
-    assert [line[:9] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    heads = [line[:9] for line in lines if not line.startswith("    ")]
+    assert heads == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert max(map(len, lines)) <= 80
 
 
 def test_line():
-    line = progress.fit(progress.list_epoch(RECORD, 10, left=2890.0), 120)
-    assert line == (
-        "epoch  3/10  train 5.00e-01  val 2.50e-01  0:48:10 left  831 samples/s  energy 125 meV  "
-        "lr 1.0e-02"
-    )
+    assert progress.fold(progress.list_epoch(RECORD, 10, left=2890.0), 80) == [
+        "epoch  3/10  train 5.00e-01  val 2.50e-01  0:48:10 left  831 samples/s",
+        "    energy 125 meV  lr 1.0e-02",
+    ]
 
 
 def test_line_within_an_epoch():
-    line = progress.fit(progress.list_position(POSITION), 80)
-    assert line == "epoch  3/10 40%  train 5.00e-01  val 2.50e-01  0:02:20 left  831 samples/s"
+    lines = progress.fold(progress.list_position(POSITION), 80)
+    assert lines == ["epoch  3/10 40%  train 5.00e-01  val 2.50e-01  0:02:20 left  831 samples/s"]
 
 
-def test_a_line_drops_what_has_no_room():
+def test_lines_are_no_longer_than_there_is_room():
     parts = progress.list_epoch(RECORD, 10, left=2890.0)
-    for width in (80, 60, 30):
-        assert len(progress.fit(parts, width)) <= width
-    assert progress.fit(parts, 5) == "epoch  3/10"
+    for width in (100, 80, 60, 30):
+        lines = progress.fold(parts, width)
+        assert max(map(len, lines)) <= width
+        assert "  ".join(line.strip() for line in lines) == "  ".join(parts)
+    assert progress.fold(["epoch 3", "a long word"], 5) == ["epoch 3", "    a long word"]
 
 
 def test_line_of_a_plugin_that_trains_by_itself(run, capsys):
