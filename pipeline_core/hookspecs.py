@@ -73,8 +73,8 @@ class PipelineSpecs:
     def data(self, run: DatasetRun) -> Summary | None:
         """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies.
 
-        A plugin that divides samples of its own does so by `importing.splits.divide`, and tells it
-        by `importing.duplicates` which of them are equal.
+        A plugin divides rows of a table by `importing.splits.divide_rows`, and other samples of its
+        own by `divide` beside it, which `importing.duplicates` tells which of them are equal.
         """
 
     @hookspec(firstresult=True)
@@ -83,14 +83,16 @@ class PipelineSpecs:
 
         Neighbour and bond graphs for potentials; a dimension tree, masks and loops, whatever the
         model calls structure. It may depend on the data, the seed and the section `graph`, not on
-        `model`: variants in which these are alike share one file.
+        `model`: variants in which these are alike share one file. A model without structure says
+        so in `ModelInfo.without`.
         """
 
     @hookspec(firstresult=True)
     def partition(self, run: Run) -> Summary | None:
         """Read `run.graph`, write `run.partition`: how the work is to be shared between ranks.
 
-        Variants in which the sections `graph`, `partition` and `model` are alike share one file.
+        Variants in which the sections `graph`, `partition` and `model` are alike share one file. A
+        plugin that trains by itself may be without.
         """
 
     @hookspec(firstresult=True)
@@ -98,7 +100,7 @@ class PipelineSpecs:
         """Read data, graph, partition; write `run.model`, `run.history`; resume from `run.state`.
 
         Called on every rank; rank 0 alone writes. Override it only if the model is not trained by
-        gradient steps.
+        gradient steps: `training.fits.fit_run` does what is left beside the fit itself.
         """
 
     @hookspec(firstresult=True)
@@ -107,13 +109,17 @@ class PipelineSpecs:
 
     @hookspec(firstresult=True)
     def infer(self, run: Run) -> Summary | None:
-        """Read `run.model` and use it: write `run.inference` and what belongs to it."""
+        """Read `run.model` and use it: write `run.inference` and what belongs to it.
+
+        A model that is trained to be evaluated, and no more, may be without.
+        """
 
     @hookspec(firstresult=True)
     def profile(self, run: Run) -> Summary | None:
         """Read `run.model`, measure how long its work takes on this machine, write `run.profile`.
 
-        Time and memory of training steps; a plugin may measure what else it is asked for.
+        Time and memory of training steps; a plugin may measure what else it is asked for. One that
+        takes no steps may be without.
         """
 
     @hookspec(firstresult=True)

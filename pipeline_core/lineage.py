@@ -166,7 +166,7 @@ def find_fault(run: Run, name: str) -> Fault | None:
         ValueError: The file is damaged.
     """
     path, stage = getattr(run, name), MAKERS[name]
-    if not path.is_file():
+    if not path.is_file() or not run.has_stage(stage):
         return None
     facts = _read_facts(path)
     if _is_of_another_stage(path, facts, stage):

@@ -10,11 +10,14 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pipeline_core.config.datasets import DatasetFile
+from pipeline_core.config.experiments import ENGINE_SECTIONS, AbsentStage
 from pipeline_core.config.renamed import RenamedOption
 
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "profile", "figures")
 RUN_STAGES: Final = STAGES[1:]
 """The stages that have a section in an experiment; a dataset file describes the data stage."""
+OPTIONAL_STAGES: Final = ("graph", "partition", "infer", "profile")
+"""The stages that a model can do without."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -54,6 +57,10 @@ class ModelInfo:
             `evaluate` and `infer` may have a property `datasets`: names of further datasets that
             the stage reads; that of `infer` a property `files`: what it reads beside the artifacts;
             that of `profile` derives from the engine's `ProfileOptions`.
+        without: Stages that the model does not have, of `OPTIONAL_STAGES`. The workflow leaves them
+            out, nothing is written for them, and their sections in experiments stay empty. Without
+            `partition` there are no shares of ranks, which the shared trainer needs: such a plugin
+            trains by itself.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
         upgrades: From each earlier version of the module's weights and metadata, counted from 1,
@@ -69,6 +76,7 @@ class ModelInfo:
     predicts: tuple[str, ...] = ()
     check: Callable[[Mapping[str, BaseModel]], None] | None = None
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
     dataset: type[DatasetFile] | None = None
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     renamed: tuple[RenamedOption, ...] = ()
@@ -84,3 +92,15 @@ class ModelInfo:
                 f"model {self.name!r} brings sections for {sorted(unknown)}; "
                 f"stages are {RUN_STAGES}"
             )
+        unknown = set(self.without) - set(OPTIONAL_STAGES)
+        if unknown:
+            raise ValueError(
+                f"model {self.name!r} says that it is without {sorted(unknown)}; the stages that "
+                f"it can do without are {OPTIONAL_STAGES}"
+            )
+
+    @property
+    def section_models(self) -> dict[str, type[BaseModel]]:
+        """Pydantic models of all sections of an experiment: "model" and one a stage."""
+        absent = dict.fromkeys(self.without, AbsentStage)
+        return {"model": self.options, **ENGINE_SECTIONS, **self.sections, **absent}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
-from pipeline_core.config.experiments import BASE, ENGINE_SECTIONS, ExperimentFile, Sections
+from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
 from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
@@ -155,11 +155,10 @@ class Project:
         info = self._find_model_info(chosen.plugin, path, locate_key("plugin"))
         given = {key: getattr(chosen, key) for key in Sections.model_fields}
         chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
-        models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
         try:
             sections = {
                 key: validate_content(model, getattr(chosen, key), path, locate_key(key))
-                for key, model in models.items()
+                for key, model in info.section_models.items()
             }
         except ValueError as error:
             if chosen.plugin == file.plugin:

@@ -161,11 +161,9 @@ class Registry:
             self.manager.unregister(module)
             return replace(plugin, error=_explain_unknown_hook(unknown[0], self.hooks))
         info = module.model() if "model" in hooks else None
-        if info is not None and not isinstance(info, ModelInfo):
+        if error := _explain_model(info, hooks):
             self.manager.unregister(module)
-            return replace(
-                plugin, error=f"model() returned {type(info).__name__}, expected ModelInfo"
-            )
+            return replace(plugin, error=error)
         return replace(plugin, name=name, hooks=hooks, model=info)
 
 
@@ -195,6 +193,23 @@ def _explain_unknown_hook(name: str, hooks: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"hooks are {', '.join(hooks)}"
     return f"implements a hook {name!r} that does not exist; {hint}"
+
+
+def _explain_model(info: Any, hooks: Sequence[str]) -> str | None:
+    """Return what is wrong with what a plugin says of its model; None if nothing is."""
+    if info is None:
+        return None
+    if not isinstance(info, ModelInfo):
+        return f"model() returned {type(info).__name__}, expected ModelInfo"
+    both = [stage for stage in info.without if stage in hooks]
+    if both:
+        return f"says that it is without {both[0]!r} and implements it; remove one of the two"
+    if "partition" in info.without and "train" not in hooks:
+        return (
+            "says that it is without 'partition', which the shared trainer needs; implement "
+            "train(run), or leave the stage to the engine"
+        )
+    return None
 
 
 def _describe_origin(plugin: Plugin) -> str:

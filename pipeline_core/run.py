@@ -290,13 +290,22 @@ class Run:
             )
         return options
 
+    def has_stage(self, stage: str) -> bool:
+        """Tell whether the model has a stage."""
+        return stage not in self.model_info.without
+
+    def list_artifacts(self, stage: str) -> list[str]:
+        """Return the artifacts of the run that a stage reads, of the stages that the model has."""
+        return [name for name in READS[stage] if self.has_stage(MAKERS.get(name, ""))]
+
     def name_command(self, stage: str) -> str:
         """Return what runs a stage by hand."""
         return f"pipeline-core {stage} --experiment {self.experiment} --variant {self.variant}"
 
     def list_inputs(self, stage: str) -> dict[str, Path]:
         """Return the files that a stage reads: artifacts by kind, others by name."""
-        inputs = {name: getattr(self, name) for name in READS[stage] if name != "data"}
+        artifacts = [name for name in self.list_artifacts(stage) if name != "data"]
+        inputs = {name: getattr(self, name) for name in artifacts}
         if self.dataset is not None and "data" in READS[stage]:
             inputs = {"data": self.dataset.data, **inputs}
         start = getattr(self.sections["train"], "start_from", None) if stage == "train" else None

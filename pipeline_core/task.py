@@ -25,6 +25,12 @@ Sizes = Mapping[str, NDArray[np.int64]]
 """Rows of each kind in each sample: kind -> (n_samples,); "sample" itself counts 1."""
 
 
+def sum_rows(sizes: Sizes) -> NDArray[np.float64]:
+    """Return the number of rows of all kinds in each sample, (n_samples,)."""
+    total: NDArray[np.float64] = np.sum(list(sizes.values()), axis=0, dtype=np.float64)
+    return total
+
+
 class Samples(Protocol):
     """The samples of one split."""
 
@@ -130,7 +136,7 @@ class Task:
         quantities: What is compared with labels, in training logs and in evaluation; may be empty.
         samples: Function from the name of a split to its samples.
         cost: Function from sizes to the relative time a sample takes, (n_samples,); used to
-            balance ranks.
+            balance ranks. The number of rows if it is left out.
         metadata: What `model.pt` needs besides weights to rebuild the module, JSON-able.
         probe: Makes a small input by which a stored model is checked; None for the smallest samples
             of the data, which one process has to be able to predict.
@@ -145,7 +151,7 @@ class Task:
     module: nn.Module
     objective: Objective
     samples: Callable[[str], Samples]
-    cost: Callable[[Sizes], NDArray[np.float64]]
+    cost: Callable[[Sizes], NDArray[np.float64]] = sum_rows
     quantities: tuple[Quantity, ...] = ()
     metadata: Mapping[str, Any] | None = None
     probe: Callable[[], Batch] | None = None

@@ -27,7 +27,7 @@ from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.importing.sources import find_beside, fingerprint_readers
 from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import READS, DatasetRun, ExperimentRun, Run
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.working_folder import SCHEMA, check_folder
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Plan:
             home = self.project.workflows / EVIDENCE / experiment.experiment
             return [*(path for path in sorted(home.rglob("*")) if path.is_file()), *papers]
         runs = experiment.runs.values()
-        files = [getattr(run, artifact) for run in runs for artifact in READS["figures"]]
+        files = [getattr(run, name) for run in runs for name in run.list_artifacts("figures")]
         return [*files, *(run.profile for run in runs if _has_work(run)), *papers]
 
     def params(self, stage: str) -> Callable[[Any], str]:
@@ -346,7 +346,7 @@ def explain_missing(experiment: ExperimentRun) -> str | None:
 
 def _has_work(run: Run) -> bool:
     """Return whether the experiment says what of a run to measure."""
-    return run.get_section("profile", ProfileOptions).has_work
+    return run.has_stage("profile") and run.get_section("profile", ProfileOptions).has_work
 
 
 def _format_json(params: Any) -> str:

@@ -182,6 +182,8 @@ def _describe_data(dataset: DatasetRun) -> str:
 
 def _describe_state(run: Run, stage: str) -> str:
     """Say whether a stage has run, would run, or is shared with the variant that runs it."""
+    if not run.has_stage(stage):
+        return "none"
     artifact = getattr(run, ARTIFACTS[stage])
     if artifact.parent != run.folder:
         return f"as {artifact.parent.name}"

@@ -10,7 +10,6 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.yaml_templates import format_comment, format_scalar, format_section
-from pipeline_core.config.experiments import ENGINE_SECTIONS
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.project import check_name
@@ -60,8 +59,8 @@ def format_experiment(info: ModelInfo, dataset: str, scale: str, labels: Sequenc
         f"scale: {scale}",
         "seed: 0",
     ]
-    models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
-    for key in ("model", *RUN_STAGES):
+    models = info.section_models
+    for key in ("model", *(stage for stage in RUN_STAGES if stage not in info.without)):
         values: dict[str, Any] = {}
         if models[key] is TrainOptions:
             terms = [name for name in labels if name in info.predicts and name in LOSS]

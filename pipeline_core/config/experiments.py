@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from pipeline_core.config.limits import Ranks
 from pipeline_core.config.profile import ProfileOptions
@@ -117,6 +117,17 @@ def merge_sections(base: dict[str, Any], override: dict[str, Any]) -> dict[str, 
         else:
             result[key] = value
     return result
+
+
+class AbsentStage(Section):
+    """Stays empty: the model has no such stage."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_empty(cls, content: Any) -> Any:
+        if content:
+            raise ValueError("the model has no such stage; remove the section")
+        return content
 
 
 ENGINE_SECTIONS: dict[str, type[BaseModel]] = {

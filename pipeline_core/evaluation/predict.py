@@ -15,7 +15,7 @@ from pipeline_core.batch import Batch, count_samples
 from pipeline_core.distributed.division import LoadPart
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.task import Outputs, Quantity, Samples, Task
+from pipeline_core.task import Outputs, Quantity, Samples, Task, sum_rows
 from pipeline_core.training.loader import load_pieces
 
 Ints = NDArray[np.int64]
@@ -53,9 +53,7 @@ def cut_windows(samples: Samples, task: Task, capacity: float | None) -> list[ra
     if not len(samples):
         return []
     sizes = samples.sizes()
-    cost: NDArray[np.float64] = (
-        task.cost(sizes) if capacity else np.sum(list(sizes.values()), axis=0)
-    )
+    cost: NDArray[np.float64] = task.cost(sizes) if capacity else sum_rows(sizes)
     limit = capacity or ROWS
     ranges, start, load = [], 0, 0.0
     for number, one in enumerate(cost):

@@ -159,7 +159,13 @@ def _collect_training(run: Run) -> Iterator[Number]:
         seconds = sum(record.get("seconds") or 0 for record in records)
         place = [describe_hardware(r) for r in read_stage_records(run) if r["stage"] == "train"]
         note = " on ".join([format_duration(seconds), *place])
-        yield Number("Training", f"{records[-1]['epoch']:,} epochs", note)
+        yield Number("Training", f"{records[-1]['epoch']:,} {_name_steps(records)}", note)
+
+
+def _name_steps(records: list[dict[str, Any]]) -> str:
+    """Return what the lines of a history are called; a plugin that trains by itself names each."""
+    words = {record.get("step", "epoch") for record in records}
+    return f"{words.pop()}s" if len(words) == 1 else "steps"
 
 
 def _read_headline(run: Run) -> Headline | None:

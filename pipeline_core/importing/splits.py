@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.columns import Columns, Ints
-from pipeline_core.importing.duplicates import unite_splits
+from pipeline_core.importing.duplicates import find_first_rows, unite_splits
 
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
@@ -53,6 +53,27 @@ def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes
             "out together"
         )
     return codes
+
+
+def divide_rows(rows: Floats, energy: Floats, options: Split, groups: Sequence[str] = ()) -> Codes:
+    """Choose the split of each row of a table, as `divide` does; equal rows get one split.
+
+    Args:
+        rows: What a model is given, (n_rows, n_columns).
+        energy: What it is to predict first, (n_rows,), for the method "energy".
+        options: How to divide; not by composition, which rows do not have.
+        groups: Name of the group of each row; none if rows are not grouped.
+
+    Returns:
+        (n_rows,)
+
+    Raises:
+        ValueError: As `divide`.
+    """
+    columns = Columns()
+    for group, one in zip(groups or [""] * len(rows), energy.tolist(), strict=True):
+        columns.add(0, group, 1, one, -1)
+    return divide(columns, options, find_first_rows(rows))
 
 
 def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:

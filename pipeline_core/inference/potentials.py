@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline_core.config.experiments import BASE, ENGINE_SECTIONS, ExperimentFile
+from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
@@ -65,7 +65,6 @@ def make_file_run(path: Path, registry: Registry) -> Run:
     content = load_model(path)
     info = registry.get_model_info(content["plugin"])
     metadata = upgrade_model(content, info, path)["metadata"]
-    models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
     stored = {"model": metadata["options"], "graph": metadata["graph"]}
     return Run(
         experiment=content["experiment"],
@@ -75,7 +74,8 @@ def make_file_run(path: Path, registry: Registry) -> Run:
         model_info=info,
         dataset=None,
         sections={
-            key: validate_content(kind, stored.get(key, {}), path) for key, kind in models.items()
+            key: validate_content(kind, stored.get(key, {}), path)
+            for key, kind in info.section_models.items()
         },
         registry=registry,
         folder=path.parent,

@@ -15,6 +15,11 @@ def _check(run: Run | ExperimentRun, stage: str) -> Around:
     if isinstance(run, ExperimentRun):
         require_current_results(run)
     else:
+        if not run.has_stage(stage):
+            raise ValueError(
+                f"{run.experiment}: the model {run.model_info.name!r} has no stage {stage!r}; "
+                "leave it out"
+            )
         require_current(run, stage)
     return (yield)
 

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
@@ -141,7 +140,6 @@ def make_task(run: Run) -> Task:
         module=module,
         objective=LabelObjective(train.loss, quantities),
         samples=_make_sampler(points, gradients=gradients),
-        cost=_estimate_cost,
         quantities=tuple(quantities),
         metadata=run.metadata or make_metadata(run, structure, module, points),
     )
@@ -234,10 +232,6 @@ def standardize(module: Surface, energies: Tensor) -> None:
     """Let f have mean 0 and spread 1 over the training points."""
     module.shift.copy_(energies.mean())
     module.scale.copy_(energies.std().clamp(min=1e-12))
-
-
-def _estimate_cost(sizes: Sizes) -> NDArray[np.float64]:
-    return sizes["sample"].astype(np.float64)
 
 
 def _make_sampler(points: Points | None, *, gradients: bool) -> Any:

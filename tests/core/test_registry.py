@@ -60,6 +60,15 @@ def test_a_distribution_on_the_path_is_found_without_installation(site):
             "speed",
         ),
         (
+            write_model_source("broken").replace("options=", "without=('graph',), options=")
+            + "\n@hookimpl\ndef graph(run):\n    pass",
+            "says that it is without 'graph' and implements it; remove one of the two",
+        ),
+        (
+            write_model_source("broken").replace("options=", "without=('partition',), options="),
+            "which the shared trainer needs; implement train(run)",
+        ),
+        (
             "from pipeline_core import hookimpl\n@hookimpl\ndef zzzzz():\n    pass",
             "hooks are model, task, data",
         ),

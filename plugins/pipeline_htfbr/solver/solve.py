@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,8 +13,7 @@ from torch import Tensor
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
 from pipeline_core.task import build_task
-from pipeline_core.training import history, state
-from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.fits import FitWriter
 from pipeline_core.training.precision import choose_dtype
 from pipeline_htfbr.dimension_tree import list_interior
 from pipeline_htfbr.options import HTOptions, HTTrainOptions, SolverOptions
@@ -69,7 +67,7 @@ class _Solver:
 
     def __init__(self, run: Run, options: HTTrainOptions, ranks: Ranks) -> None:
         self._run, self._ranks, self._options = run, ranks, options
-        self._begin, self._begun = time.perf_counter(), run.make_provenance("train")
+        self._writer = FitWriter(run, ranks)
         self._points, self._structure = read_points(run.data), read_structure(run)
         self._task = build_task(run)
         assert isinstance(self._task.module, Surface)
@@ -82,9 +80,6 @@ class _Solver:
                 f"{run.experiment}: the solver chooses degrees and ranks on validation points, but "
                 "the split 'val' is empty; set split.val in the dataset"
             )
-        if ranks.is_rank_zero:
-            history.write_history(run.history, [])
-        self._n_records, self._recorded = 0, 0.0
 
     def fit(self) -> dict[str, Any]:
         """Solve, and write what was found."""
@@ -177,30 +172,13 @@ class _Solver:
 
     def _is_late(self) -> bool:
         limit = self._options.solver.max_seconds
-        return self._ranks.broadcast(limit is not None and self._measure_elapsed() > limit)
-
-    def _measure_elapsed(self) -> float:
-        return time.perf_counter() - self._begin
+        is_late = limit is not None and self._writer.measure_elapsed() > limit
+        return self._ranks.broadcast(is_late)
 
     def _record(self, step: str, errors: tuple[float, float], **facts: int) -> None:
         """Add a line to the history: losses are mean squared errors, standardised."""
-        self._n_records += 1
-        elapsed = self._measure_elapsed()
-        record: dict[str, Any] = {
-            "epoch": self._n_records,
-            "step": step,
-            "train": {"loss": errors[0] ** 2},
-            "val": {"loss": errors[1] ** 2},
-            "mae": {},
-            "seconds": elapsed - self._recorded,
-            "elapsed": elapsed,
-            **facts,
-        }
-        self._recorded = elapsed
-        if self._ranks.is_rank_zero:
-            history.append_record(self._run.history, record)
-            hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
-            hook(run=self._run, record=record)
+        train, val = ({"loss": error**2} for error in errors)
+        self._writer.record(step, train=train, val=val, **facts)
 
     def _finish(self, tree: Tree, start: Expansion) -> dict[str, Any]:
         structure, shape, transfers = express_in_functions(
@@ -215,7 +193,7 @@ class _Solver:
             "parameters": shape.n_transfers,
             "val_rmse_ev": tree.val_rmse * float(self._surface.scale),
             "ridge_val_rmse_ev": start.val_rmse * float(self._surface.scale),
-            "seconds": self._measure_elapsed(),
+            "seconds": self._writer.measure_elapsed(),
             "ranks": self._ranks.size,
         }
         if self._ranks.is_rank_zero:
@@ -232,13 +210,8 @@ class _Solver:
         assert self._task.metadata is not None
         metadata = replace_shape(self._task.metadata, structure, shape)
         task = replace(self._task, module=surface, metadata=metadata)
-        write_model(
-            self._run,
-            task,
-            weights,
-            ("val", np.arange(min(4, len(self._points.find_rows("val"))))),
-            state.describe_model(self._run, self._begun, self._ranks),
-        )
+        probe = np.arange(min(4, len(self._points.find_rows("val"))))
+        self._writer.write_model(task, weights, ("val", probe))
 
 
 def _sum_squares(columns: Columns, shape: TreeShape, transfers: Tensor) -> Tensor:

@@ -7,19 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.hookspecs import Summary
-from pipeline_core.importing.columns import Columns
-from pipeline_core.importing.duplicates import find_first_rows
-from pipeline_core.importing.splits import divide
+from pipeline_core.importing.splits import divide_rows
 from pipeline_core.run import DatasetRun
 from pipeline_core.store import write_json
 from pipeline_htfbr.datasets import EtheneSource, HonoSource, PointDataset, PointsSource
-from pipeline_htfbr.points import Points, write_points
+from pipeline_htfbr.points import write_points
 from pipeline_htfbr.sources.checks import require_sound
 from pipeline_htfbr.sources.made import Made
 from pipeline_htfbr.sources.report import make_report, summarize
@@ -46,7 +40,10 @@ def make_points(run: DatasetRun) -> Summary:
     try:
         made = _make(options.source, *files)
         require_sound(made)
-        points = replace(made.points, split=_divide(made.points, options.split))
+        points = made.points
+        groups = points.group.astype(str).tolist()
+        split = divide_rows(points.x, points.energy, options.split, groups)
+        points = replace(points, split=split)
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
     write_points(run.data, points, _make_provenance(run, made))
@@ -69,14 +66,6 @@ def _make(source: HonoSource | EtheneSource | PointsSource, *files: Mapping[str,
             from pipeline_htfbr.sources.tables import read_tables
 
             return read_tables(source, *files)
-
-
-def _divide(points: Points, split: Split) -> NDArray[np.int8]:
-    """Choose the split of every point, equal ones alike; points are samples of one atom each."""
-    columns = Columns()
-    for group, energy in zip(points.group, points.energy, strict=True):
-        columns.add(0, str(group), 1, float(energy), -1)
-    return divide(columns, split, find_first_rows(points.x))
 
 
 def _make_provenance(run: DatasetRun, made: Made) -> dict[str, Any]:

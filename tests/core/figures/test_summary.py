@@ -51,6 +51,19 @@ def scale_errors(folder, factor):
     return experiment
 
 
+@pytest.mark.parametrize(
+    ("steps", "value"),
+    [([None] * 3, "3 epochs"), (["fit"] * 3, "3 fits"), (["fit", "polish"], "2 steps")],
+)
+def test_steps_of_a_training_have_the_name_that_the_plugin_gives_them(folder, steps, value):
+    experiment = synthetic.load(folder)
+    records = [{"epoch": n} | ({"step": s} if s else {}) for n, s in enumerate(steps, 1)]
+    lines = [json.dumps(record) for record in records]
+    experiment.runs["base"].history.write_text("\n".join(lines) + "\n")
+    (number,) = (n for n in story.collect_numbers(experiment) if n.title == "Training")
+    assert number.value == value
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ratio", "words", "grade"),

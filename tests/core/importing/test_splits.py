@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.columns import Columns, count_elements, format_formula
-from pipeline_core.importing.splits import divide
+from pipeline_core.importing.splits import divide, divide_rows
 
 TRAIN, VAL, TEST = range(3)
 fractions = st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.25, 1 / 3])
@@ -49,6 +49,20 @@ def count_sizes(codes) -> list[int]:
 def test_sizes_are_the_fractions(method, n, val, test, expected):
     codes = divide(make_columns(n=n), Split(method=method, val=val, test=test))
     assert count_sizes(codes) == expected
+
+
+def test_rows_of_a_table_are_divided_like_samples_and_equal_ones_together():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    energy, options = np.arange(40.0), Split(val=0.2, test=0.2, seed=3)
+    codes = divide_rows(rows, energy, options)
+    np.testing.assert_array_equal(codes, divide(make_columns(n=40), options))
+    twice = divide_rows(np.concatenate([rows, rows]), np.tile(energy, 2), options)
+    np.testing.assert_array_equal(twice[:40], twice[40:])
+    highest = divide_rows(rows, energy, Split(method="energy", val=0.2, test=0.1))
+    np.testing.assert_array_equal(highest, [TRAIN] * 28 + [VAL] * 8 + [TEST] * 4)
+    names = ["a", "b"] * 20
+    by_name = divide_rows(rows, energy, Split(method="list", test_groups=["b"]), names)
+    np.testing.assert_array_equal(by_name, [TRAIN, TEST] * 20)
 
 
 def test_the_seed_decides():

@@ -1,0 +1,40 @@
+"""What a plugin says of its model: stages that it does without."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline_core.config.experiments import ENGINE_SECTIONS
+from pipeline_core.config.sections import Section
+from pipeline_core.model_info import OPTIONAL_STAGES, ModelInfo
+
+
+class Options(Section):
+    width: int = 8
+
+
+def describe(**facts) -> ModelInfo:
+    return ModelInfo(name="toy", summary="A toy", citation="none", options=Options, **facts)
+
+
+def test_a_model_has_the_sections_of_the_engine_unless_it_brings_its_own():
+    class Train(Section):
+        penalty: float = 1.0
+
+    models = describe(sections={"train": Train}).section_models
+    assert models == {"model": Options, **ENGINE_SECTIONS, "train": Train}
+
+
+@pytest.mark.parametrize("stage", OPTIONAL_STAGES)
+def test_the_section_of_an_absent_stage_stays_empty(stage):
+    absent = describe(without=(stage,)).section_models[stage]
+    assert absent.model_validate_json("{}").model_dump() == {}
+    with pytest.raises(ValidationError, match="the model has no such stage; remove the section"):
+        absent.model_validate_json('{"cutoff": 5.0}')
+
+
+@pytest.mark.parametrize("stage", ["train", "evaluate", "figures", "data", "grahp"])
+def test_only_some_stages_can_be_absent(stage):
+    with pytest.raises(ValueError, match=rf"without \['{stage}'\]; .*'graph', 'partition'"):
+        describe(without=(stage,))
