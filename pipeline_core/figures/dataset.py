@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import Counter
+from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.results import ImportReport
 from pipeline_core.run import ExperimentRun
 
 Floats = NDArray[np.float64]
@@ -27,7 +29,7 @@ _FEW: Final = 7  # different numbers of atoms that have a tick each
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the samples of each group by split, and the distributions of forces and of sizes."""
     report = results.read_import_report(experiment)
-    if report is None or "splits" not in report:
+    if not report.splits:
         return None
     groups = count_by_group(report)
     forces = {s: np.linalg.norm(f, axis=1) for s, f in _read_forces(experiment).items()}
@@ -56,30 +58,27 @@ def _make_panels(n_groups: int, n_others: int) -> tuple[Figure, list[Axes]]:
     return figure, [axes[name] for name in ("groups", *names)]
 
 
-def count_by_size(report: dict[str, Any]) -> dict[str, dict[int, int]]:
+def count_by_size(report: ImportReport) -> dict[str, dict[int, int]]:
     """Return part of the dataset -> number of atoms -> samples; empty if all have the same."""
-    sizes = {
-        name: {int(atoms): n for atoms, n in part["sizes"].items()}
-        for name, part in report.get("parts", {}).items()
-    }
+    sizes = {name: part.sizes for name, part in report.parts.items() if part.sizes}
     different = {atoms for part in sizes.values() for atoms in part}
     return sizes if len(different) > 1 else {}
 
 
-def count_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
+def count_by_group(report: ImportReport) -> dict[str, dict[str, int]]:
     """Return group -> split -> samples; of many groups the largest, and the others as one.
 
-    Data that a plugin makes itself may have no groups.
+    Data that a plugin makes itself may have no groups, and splits without samples are not counted.
     """
-    groups = report.get("groups", {"count": 0, "largest": {}})
-    largest: dict[str, dict[str, int]] = groups["largest"]
+    largest, total = report.groups.largest, Counter(report.splits)
     if len(largest) <= 1:
-        return {"all": report["splits"]}
-    if groups["count"] <= MOST_GROUPS:
+        return {"all": dict(total)}
+    if report.groups.count <= MOST_GROUPS:
         return {name: largest[name] for name in sorted(largest)}
     kept = dict(list(largest.items())[: MOST_GROUPS - 1])
-    others = {s: report["splits"][s] - sum(c[s] for c in kept.values()) for s in SPLITS}
-    return {**kept, f"{groups['count'] - len(kept)} others": others}
+    for counts in kept.values():
+        total.subtract(counts)
+    return {**kept, f"{report.groups.count - len(kept)} others": dict(total)}
 
 
 def _read_forces(experiment: ExperimentRun) -> dict[str, Floats]:

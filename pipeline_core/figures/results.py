@@ -76,6 +76,29 @@ class Metrics(_Report):
         return next((n for n in ("test", "val", *filled) if n in filled), None)
 
 
+class Groups(_Report):
+    """How many groups the samples have, and of the largest ones the samples by split."""
+
+    count: int = 0
+    largest: dict[str, dict[str, int]] = {}
+
+
+class Part(_Report):
+    """A part of a dataset: samples by their number of atoms."""
+
+    sizes: dict[int, int] = {}
+
+
+class ImportReport(_Report):
+    """The report of the data stage, as far as figures need it; a plugin's own may leave out all."""
+
+    dataset: str | None = None
+    splits: dict[str, int] = {}
+    groups: Groups = Groups()
+    parts: dict[str, Part] = {}
+    warnings: list[str] = []
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Labels and predictions of one quantity on one split, as figures show them.
@@ -288,20 +311,20 @@ def _parse_attribute(value: Any) -> Any:
         return value
 
 
-def read_import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
-    """Read what the data stage says of the dataset; None if there is none.
+def read_import_report(experiment: ExperimentRun) -> ImportReport:
+    """Read what the data stage says of the dataset; nothing if there is none.
 
     Raises:
         ValueError: The file is damaged, or says nothing of this dataset.
     """
     dataset = next(iter(experiment.runs.values())).dataset
     content = read_json(dataset.report) if dataset else None
-    if not isinstance(content, dict):
-        return None
-    assert dataset is not None
-    if content.get("dataset", dataset.name) != dataset.name:
+    if dataset is None or not isinstance(content, dict):
+        return ImportReport()
+    report = validate_content(ImportReport, content, dataset.report)
+    if report.dataset not in (None, dataset.name):
         raise ValueError(f"{dataset.report}: no report of {dataset.name!r}; run {dataset.command}")
-    return content
+    return report
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:

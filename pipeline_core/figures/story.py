@@ -142,12 +142,12 @@ def collect_numbers(experiment: ExperimentRun) -> list[Number]:
 
 def _collect_data(experiment: ExperimentRun) -> Iterator[Number]:
     report, dataset = results.read_import_report(experiment), experiment.runs[BASE].dataset
-    if report is not None and dataset is not None and "splits" in report:
-        parts = ", ".join(f"{n:,} {_SPLITS[s]}" for s, n in report["splits"].items())
+    if dataset is not None and report.splits:
+        parts = ", ".join(f"{n:,} {_SPLITS.get(s, s)}" for s, n in report.splits.items())
         if isinstance(dataset.options, Dataset):
             parts = f"{parts}; {_METHODS[dataset.options.split.method]}"
         samples = results.name_samples(experiment)
-        yield Number("Data", f"{sum(report['splits'].values()):,} {samples}", parts)
+        yield Number("Data", f"{sum(report.splits.values()):,} {samples}", parts)
 
 
 def _collect_training(run: Run) -> Iterator[Number]:
@@ -297,8 +297,8 @@ def list_limits(experiment: ExperimentRun) -> list[str]:
             "The split is random: if frames come from trajectories, neighbours in time lie on both "
             "sides, and the errors are those of interpolation."
         )
-    report: dict[str, Any] = results.read_import_report(experiment) or {}
-    return [*limits, *(f"{warning}." for warning in report.get("warnings", []))]
+    warnings = results.read_import_report(experiment).warnings
+    return [*limits, *(f"{warning}." for warning in warnings)]
 
 
 def _name_other_data(experiment: ExperimentRun) -> Iterator[str]:

@@ -16,8 +16,8 @@
 `model`, `graph` and `train` are sections of the experiment that is used; small ones keep the tests
 fast. `other` changes them to those of another graph, where the graph has no cutoff.
 `PotentialConformance` is for models that derive from `pipeline_core.potential.Potential` and use
-the engine's graphs. Another kind of model overrides the fixture `project` to bring data of its own,
-and runs the other two. pytest is needed.
+the engine's graphs. Another kind of model gives the content of a dataset file in `dataset`, or None
+if it needs no data, and runs the other two. pytest is needed.
 """
 
 import pytest

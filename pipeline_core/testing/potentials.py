@@ -16,11 +16,12 @@ from torch import Tensor
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.evaluation.conservation import measure_conservation
+from pipeline_core.example_data import make_alloys
 from pipeline_core.graphs import build_graph
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, build_task
-from pipeline_core.testing.projects import OnProject, make_alloys
+from pipeline_core.testing.projects import OnProject
 
 Predict = Callable[..., Outputs]
 

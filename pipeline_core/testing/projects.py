@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import numpy as np
 import pytest
 import yaml
-from ase import Atoms
-from ase.build import bulk
-from ase.calculators.emt import EMT
 from ase.io import write
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
+from pipeline_core.config.sections import InferOptions, TrainOptions
+from pipeline_core.example_data import make_alloys
+from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 
@@ -23,12 +22,13 @@ EXPERIMENT: Final = "conformance"
 _DATA: Final = "samples"
 STAGES: Final = ("data", "graph", "partition")
 
-_DATASET: Final = {
+ALLOYS: Final[Mapping[str, Any]] = {
     "description": "Alloys of copper, silver and aluminium, labelled by effective-medium theory",
     "citation": "Jacobsen, Stoltze and Nørskov, Surf. Sci. 366, 394 (1996), as in ASE",
     "sources": [{"path": "alloys.extxyz"}],
     "split": {"val": 0.2, "test": 0.2},
 }
+"""The dataset file of structures that are written beside it."""
 _TRAIN: Final = {
     "epochs": 2,
     "batch_size": 3,
@@ -37,33 +37,11 @@ _TRAIN: Final = {
 _DYNAMICS: Final = {"md": [{"name": "short", "steps": 5, "every": 1}]}
 
 
-def make_alloys(count: int, seed: int = 0) -> list[Atoms]:
-    """Return strained and rattled four-atom cells of random composition, with labels.
-
-    Args:
-        count: Number of structures.
-        seed: Of everything random in them.
-    """
-    random = np.random.default_rng(seed)
-    structures = []
-    for _ in range(count):
-        atoms = bulk("Cu", "fcc", a=3.9, cubic=True)
-        atoms.symbols = random.choice(["Cu", "Ag", "Al"], size=len(atoms))
-        strain = np.eye(3) + random.uniform(-0.04, 0.04, (3, 3))
-        atoms.set_cell(atoms.cell[:] @ strain, scale_atoms=True)
-        atoms.positions += random.normal(0, 0.08, atoms.positions.shape)
-        atoms.calc = EMT()
-        atoms.get_potential_energy()
-        atoms.get_stress()
-        structures.append(atoms)
-    return structures
-
-
 def write_project(
     folder: Path,
     plugin: str,
     sections: Mapping[str, Mapping[str, Any]],
-    dataset: Mapping[str, Any] | None = None,
+    dataset: Mapping[str, Any] | None = ALLOYS,
 ) -> Project:
     """Write data, dataset and experiment; return the project, with the plugins of the environment.
 
@@ -71,27 +49,38 @@ def write_project(
         folder: Where to.
         plugin: Name of the model.
         sections: Sections of the experiment that differ from their defaults.
-        dataset: Content of the dataset file of a plugin that makes its own data; None for alloys,
-            with sections for training on them and for molecular dynamics.
+        dataset: Content of the dataset file; None for a model that needs no dataset. With alloys
+            come sections for training on them and for molecular dynamics.
     """
+    registry = load_registry()
     datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments" / plugin
     for path in (datasets, experiments):
         path.mkdir(parents=True)
     content = {
         "description": "Conformance of a plugin",
         "plugin": plugin,
-        "dataset": _DATA,
         "scale": "smoke",
+        "figures": {"formats": ["png"]},
         **{name: dict(section) for name, section in sections.items()},
     }
-    if dataset is None:
+    if dataset is not None:
+        content["dataset"] = _DATA
+        text = yaml.safe_dump(dict(dataset))
+        (datasets / f"{_DATA}.yaml").write_text(text, encoding="utf-8")
+    if dataset == ALLOYS:
         write(datasets / "alloys.extxyz", make_alloys(15))
-        content |= {"infer": _DYNAMICS, "train": {**_TRAIN, **sections.get("train", {})}}
-    text = yaml.safe_dump(dict(dataset or _DATASET))
-    (datasets / f"{_DATA}.yaml").write_text(text, encoding="utf-8")
+        defaults = _list_alloy_sections(registry.get_model_info(plugin))
+        content |= {n: {**section, **sections.get(n, {})} for n, section in defaults.items()}
     path = experiments / f"{EXPERIMENT}.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return Project(folder / "workflows", folder / "results", load_registry())
+    return Project(folder / "workflows", folder / "results", registry)
+
+
+def _list_alloy_sections(info: ModelInfo) -> dict[str, dict[str, Any]]:
+    """Return what of the engine's own training and dynamics a model takes part in."""
+    own = {"train": (TrainOptions, _TRAIN), "infer": (InferOptions, _DYNAMICS)}
+    models = info.section_models
+    return {name: dict(s) for name, (kind, s) in own.items() if issubclass(models[name], kind)}
 
 
 def call(run: Run, stage: str) -> Mapping[str, Any]:
@@ -106,6 +95,13 @@ def call(run: Run, stage: str) -> Mapping[str, Any]:
     return summary
 
 
+def prepare(run: Run) -> None:
+    """Run the stages before the training, as far as the run has them."""
+    for stage in STAGES:
+        if run.has_stage(stage) and (stage != "data" or run.dataset is not None):
+            call(run, stage)
+
+
 class OnProject:
     """Base of the classes that work on a project."""
 
@@ -117,8 +113,9 @@ class OnProject:
     """Section `graph`."""
     train: ClassVar[Mapping[str, Any]] = {}
     """Section `train`; for alloys two epochs on energy, forces and stress unless it says more."""
-    dataset: ClassVar[Mapping[str, Any] | None] = None
-    """Content of the dataset file, for a plugin that makes its own data; None for alloys."""
+    dataset: ClassVar[Mapping[str, Any] | None] = ALLOYS
+    """Content of the dataset file of a plugin that makes its own data; None for a model that needs
+    none."""
     other: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """What to change in the sections for another graph; empty for a smaller `graph.cutoff`."""
 
@@ -135,7 +132,5 @@ class OnProject:
     def run(cls, project: Project) -> Run:
         """The run of that experiment, ready to be trained."""
         run = project.run(f"{cls.plugin}/{EXPERIMENT}", BASE)
-        for stage in STAGES:
-            if stage != "data" or run.dataset is not None:
-                call(run, stage)
+        prepare(run)
         return run

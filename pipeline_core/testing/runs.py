@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_core import store
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.figures.drawing import INDEX
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
-from pipeline_core.testing.belonging import OnFinishedRun
-from pipeline_core.testing.projects import EXPERIMENT, call, write_project
+from pipeline_core.testing.belonging import OnFinishedRun, draw
+from pipeline_core.testing.projects import EXPERIMENT, call, prepare, write_project
 from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.history import TIMES
 
@@ -46,7 +48,18 @@ class RunConformance(OnFinishedRun):
 
     def test_the_trained_model_can_be_used(self, finished: Run) -> None:
         """The stage infer runs: molecular dynamics for potentials."""
+        if not finished.has_stage("infer"):
+            pytest.skip("the model has no stage 'infer'")
         assert finished.inference.exists()
+
+    def test_its_figures_can_be_drawn(self, project: Project, finished: Run) -> None:
+        """The report is made of what the run has written, whatever that leaves out."""
+        draw(project, finished)
+        folder = project.load_experiment(finished.experiment).folder
+        entries = store.read_json(folder / INDEX)
+        assert {"summary", "provenance"} <= {entry["name"] for entry in entries}
+        missing = [n for entry in entries for n in entry["files"] if not (folder / n).is_file()]
+        assert not missing, f"not drawn: {', '.join(missing)}"
 
     def test_the_split_is_respected(self, trained: Run) -> None:
         """The data have training, validation and test samples."""
@@ -93,8 +106,7 @@ class RunConformance(OnFinishedRun):
         project = write_project(folder, self.plugin, sections, self.dataset)
         moved = Project(project.workflows, results, project.registry)
         run = moved.run(f"{self.plugin}/{EXPERIMENT}")
-        for stage in ("data", "graph", "partition"):
-            call(run, stage)
+        prepare(run)
         return run
 
     def list_hooks(self, run: Run) -> tuple[str, ...]:

@@ -18,13 +18,14 @@ from ase.io import write
 
 from pipeline_core import lineage, store
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.example_data import make_alloys
 from pipeline_core.figures import results
 from pipeline_core.importing import dataset as importing
 from pipeline_core.lineage import Fault
 from pipeline_core.project import Project
 from pipeline_core.run import MAKERS, ExperimentRun, Run
 from pipeline_core.task import build_task
-from pipeline_core.testing.projects import EXPERIMENT, call, make_alloys, write_project
+from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 from pipeline_core.training import state
 from pipeline_core.training.checkpoint import load_model
 

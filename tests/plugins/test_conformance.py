@@ -6,6 +6,7 @@ The oracles are symmetry, finite differences, and runs that were not interrupted
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -88,3 +89,22 @@ def list_test_classes(info: ModelInfo) -> dict[str, type]:
 
 for _info in load_registry().list_models():
     globals().update(list_test_classes(_info))
+
+
+@pytest.mark.slow
+class TestWithoutDataset(RunConformance):
+    """A flow whose action is its data: the experiment names no dataset."""
+
+    plugin = "gauge_flows"
+    model: ClassVar = {
+        "layers": {"bins": 2, "hidden": [4]},
+        "draws": {"train": 16, "val": 16},
+        "action": {"beta": 1.0},
+    }
+    graph: ClassVar = {
+        "lattice": {"extents": [4, 4], "n_colours": 2},
+        "masks": [{"mask": "direction"}],
+    }
+    train: ClassVar = {"epochs": 2, "batch_size": 8}
+    dataset = None
+    other: ClassVar = {"graph": {"repeats": 2}}

@@ -187,15 +187,16 @@ def test_no_label_of_the_balance_covers_anything(experiment, monkeypatch, n_fore
 def test_the_dataset_shows_every_frame(experiment):
     figure, table = dataset.draw(experiment)
     bars = figure.axes[0].patches
-    report = results.read_import_report(experiment)
-    assert sum(bar.get_width() for bar in bars) == report["samples"]
-    assert sum(sum(row[1:]) for row in table[1:]) == report["samples"]
+    n_samples = sum(results.read_import_report(experiment).splits.values())
+    assert sum(bar.get_width() for bar in bars) == n_samples
+    assert sum(sum(row[1:]) for row in table[1:]) == n_samples
 
 
 def test_small_groups_are_shown_together():
     many = {f"group{i:03}": {"train": 200 - i, "val": 1, "test": 0} for i in range(100)}
     totals = {s: sum(group[s] for group in many.values()) for s in ("train", "val", "test")}
-    groups = dataset.count_by_group({"splits": totals, "groups": {"count": 100, "largest": many}})
+    report = results.Groups(count=100, largest=many)
+    groups = dataset.count_by_group(results.ImportReport(splits=totals, groups=report))
     assert len(groups) == dataset.MOST_GROUPS
     assert list(groups)[-1] == "77 others"
     assert {s: sum(g[s] for g in groups.values()) for s in totals} == totals

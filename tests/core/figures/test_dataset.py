@@ -17,13 +17,19 @@ from pipeline_core.store import read_json
 pytestmark = pytest.mark.usefixtures("figure_style")
 
 
-def draw_sizes(folder, **parts):
-    """Return the panel of the sizes, None if there is none, of a report with these parts."""
+def load_with_report(folder, **changes):
+    """Return the experiment with a report that has these keys; those that are None are absent."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].dataset.report
-    content = read_json(path)
-    content["parts"] = {name: {"sizes": sizes} for name, sizes in parts.items()}
+    content = {k: v for k, v in {**read_json(path), **changes}.items() if v is not None}
     path.write_text(json.dumps(content))
+    return experiment
+
+
+def draw_sizes(folder, **parts):
+    """Return the panel of the sizes, None if there is none, of a report with these parts."""
+    sizes = {name: {"sizes": sizes} for name, sizes in parts.items()}
+    experiment = load_with_report(folder, parts=sizes)
     figure, _ = dataset.draw(experiment)
     figure.draw_without_rendering()
     result = [axes for axes in figure.axes if axes.get_xlabel() == "number of atoms"]
@@ -72,14 +78,27 @@ def test_equal_sizes_need_no_panel(folder):
     assert draw_sizes(folder, one={"15": 500}, other={"15": 3}) is None
 
 
-def test_data_without_groups_are_one_bar(folder):
-    experiment = synthetic.load(folder)
-    path = experiment.runs["base"].dataset.report
-    content = read_json(path)
-    del content["groups"]
-    path.write_text(json.dumps(content))
+@pytest.mark.parametrize("groups", [None, {}, {"count": 3}, {"largest": {}}])
+def test_data_without_groups_are_one_bar(folder, groups):
+    splits = {"train": 7, "val": 2, "test": 3}
+    _, table = dataset.draw(load_with_report(folder, groups=groups, splits=splits))
+    assert table == [["group", *SPLITS], ["all", 7, 2, 3]]
+
+
+def test_what_a_plugin_does_not_count_is_not_drawn(folder):
+    facts = {"dataset": None, "warnings": None, "parts": {"one": {"samples": 9}}}
+    experiment = load_with_report(folder, splits={"train": 9}, groups=None, **facts)
     _, table = dataset.draw(experiment)
-    assert table == [["group", *SPLITS], ["all", *(content["splits"][s] for s in SPLITS)]]
+    assert table[1:] == [["all", 9, 0, 0]]
+    (data,) = (n for n in story.collect_numbers(experiment) if n.title == "Data")
+    assert (data.value, data.note.partition(";")[0]) == ("9 frames", "9 training")
+    assert story.list_limits(experiment)
+
+
+def test_what_cannot_be_drawn_is_named_with_its_file(folder):
+    experiment = load_with_report(folder, groups=["a", "b"])
+    with pytest.raises(ValueError, match=r"import\.json.*: groups: Input should be an object"):
+        dataset.draw(experiment)
 
 
 def test_a_report_that_counts_nothing_is_no_figure_and_no_number(folder):

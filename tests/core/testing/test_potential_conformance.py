@@ -13,10 +13,10 @@ from ase import Atoms
 
 from pipeline_core.batch import count_samples
 from pipeline_core.config.sections import GraphOptions
+from pipeline_core.example_data import make_alloys
 from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.testing import PotentialConformance
 from pipeline_core.testing.potentials import build_batch
-from pipeline_core.testing.projects import make_alloys
 
 CUTOFF = 4.0
 SUITE = PotentialConformance()
