@@ -32,3 +32,20 @@ def make_alloys(count: int, seed: int = 0) -> list[Atoms]:
         atoms.get_stress()
         structures.append(atoms)
     return structures
+
+
+def make_strains(count: int, seed: int = 0) -> list[tuple[float, float, float, float]]:
+    """Return lengths of the edges of copper's cubic cell, Å, and the energy, eV/atom.
+
+    Args:
+        count: Number of cells.
+        seed: Of the lengths, which lie up to 7 % around the equilibrium.
+    """
+    random, rows = np.random.default_rng(seed), []
+    for lengths in random.uniform(3.35, 3.85, (count, 3)):
+        atoms = bulk("Cu", "fcc", a=3.6, cubic=True)
+        atoms.set_cell(lengths, scale_atoms=True)
+        atoms.calc = EMT()
+        a, b, c = lengths.tolist()
+        rows.append((a, b, c, atoms.get_potential_energy() / len(atoms)))
+    return rows

@@ -28,7 +28,7 @@ NOTE: Final = ".pipeline_core.json"
 _ENGINE: Final = ("Snakefile", "workflows/rules/*", "workflows/report/*", "profiles/*/*")
 _LINK: Final = ("slurm", "profiles/slurm")
 """`snakemake --profile slurm` looks for a folder of that name."""
-_CONFIG: Final = "workflows/config.yaml"
+CONFIG: Final = "workflows/config.yaml"
 
 
 class Note(BaseModel):
@@ -63,12 +63,18 @@ def find_template() -> Path:
     )
 
 
+def has_configuration(folder: Path) -> bool:
+    """Tell whether a folder says what is to be computed, as the repository of a plugin does."""
+    return (folder / CONFIG).exists()
+
+
 def make_folder(folder: Path, experiments: Iterable[str], registry: Registry) -> None:
     """Make a working folder.
 
     Args:
         folder: Where; it may hold other files.
-        experiments: Those of the template that come with it, with their datasets.
+        experiments: Those of the template that come with it, with their datasets; none to write the
+            engine's files alone beside a configuration that is there.
         registry: The plugins.
 
     Raises:
@@ -76,9 +82,9 @@ def make_folder(folder: Path, experiments: Iterable[str], registry: Registry) ->
     """
     template, experiments = find_template(), list(experiments)
     engine = list(_list_engine_files(template))
-    config = _format_config(experiments)
     files = {name: (template / name).read_bytes() for name in engine}
-    files |= {_CONFIG: config.encode()}
+    if experiments:
+        files[CONFIG] = _format_config(experiments).encode()
     for name in _list_user_files(template, experiments, registry):
         files[name] = (template / name).read_bytes()
     taken = [n for n, content in files.items() if _differs(folder / n, content)]

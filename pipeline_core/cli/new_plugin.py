@@ -2,57 +2,165 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import typer
 
 from pipeline_core.cli.new_files import write_new
 
-TEMPLATES = {
-    "pyproject.toml.tmpl": "pyproject.toml",
-    "README.md.tmpl": "README.md",
-    "init.py.tmpl": "$name/__init__.py",
-    "plugin.py.tmpl": "$name/plugin.py",
-    "network.py.tmpl": "$name/network.py",
-    "test_plugin.py.tmpl": "tests/test_plugin.py",
+Kind = Literal["potential", "samples", "solver"]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A kind of package.
+
+    Attributes:
+        folders: Where its templates lie; all of them belong to it.
+        dataset: Name of its dataset.
+        summary: What its model is, for its files.
+        engine: What of its work the engine does.
+        words: What its templates ask for besides.
+    """
+
+    folders: tuple[str, ...]
+    dataset: str
+    summary: str
+    engine: str
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+KINDS: Final[dict[Kind, Package]] = {
+    "potential": Package(
+        folders=("shared", "potential"),
+        dataset="alloys",
+        summary="A potential of pairs and densities",
+        engine="import, graphs, balance and training on many ranks, evaluation, dynamics, figures",
+    ),
+    "samples": Package(
+        folders=("shared", "table", "samples"),
+        dataset="copper",
+        summary="A neural network between the columns of a table",
+        engine="balance and training on many ranks, evaluation, figures",
+        words={"small_model": '{"width": 4}', "small_train": '{"epochs": 2, "batch_size": 16}'},
+    ),
+    "solver": Package(
+        folders=("shared", "table", "solver"),
+        dataset="copper",
+        summary="Ridge regression between the columns of a table",
+        engine="storing the model, evaluation, figures",
+        words={"small_model": '{"degree": 2}', "small_train": '{"penalties": [1e-8, 1e-4]}'},
+    ),
 }
+
+_PLACES: Final = {
+    "ci.yml": ".github/workflows/test.yml",
+    "config.yaml": "workflows/config.yaml",
+    "dataset.yaml": "workflows/datasets/$dataset.yaml",
+    "experiment.yaml": "workflows/experiments/$name/first.yaml",
+    "gitignore": ".gitignore",
+    "init.py": "$name/__init__.py",
+}
+"""Where files go that are neither modules nor tests nor in the folder of the package itself."""
 
 
 def write_plugin(
     name: Annotated[str, typer.Argument(help="Name of the model, a lower-case identifier.")],
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="potential: energies of atoms. samples: samples and a loss of its own, for the "
+            "shared trainer. solver: no gradient steps."
+        ),
+    ] = "potential",
     folder: Annotated[
         Path | None, typer.Option(help="Where to write; a folder of that name if none.")
     ] = None,
 ) -> None:
-    """Write a package with a small potential and its tests, ready to install."""
+    """Write a package with a small model, its tests, an experiment and data, ready to install."""
     target = folder or Path(name)
     if target.exists():
         raise ValueError(f"{target}: exists already; choose another folder with --folder")
-    for path, text in render_files(name).items():
+    for path, text in {**render_files(name, kind), **make_data(kind)}.items():
         write_new(target / path, text)
-    typer.echo(f"wrote {target}; next: pip install -e '{target}[test]' && pytest {target}")
+    typer.echo(
+        f"wrote {target}; next:\n"
+        f"  pip install -e '{target}[test]' && pytest {target}\n"
+        f"  cd {target} && pipeline-core init && snakemake"
+    )
 
 
-def render_files(name: str) -> dict[str, str]:
-    """Return the files of a new plugin: path to content.
+def render_files(name: str, kind: Kind) -> dict[str, str]:
+    """Return the files of a new plugin, but its data: path to content.
 
     Raises:
         ValueError: The name is no lower-case identifier.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"{name!r} is not a lower-case identifier such as 'my_model'")
-    words = {"name": name, "distribution": name.replace("_", "-")}
-    templates = files("pipeline_core.cli") / "templates"
-    return {
-        Template(path).substitute(words): Template(
-            (templates / source).read_text(encoding="utf-8")
-        ).substitute(words)
-        for source, path in TEMPLATES.items()
+    package = KINDS[kind]
+    words = {
+        "name": name,
+        "distribution": name.replace("_", "-"),
+        "dataset": package.dataset,
+        "summary": package.summary,
+        "engine": package.engine,
+        **package.words,
     }
+    templates = _read_templates(package)
+    rendered = {
+        Template(_place(source)).substitute(words): Template(text).safe_substitute(words)
+        for source, text in templates.items()
+    }
+    readme = Template(rendered["README.md"])
+    return {**rendered, "README.md": readme.substitute(files=_describe_modules(name, rendered))}
+
+
+def _read_templates(package: Package) -> dict[str, str]:
+    """Return the templates of a kind: name of the file that becomes of it to content."""
+    root = files("pipeline_core.cli") / "templates"
+    found = [path for folder in package.folders for path in (root / folder).iterdir()]
+    return {p.name.removesuffix(".tmpl"): p.read_text(encoding="utf-8") for p in found}
+
+
+def _place(source: str) -> str:
+    """Return where the file of a template goes, relative to the package."""
+    if source in _PLACES:
+        return _PLACES[source]
+    if not source.endswith(".py"):
+        return source
+    return f"tests/{source}" if source.startswith("test_") else f"$name/{source}"
+
+
+def _describe_modules(name: str, rendered: Mapping[str, str]) -> str:
+    """Return the rows of a table: each module and the first line of its docstring."""
+    modules = [path for path in sorted(rendered) if path.startswith(f"{name}/")]
+    docs = {path: ast.get_docstring(ast.parse(rendered[path])) or "" for path in modules}
+    rows = [(path, doc.partition("\n")[0].rstrip(".")) for path, doc in docs.items()]
+    return "\n".join(f"| `{path}` | {doc} |" for path, doc in rows if "__init__" not in path)
+
+
+def make_data(kind: Kind) -> dict[str, str]:
+    """Return the raw data of a new plugin: path to content."""
+    from io import StringIO
+
+    from ase.io import write
+
+    from pipeline_core.example_data import make_alloys, make_strains
+
+    if kind == "potential":
+        text = StringIO()
+        write(text, make_alloys(48), format="extxyz")
+        return {"workflows/datasets/alloys.extxyz": text.getvalue()}
+    rows = [",".join(f"{value:.6f}" for value in row) for row in make_strains(240)]
+    return {"workflows/datasets/copper.csv": "\n".join(["a,b,c,energy", *rows]) + "\n"}
 
 
 COMMANDS = {"new-plugin": write_plugin}

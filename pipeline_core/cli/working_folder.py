@@ -17,7 +17,7 @@ Example = Annotated[
     typer.Option(
         "--experiment",
         help=f"An experiment of the package that comes with it, more than once for several; "
-        f"{EXAMPLE} if none is named.",
+        f"{EXAMPLE} if none is named. A folder that has a workflows/config.yaml needs none.",
     ),
 ]
 Upgrade = Annotated[
@@ -30,7 +30,7 @@ Upgrade = Annotated[
 
 def init(folder: Folder = Path(), experiment: Example = None, upgrade: Upgrade = False) -> None:
     """Make a working folder: Snakefile, profiles, and an experiment with its data."""
-    from pipeline_core.working_folder import make_folder, upgrade_folder
+    from pipeline_core.working_folder import CONFIG, has_configuration, make_folder, upgrade_folder
 
     if upgrade:
         if experiment:
@@ -38,10 +38,12 @@ def init(folder: Folder = Path(), experiment: Example = None, upgrade: Upgrade =
         lines = upgrade_folder(folder)
         typer.echo("\n".join(lines or [f"{folder}: nothing to do"]))
         return
-    experiments = experiment or [EXAMPLE]
+    kept = not experiment and has_configuration(folder)
+    experiments = [] if kept else experiment or [EXAMPLE]
     make_folder(folder, experiments, load_registry())
+    named = ", ".join(experiments) or f"{CONFIG} as it was"
     typer.echo(
-        f"made {folder}/ with Snakefile, profiles/ and workflows/ ({', '.join(experiments)})\n"
+        f"made {folder}/ with Snakefile, profiles/ and workflows/ ({named})\n"
         f"next: {'' if folder == Path() else f'cd {folder} && '}snakemake"
     )
 

@@ -71,6 +71,18 @@ def test_nothing_is_written_if_one_file_is_there(tmp_path, registry):
     assert not (tmp_path / "Snakefile").exists()
 
 
+def test_beside_a_configuration_the_files_of_the_engine_are_written_alone(tmp_path, registry):
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows/config.yaml").write_text("experiments: [mine/first]")
+    assert working_folder.has_configuration(tmp_path)
+    make_folder(tmp_path, [], registry)
+    assert (tmp_path / "workflows/config.yaml").read_text() == "experiments: [mine/first]"
+    written = {path.name for path in (tmp_path / "workflows").iterdir()}
+    assert written == {"config.yaml", "rules", "report"}
+    assert (tmp_path / "Snakefile").exists()
+    assert upgrade_folder(tmp_path) == []
+
+
 def test_an_unknown_experiment_is_refused(tmp_path, registry):
     with pytest.raises(ValueError, match=r"experiments/chgnet/nothing\.yaml"):
         make_folder(tmp_path, ["chgnet/nothing"], registry)

@@ -1,28 +1,66 @@
-"""A new plugin is a package that installs and passes the conformance suite as it is written.
+"""A new plugin is a package that installs, passes the conformance suite and runs to figures.
 
-The oracles are pip and the suite itself.
+The oracles are pip, ruff, mypy, Snakemake and the suite itself.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pipeline_core.cli.new_plugin import TEMPLATES, render_files
+from pipeline_core.cli.new_plugin import KINDS, make_data, render_files
+
+SHARED = {
+    "pyproject.toml", "README.md", ".gitignore", ".github/workflows/test.yml",
+    "my_model/__init__.py", "my_model/plugin.py", "tests/test_plugin.py",
+    "workflows/config.yaml", "workflows/experiments/my_model/first.yaml",
+}  # fmt: skip
+TABLE = {
+    "my_model/data.py", "my_model/options.py", "my_model/samples.py", "my_model/table.py",
+    "my_model/task.py", "workflows/datasets/copper.yaml",
+}  # fmt: skip
+OWN = {
+    "potential": {"my_model/network.py", "workflows/datasets/alloys.yaml"},
+    "samples": {*TABLE, "tests/test_task.py"},
+    "solver": {*TABLE, "my_model/solver.py", "tests/test_solver.py"},
+}
+STAGES = {
+    "potential": {"data", "graph", "partition", "train", "evaluate", "infer", "figures", "all"},
+    "samples": {"data", "partition", "train", "evaluate", "figures", "all"},
+    "solver": {"data", "train", "evaluate", "figures", "all"},
+}
+FIGURES = {
+    "potential": {"summary", "dataset", "parity", "learning", "md_conservation", "provenance"},
+    "samples": {"summary", "dataset", "parity", "learning", "provenance"},
+    "solver": {"summary", "dataset", "parity", "provenance"},
+}
 
 
-def test_a_plugin_has_a_module_a_model_tests_and_a_readme():
-    files = render_files("my_model")
-    assert set(files) == {
-        "pyproject.toml", "README.md", "my_model/__init__.py", "my_model/plugin.py",
-        "my_model/network.py", "tests/test_plugin.py",
-    }  # fmt: skip
-    assert not [name for name, text in files.items() if "$" in text]
-    assert len(files) == len(TEMPLATES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_package_has_modules_tests_an_experiment_with_data_and_a_readme(kind):
+    files = render_files("my_model", kind)
+    assert set(files) == SHARED | OWN[kind]
+    unfilled = [n for n, text in files.items() if "$" in text.replace("${{", "")]
+    assert not unfilled
+    for path in files:
+        if path.startswith("my_model/") and not path.endswith("__init__.py"):
+            assert f"| `{path}` |" in files["README.md"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_dataset_names_the_data_that_come_with_it(kind):
+    files = render_files("my_model", kind)
+    (path,) = make_data(kind)
+    dataset = next(text for name, text in files.items() if name.startswith("workflows/datasets/"))
+    assert f"path: {Path(path).name}\n" in dataset
+    assert make_data(kind) == make_data(kind)
 
 
 @pytest.mark.parametrize("name", ["My_model", "1st", "my-model", "my model"])
@@ -43,41 +81,79 @@ def test_an_existing_folder_is_left_alone(call, tmp_path, monkeypatch):
     assert (tmp_path / "elsewhere/my_model/plugin.py").exists()
 
 
-def run(*words: str, folder: Path, site: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+@dataclass(frozen=True)
+class Package:
+    """A new plugin, installed beside the environment of the tests."""
+
+    kind: str
+    folder: Path
+    site: Path
+
+    def run(self, *words: str, inside: bool = True) -> str:
+        """Run a module in the folder of the package, or in the one above; return what it says."""
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=self.folder if inside else self.folder.parent,
+            env=os.environ | {"PYTHONPATH": self.path, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    @property
+    def path(self) -> str:
+        """What is installed, before what the tests have."""
+        return os.pathsep.join([str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def package(request, tmp_path_factory) -> Package:
+    folder = tmp_path_factory.mktemp(request.param) / "my_model"
+    result = Package(request.param, folder, folder.parent / "site")
+    command = ["pipeline_core.cli", "new-plugin", "my_model", "--kind", request.param]
+    said = result.run(*command, inside=False)
+    assert "pip install -e 'my_model[test]' && pytest my_model\n" in said
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    target = ["--target", str(result.site)]
+    result.run("pip", "install", *options, *target, "./my_model", inside=False)
+    return result
 
 
 @pytest.mark.slow
-def test_it_installs_and_passes_its_tests(call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert call("new-plugin", "my_model").exit_code == 0
-    site = tmp_path / "site"
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
-    run("pip", "install", *options, "./my_model", folder=tmp_path, site=site)
-    listed = run("pipeline_core.cli", "plugins", folder=tmp_path, site=site)
+def test_it_is_found_by_its_entry_point(package):
+    listed = package.run("pipeline_core.cli", "plugins")
     row = next(line for line in listed.splitlines() if line.startswith("my_model "))
     assert row.split()[1:4] == ["ok", "my-model", "0.1.0"]
-    text = run("pytest", "-rs", "-W", "error", folder=tmp_path / "my_model", site=site)
-    assert " passed" in text
-    reasons = [line for line in text.splitlines() if line.startswith("SKIPPED")]
-    same = ("the other run has the same", "another plugin has another source")
-    assert all(line.endswith(same) for line in reasons), reasons
 
 
 @pytest.mark.slow
-def test_its_files_are_clean(tmp_path):
-    for name, text in render_files("my_model").items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    run("ruff", "check", "--line-length", "100", ".", folder=tmp_path, site=tmp_path)
-    run("ruff", "format", "--check", "--line-length", "100", ".", folder=tmp_path, site=tmp_path)
+def test_it_passes_its_tests(package):
+    text = package.run("pytest", "-rs", "-W", "error", "my_model", inside=False)
+    assert " passed" in text
+    reasons = [line for line in text.splitlines() if line.startswith("SKIPPED")]
+    known = ("the other run has the same", "has another source", "trains the model itself")
+    absent = ("has no stage 'graph'", "has no stage 'infer'", "stores the model itself")
+    assert all(line.endswith((*known, *absent)) for line in reasons), reasons
+
+
+@pytest.mark.slow
+def test_its_files_are_clean(package):
+    package.run("ruff", "check", ".")
+    package.run("ruff", "format", "--check", ".")
+    package.run("mypy", "--strict", "--ignore-missing-imports", "my_model")
+
+
+@pytest.mark.slow
+def test_its_experiment_runs_to_figures(package):
+    package.run("pipeline_core.cli", "init")
+    planned = package.run("snakemake", "--cores", "1", "-n")
+    table = planned.split("Job stats:")[1].split("total")[0]
+    assert set(re.findall(r"^(\w+) +\d+$", table, re.MULTILINE)) == STAGES[package.kind]
+    package.run("snakemake", "--cores", "1")
+    folder = package.folder / "results/my_model/first/figures"
+    drawn = {entry["name"] for entry in json.loads((folder / "index.json").read_text())}
+    assert FIGURES[package.kind] <= drawn
+    assert "Nothing to be done" in package.run("snakemake", "--cores", "1", "-n")
