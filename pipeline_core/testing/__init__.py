@@ -17,7 +17,12 @@
 fast. `other` changes them to those of another graph, where the graph has no cutoff.
 `PotentialConformance` is for models that derive from `pipeline_core.potential.Potential` and use
 the engine's graphs. Another kind of model gives the content of a dataset file in `dataset`, or None
-if it needs no data, and runs the other two. pytest is needed.
+if it needs no data, and runs the other two. pytest is needed; with `-p
+pipeline_core.testing.plugin` it ends with a table.
+
+    pipeline-core plugins --check my_model
+
+runs the same tests on an installed plugin that has no test module of its own.
 """
 
 import pytest

@@ -12,7 +12,8 @@ import pytest
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+from pipeline_core.testing import RunConformance
+from pipeline_core.testing.check import list_suites
 
 MATRICES = Path(__file__).parents[2] / "workflows/datasets/hfo2/matrices"
 SMALL = {
@@ -74,9 +75,7 @@ SMALL = {
 
 def list_test_classes(info: ModelInfo) -> dict[str, type]:
     """Return the test classes of a model."""
-    name, bases = info.name, [PluginConformance, RunConformance]
-    if info.data_kind == "structure" and "energy" in info.predicts:
-        bases.append(PotentialConformance)
+    name, bases = info.name, list_suites(info)
     classes = {
         f"Test_{name}_{base.__name__}": type(
             f"Test_{name}_{base.__name__}", (base,), {"plugin": name, **SMALL.get(name, {})}

@@ -140,6 +140,13 @@ def test_it_passes_its_tests(package):
 
 
 @pytest.mark.slow
+def test_it_is_checked_by_its_name(package):
+    said = package.run("pipeline_core.cli", "plugins", "--check", "my-model")
+    row = re.search(r"^my_model: Plugin +(\d+) +0 +0 ", said, re.MULTILINE)
+    assert int(row[1]) > 5
+
+
+@pytest.mark.slow
 def test_its_files_are_clean(package):
     package.run("ruff", "check", ".")
     package.run("ruff", "format", "--check", ".")

@@ -1,0 +1,124 @@
+"""The suite on an installed plugin: what it takes from where, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from fake_packages import install, write_model_source
+from pipeline_core.builtin import load_registry
+from pipeline_core.project import Project
+from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+from pipeline_core.testing.check import check_plugin, choose_settings, list_suites, write_classes
+from processes import start
+
+WORKFLOWS = Path(__file__).parents[3] / "workflows"
+
+
+@pytest.fixture(scope="module")
+def project():
+    """That of the repository, which has an experiment of the scale smoke of each plugin."""
+    return Project(WORKFLOWS, Path("results"), load_registry())
+
+
+@pytest.fixture
+def empty(tmp_path, project):
+    """A project without experiments."""
+    return Project(tmp_path / "workflows", tmp_path / "results", project.registry)
+
+
+def test_each_kind_of_model_has_its_classes(project):
+    suites = {info.name: list_suites(info) for info in project.registry.list_models()}
+    assert suites["mace"] == [PluginConformance, PotentialConformance, RunConformance]
+    assert suites["htfbr"] == [PluginConformance, RunConformance]
+
+
+def test_options_of_a_potential_are_those_of_its_experiment_and_its_data_are_alloys(project):
+    info = project.registry.get_model_info("chgnet")
+    settings = choose_settings(project, info)
+    assert settings.keys() == {"model", "graph", "train"}
+    assert settings["model"] == project.run("chgnet/smoke").file.model
+    assert choose_settings(project, info, "chgnet/hfo2")["train"]["epochs"] == 60
+
+
+def test_data_of_a_plugin_are_those_of_its_experiment(project):
+    info = project.registry.get_model_info("egnn_esp")
+    settings = choose_settings(project, info)
+    assert settings["dataset"]["plugin"] == "egnn_esp"
+    (source,) = settings["dataset"]["sources"]
+    assert source["path"] == str(WORKFLOWS / "datasets/hfo2/matrices/*.h5")
+
+
+def test_an_experiment_without_a_dataset_is_one_without_data(project):
+    info = project.registry.get_model_info("gauge_flows")
+    assert choose_settings(project, info, "gauge_flows/depth")["dataset"] is None
+
+
+def test_without_experiments_a_potential_has_its_defaults(empty):
+    assert choose_settings(empty, empty.registry.get_model_info("mace")) == {}
+
+
+def test_data_of_its_own_have_to_be_named(empty):
+    with pytest.raises(ValueError, match=r"takes data of its own; name .* --experiment htfbr/NAME"):
+        choose_settings(empty, empty.registry.get_model_info("htfbr"))
+
+
+def test_an_experiment_of_another_model_is_refused(project):
+    with pytest.raises(ValueError, match="'mace/smoke' is of the model 'mace'; name one of 'chg"):
+        choose_settings(project, project.registry.get_model_info("chgnet"), "mace/smoke")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cgnet", "no plugin 'cgnet' is installed, only .*; did you mean 'chgnet'"),
+        ("pipeline-core", "has 5 models, and 'mace/smoke' is of one"),
+    ],
+)
+def test_a_name_has_to_be_that_of_one_plugin(project, name, message):
+    with pytest.raises(ValueError, match=message):
+        check_plugin(project, name, "mace/smoke")
+
+
+def test_the_source_of_the_classes_says_what_they_test(project):
+    info = project.registry.get_model_info("mace")
+    scope: dict[str, type] = {}
+    exec(write_classes(info, {"graph": {"cutoff": 4.0}}), scope)  # noqa: S102
+    for suite in list_suites(info):
+        written = scope[f"Test{suite.__name__.removesuffix('Conformance')}"]
+        assert issubclass(written, suite)
+        assert (written.plugin, written.graph) == ("mace", {"cutoff": 4.0})
+
+
+def call(folder, *words):
+    """Check a plugin of a folder of packages by the command; return its status and what it says."""
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    places = ["--workflows", folder / "workflows"]
+    words = ["-m", "pipeline_core.cli", "plugins", "--check", *words, *places]
+    done = start(words, PYTHONPATH=path)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_check_that_fails_is_told_and_is_the_status(tmp_path):
+    source = write_model_source("alpha").replace("summary=", "without=('partition',), summary=")
+    install(tmp_path, "alpha", source + "@hookimpl\ndef train(run):\n    return {}\n")
+    status, text = call(tmp_path, "alpha")
+    assert status == 1
+    row = re.search(r"^alpha: Plugin +(\d+) +(\d+) +0 ", text, re.MULTILINE)
+    assert int(row[2]) == 1
+    assert "failed: alpha: Plugin: each stage has an implementation: AssertionError" in text
+    assert "failed: alpha: Run: training writes a model" in text
+
+
+@pytest.mark.slow
+def test_what_cannot_be_checked_is_an_error(tmp_path):
+    install(tmp_path, "broken", "raise RuntimeError('boom')")
+    install(tmp_path, "reader", "from pipeline_core import hookimpl\n")
+    assert "'broken' of broken cannot be loaded: RuntimeError: boom" in call(tmp_path, "broken")[1]
+    status, text = call(tmp_path, "reader")
+    assert status == 1
+    assert "'reader' brings no model" in text
