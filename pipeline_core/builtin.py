@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from pipeline_core.hookspecs import PipelineSpecs
+from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
 from pipeline_core.observers import activity, tensorboard
 from pipeline_core.observers.lock import LOCK
 from pipeline_core.observers.progress import PROGRESS
@@ -55,4 +55,4 @@ def load_registry(
         points: Entry points to load; those of the installed packages if None.
         builtin: Name and module of plugins without entry points, for tests.
     """
-    return Registry(PipelineSpecs, builtin, points)
+    return Registry(PipelineSpecs, HOOKS_VERSION, builtin, points)

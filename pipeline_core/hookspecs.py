@@ -21,12 +21,21 @@ the engine: return a summary on every rank. An observer wraps stage hooks::
 
 Keep the module behind the entry point light: it is imported when Snakemake builds its graph of
 jobs. Import torch and the model inside the hooks.
+
+The contract has a version, `HOOKS_VERSION`, which a plugin can name in its module:
+
+    HOOKS_VERSION = "1.0"
+
+What is added, a hook or an argument, raises the minor number. What is to go is first deprecated:
+`@hookspec(warn_on_impl=FutureWarning(cure))` for a hook, `warn_on_impl_args` for an argument. A
+plugin that implements it works on, is listed with the cure, and warns of it; when it is gone, the
+major number has risen. A plugin made for a later major version is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core import hookspec
 
@@ -39,6 +48,9 @@ if TYPE_CHECKING:
     from pipeline_core.readers import Reader
     from pipeline_core.run import DatasetRun, ExperimentRun, Run
     from pipeline_core.task import Task
+
+HOOKS_VERSION: Final = "1.0"
+"""Version of the contract: major, that breaks plugins, and minor, that adds to it."""
 
 Summary = Mapping[str, Any]
 """What a stage says of itself: JSON-able figures, printed at its end and kept in its record."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
+import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
@@ -33,6 +35,7 @@ class Plugin:
         hooks: Names of the hooks it implements.
         model: What it says of its model; None for observers and readers alone.
         error: Why it cannot be used; None if it can.
+        deprecated: What it implements that a later version will not have, with the cure.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Plugin:
     hooks: tuple[str, ...] = ()
     model: ModelInfo | None = None
     error: str | None = None
+    deprecated: tuple[str, ...] = ()
 
 
 class Registry:
@@ -49,6 +53,7 @@ class Registry:
 
     Args:
         specs: Class of the hook specifications.
+        version: Theirs, major and minor, such as "1.0".
         builtin: Name and module of the plugins without entry points: the engine's own.
         points: Entry points to load; those of the installed packages if None.
     """
@@ -56,16 +61,22 @@ class Registry:
     def __init__(
         self,
         specs: type,
+        version: str,
         builtin: Iterable[tuple[str, Any]],
         points: Iterable[EntryPoint] | None = None,
     ) -> None:
         self.hooks = tuple(name for name in vars(specs) if not name.startswith("_"))
+        self.version = version
         self.manager = pluggy.PluginManager(PROJECT)
         self.manager.add_hookspecs(specs)
         for name, plugin in builtin:
             self.manager.register(plugin, name)
         points = entry_points(group=PROJECT) if points is None else points
         self.plugins = [self._load(point) for point in points]
+        for plugin in self.plugins:
+            for cure in plugin.deprecated:
+                text = f"plugin {plugin.name!r} from {_describe_origin(plugin)}: {cure}"
+                warnings.warn(text, FutureWarning, stacklevel=2)
 
     def get_model_info(self, name: str) -> ModelInfo:
         """Return what the plugin with the model `name` says of itself.
@@ -150,21 +161,28 @@ class Registry:
             return replace(plugin, error=f"{type(error).__name__}: {error}")
 
     def _register(self, plugin: Plugin, module: Any) -> Plugin:
+        stated = getattr(module, "HOOKS_VERSION", None)
+        if error := _explain_version(stated, self.version):
+            return replace(plugin, error=error)
         # Names in pluggy are entry-point names; a second distribution with the same one gets a
         # suffix.
         taken = self.manager.has_plugin(plugin.name)
         name = f"{plugin.name} ({plugin.distribution})" if taken else plugin.name
-        self.manager.register(module, name)
+        with warnings.catch_warnings(record=True) as deprecated:
+            warnings.simplefilter("always")
+            self.manager.register(module, name)
         hooks = tuple(c.name for c in self.manager.get_hookcallers(module) or ())
         unknown = [hook for hook in hooks if hook not in self.hooks]
         if unknown:
             self.manager.unregister(module)
-            return replace(plugin, error=_explain_unknown_hook(unknown[0], self.hooks))
+            later = f" (it is made for version {stated} of the hooks)" if stated else ""
+            return replace(plugin, error=_explain_unknown_hook(unknown[0], self.hooks) + later)
         info = module.model() if "model" in hooks else None
         if error := _explain_model(info, hooks):
             self.manager.unregister(module)
             return replace(plugin, error=error)
-        return replace(plugin, name=name, hooks=hooks, model=info)
+        cures = tuple(dict.fromkeys(str(warning.message) for warning in deprecated))
+        return replace(plugin, name=name, hooks=hooks, model=info, deprecated=cures)
 
 
 def hash_source(plugin: Plugin) -> str:
@@ -193,6 +211,22 @@ def _explain_unknown_hook(name: str, hooks: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"hooks are {', '.join(hooks)}"
     return f"implements a hook {name!r} that does not exist; {hint}"
+
+
+def _explain_version(stated: Any, ours: str) -> str | None:
+    """Return why a plugin made for a version of the hooks cannot be used; None if it can."""
+    if stated is None:
+        return None
+    if not isinstance(stated, str) or not re.fullmatch(r"\d+\.\d+", stated):
+        return (
+            f"HOOKS_VERSION = {stated!r} is no version of the hooks, such as {ours!r}; correct it"
+        )
+    if int(stated.partition(".")[0]) <= int(ours.partition(".")[0]):
+        return None
+    return (
+        f"is made for version {stated} of the hooks, and this pipeline-core has {ours}; install a "
+        "newer pipeline-core, or an older version of the plugin"
+    )
 
 
 def _explain_model(info: Any, hooks: Sequence[str]) -> str | None:

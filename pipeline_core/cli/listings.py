@@ -63,9 +63,11 @@ def _make_row(plugin: Plugin) -> tuple[str, ...]:
     about = plugin.error or ""
     if plugin.model:
         about = f"{plugin.model.summary} ({plugin.model.citation})"
+    if plugin.deprecated:
+        about = "; ".join(plugin.deprecated)
     return (
         plugin.name,
-        "broken" if plugin.error else "ok",
+        "broken" if plugin.error else "deprecated" if plugin.deprecated else "ok",
         plugin.distribution,
         plugin.version,
         ",".join(plugin.hooks) or "-",

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pipeline_core.cli.new_files import write_new
+from pipeline_core.hookspecs import HOOKS_VERSION
 
 Kind = Literal["potential", "samples", "solver"]
 
@@ -112,6 +113,7 @@ def render_files(name: str, kind: Kind) -> dict[str, str]:
         "dataset": package.dataset,
         "summary": package.summary,
         "engine": package.engine,
+        "hooks_version": HOOKS_VERSION,
         **package.words,
     }
     templates = _read_templates(package)

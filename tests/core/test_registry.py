@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fake_packages import forget, install, write_model_source
-from pipeline_core import PROJECT, hookimpl
+from pipeline_core import PROJECT, hookimpl, hookspec
 from pipeline_core.builtin import load_registry
 from pipeline_core.registry import Registry
 
@@ -58,6 +58,18 @@ def test_a_distribution_on_the_path_is_found_without_installation(site):
         (
             "from pipeline_core import hookimpl\n@hookimpl\ndef train(run, speed):\n    pass",
             "speed",
+        ),
+        (
+            "HOOKS_VERSION = '2.0'\nfrom pipeline_core import hookimpl\n"
+            "@hookimpl\ndef zzzzz():\n    pass",
+            "is made for version 2.0 of the hooks, and this pipeline-core has 1.0; install a newer",
+        ),
+        ("HOOKS_VERSION = 1.0", "HOOKS_VERSION = 1.0 is no version of the hooks, such as '1.0'"),
+        ("HOOKS_VERSION = '1'", "HOOKS_VERSION = '1' is no version of the hooks"),
+        (
+            "HOOKS_VERSION = '1.7'\nfrom pipeline_core import hookimpl\n"
+            "@hookimpl\ndef train_all(run):\n    pass",
+            "did you mean 'train'? (it is made for version 1.7 of the hooks)",
         ),
         (
             write_model_source("broken").replace("options=", "without=('graph',), options=")
@@ -204,6 +216,55 @@ def test_every_stage_and_every_offer_is_a_hook():
     hooks = load_registry(()).hooks
     others = {"model", "task", "readers", "figures", "calculator", "epoch", "progress"}
     assert stages | others == set(hooks)
+
+
+@pytest.mark.parametrize("version", ["0.9", "1.0", "1.7"])
+def test_plugins_of_this_and_earlier_major_versions_are_taken(site, version):
+    install(site, "alpha", f"HOOKS_VERSION = {version!r}\n" + write_model_source("alpha"))
+    (plugin,) = load_registry_of(site).plugins
+    assert plugin.error is None
+
+
+class OlderSpecs:
+    """Hooks of which some are to go."""
+
+    @hookspec
+    def model(self): ...
+
+    @hookspec(warn_on_impl=FutureWarning("hook 'prepare' goes in 2.0: implement 'data' instead"))
+    def prepare(self, run): ...
+
+    @hookspec(
+        warn_on_impl_args={"device": FutureWarning("'device' goes in 2.0: run.device has it")}
+    )
+    def calculator(self, run, device): ...
+
+
+OLDER = """
+from pipeline_core import hookimpl
+@hookimpl
+def prepare(run):
+    return "prepared"
+@hookimpl
+def calculator(run, device):
+    return device
+"""
+
+
+def test_hooks_that_are_to_go_work_on_and_warn_with_the_cure(site):
+    install(site, "alpha", OLDER)
+    install(site, "beta", "")
+    points = [p for d in distributions(path=[str(site)]) for p in d.entry_points]
+    with pytest.warns(FutureWarning, match="plugin 'alpha' from alpha 1.0: ") as told:
+        registry = Registry(OlderSpecs, "1.4", (), points)
+    messages = [str(warning.message) for warning in told]
+    assert sorted(m.partition("1.0: ")[2] for m in messages) == [
+        "'device' goes in 2.0: run.device has it",
+        "hook 'prepare' goes in 2.0: implement 'data' instead",
+    ]
+    deprecated = {plugin.name: plugin.deprecated for plugin in registry.plugins}
+    assert {name: len(cures) for name, cures in deprecated.items()} == {"alpha": 2, "beta": 0}
+    assert registry.select_hook("prepare", None)(run=None) == ["prepared"]
 
 
 def test_what_models_bring_to_lists_is_open_to_all(site):

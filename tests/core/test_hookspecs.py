@@ -1,0 +1,37 @@
+"""The contract of plugins. The oracle is what it was when its version was last raised."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
+
+VERSION = "1.0"
+CONTRACT = {
+    "model": (),
+    "task": ("run",),
+    "data": ("run",),
+    "graph": ("run",),
+    "partition": ("run",),
+    "train": ("run",),
+    "evaluate": ("run",),
+    "infer": ("run",),
+    "profile": ("run",),
+    "draw": ("run",),
+    "readers": (),
+    "figures": (),
+    "calculator": ("run", "device"),
+    "epoch": ("run", "record"),
+}
+"""Hooks and their arguments. What comes raises the minor version, what goes the major one."""
+
+
+def test_hooks_change_with_their_version_alone():
+    hooks = {n: f for n, f in vars(PipelineSpecs).items() if not n.startswith("_")}
+    ours = {name: tuple(inspect.signature(hook).parameters)[1:] for name, hook in hooks.items()}
+    assert (HOOKS_VERSION, ours) == (VERSION, CONTRACT)
+
+
+def test_the_version_is_one_that_plugins_can_name():
+    assert re.fullmatch(r"\d+\.\d+", HOOKS_VERSION)
