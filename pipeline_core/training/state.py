@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core import upgrades
-from pipeline_core.config.experiments import ENGINE_SECTIONS
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
@@ -229,7 +228,7 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
 
 def _list_defaults(info: ModelInfo) -> dict[str, str]:
     """Return the defaults of the model's and the training's options as facts, if they have one."""
-    kinds = {"model": info.options, "train": ENGINE_SECTIONS["train"], **info.sections}
+    kinds = info.section_models
     return dict(
         _flatten(
             {
