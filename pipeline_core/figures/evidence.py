@@ -19,7 +19,7 @@ from pipeline_core import lineage, store
 from pipeline_core.figures.drawing import draw_experiment
 from pipeline_core.project import EVIDENCE, Project
 from pipeline_core.registry import find_source_files
-from pipeline_core.run import READS, ExperimentRun, Run
+from pipeline_core.run import MAKERS, READS, ExperimentRun, Run
 
 MANIFEST: Final = "evidence.json"
 _READ: Final = (*READS["figures"], "profile", "partition")
@@ -104,7 +104,7 @@ def _read_causes(run: Run) -> dict[str, Any]:
     """Return what those artifacts were made of that are too large to be kept."""
     made = {}
     for name in _TOO_LARGE:
-        path, stage = getattr(run, name), lineage.MAKERS[name]
+        path, stage = getattr(run, name), MAKERS[name]
         facts = store.read_provenance(path) if path.is_file() else {}
         if "options" in facts:
             made[stage] = {key: facts[key] for key in ("plugin", "seed", "options")}

@@ -202,7 +202,8 @@ def _load(
             f"{'whole' if kinds == 'iu' else 'floating-point'} numbers of the shape {expected}; "
             "are all files of one system?"
         )
-    return array.reshape(rows, *shape)
+    reshaped: NDArray[Any] = array.reshape(rows, *shape)
+    return reshaped
 
 
 READER: Final = Reader(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import pytest
 import yaml
 from ase.io import write
+from pydantic import BaseModel
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
@@ -78,7 +79,10 @@ def write_project(
 
 def _list_alloy_sections(info: ModelInfo) -> dict[str, dict[str, Any]]:
     """Return what of the engine's own training and dynamics a model takes part in."""
-    own = {"train": (TrainOptions, _TRAIN), "infer": (InferOptions, _DYNAMICS)}
+    own: dict[str, tuple[type[BaseModel], Mapping[str, Any]]] = {
+        "train": (TrainOptions, _TRAIN),
+        "infer": (InferOptions, _DYNAMICS),
+    }
     models = info.section_models
     return {name: dict(s) for name, (kind, s) in own.items() if issubclass(models[name], kind)}
 
