@@ -15,14 +15,12 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
-
-from pydantic import Field, field_validator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.config.sections import Section
+from pipeline_core.config.workflow import WorkflowOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.importing.sources import find_beside, fingerprint_readers
 from pipeline_core.project import EVIDENCE, NAME, Project
@@ -38,33 +36,6 @@ THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 
 Paths = Callable[[Any], list[str]]
 """What Snakemake wants as input: a function of a job's wildcards."""
-
-
-Folder = Annotated[str, Field(pattern=r"^[^-{}<>*?\[\]\n][^{}<>*?\[\]\n]*$")]
-"""A path that means itself to Snakemake: in braces and angles stand wildcards."""
-
-
-class WorkflowOptions(Section):
-    """The configuration of the workflow, `workflows/config.yaml`."""
-
-    experiments: list[str]
-    """What plain `snakemake` computes: experiments as plugin/name; a list, or one text with commas
-    between them, as after `--config`."""
-    scale: Literal["smoke", "laptop", "paper"] = "laptop"
-    """Scale of the experiments that the targets paper_<plugin> compute."""
-    workflows: Folder = "workflows"
-    """Folder of datasets/ and experiments/."""
-    results: Folder = "results"
-    """Folder for artifacts."""
-    evidence: Annotated[bool, Field(strict=False)] = False  # Snakemake gives "true" as text
-    """Whether figures are drawn from workflows/evidence; then nothing is trained."""
-    container: str | None = None
-    """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
-
-    @field_validator("experiments", mode="before")
-    @classmethod
-    def _split_experiments(cls, value: Any) -> Any:
-        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 class Plan:

@@ -18,9 +18,9 @@ from pipeline_core.cli import options
 from pipeline_core.cli.overview import Overview, read_overview
 from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
 from pipeline_core.cli.status_lines import format_all
-from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.config.workflow import CONFIG, read_options
 from pipeline_core.project import Project
-from pipeline_core.workflow import WorkflowOptions, list_all_experiments
+from pipeline_core.workflow import list_all_experiments
 
 Names = Annotated[
     list[str] | None,
@@ -77,16 +77,14 @@ def choose_experiments(project: Project) -> Iterator[str]:
     Raises:
         ValueError: None is configured, and nothing runs.
     """
-    path = project.workflows / "config.yaml"
-    configured: list[str] = []
-    if path.exists():
-        configured = validate_content(WorkflowOptions, read_yaml(path), path).experiments
+    configured = read_options(project.workflows).experiments
     others = [
         name
         for name in list_all_experiments(project.workflows)
         if name not in configured and any((project.results / name).glob("*/.*.lock"))
     ]
     if not configured and not others:
+        path = project.workflows / CONFIG
         raise ValueError(f"{path}: configures no experiment, and nothing runs; name an experiment")
     yield from [*configured, *others]
 

@@ -6,6 +6,8 @@ time.
 
 from __future__ import annotations
 
+import pytest
+
 from pipeline_core.cli.checks import ARTIFACTS
 from workflows.toy import REPOSITORY, plan_jobs, snakemake
 
@@ -210,6 +212,16 @@ def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
     assert not (fresh / "results").exists()
     both = plan_jobs(fresh, "--config", "experiments=toy/first,other/first")
     assert both == plan_jobs(fresh, "--config", "experiments=[toy/first,other/first]")
+
+
+@pytest.mark.parametrize("chosen", ["other/first", "other/first,other/second", "['other/first']"])
+def test_experiments_are_a_word_words_between_commas_or_a_list(fresh, chosen):
+    text = find_experiment(fresh, "other").read_text()
+    find_experiment(fresh, "other").with_name("second.yaml").write_text(text)
+    shown = snakemake(fresh, "-n", "--config", f"experiments={chosen}")
+    assert "results/other/first/figures" in shown
+    assert ("results/other/second/figures" in shown) == ("second" in chosen)
+    assert "results/toy/first" not in shown
 
 
 def test_a_broken_plugin_fails_only_the_runs_that_ask_for_it(fresh):
