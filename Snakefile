@@ -10,6 +10,7 @@ configfile: "workflows/config.yaml"
 
 
 plan = Plan(config)
+plan.replace_report()
 shell.prefix(plan.shell_prefix)
 
 

@@ -72,6 +72,12 @@ class Plan:
         self.drawing = f"{self.arguments}{' --evidence' if self.options.evidence else ''}"
         Plan.latest = self
 
+    def replace_report(self) -> None:
+        """Let `snakemake --report FILE.html` write the engine's page."""
+        from pipeline_core.report.reporter import replace_reporter
+
+        replace_reporter(self.options.experiments)
+
     @property
     def shell_prefix(self) -> str:
         """What goes before each shell command: strict mode, this environment's programs first."""

@@ -33,6 +33,8 @@ class Figure:
             nothing to show, for example no molecular dynamics.
         plugin: Name of the model whose variants alone it draws; None for all. The engine sets it
             for the figures of a plugin with a model.
+        paper: Whether it reproduces a figure of the plugin's paper: it is then drawn for the
+            experiments of that paper alone, see `expected.is_of_paper`, unless one asks for it.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Figure:
     category: str
     draw: Callable[[ExperimentRun], Drawn]
     plugin: str | None = None
+    paper: bool = False
 
 
 __all__ = ["Drawn", "Figure", "Rows"]

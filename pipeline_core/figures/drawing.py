@@ -9,16 +9,18 @@ from typing import Any, Final
 from pipeline_core import store
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.figures import Figure, reproduction, results, savers, style, summary
+from pipeline_core.figures.expected import is_of_paper
+from pipeline_core.report.chapter import write_chapter
 from pipeline_core.run import ExperimentRun
 
 INDEX: Final = "index.json"
-_PNG: Final = "for the summary"
+_WEBP: Final = "for the report"
 _SUMMARY: Final = {
     "name": "summary",
     "title": "In one minute",
     "caption": "What was run, on what data, how good it is, and how to make it again.",
     "category": "Overview",
-    "files": ["summary.html", "summary.rst"],
+    "files": ["summary.html", "summary.json", "summary.rst"],
 }
 
 
@@ -26,8 +28,9 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     """Draw the chosen figures of an experiment into its folder.
 
     Each figure gives a file a format, its table as CSV and its caption as reStructuredText; all
-    together give `index.json`, `summary.html` with its gist `summary.rst` and, where there is a
-    paper, its numbers beside ours in `reproduction.json` and `reproduction.csv`.
+    together give `index.json`, what the report says of the experiment in `summary.json`, as a page
+    of its own in `summary.html` and, where there is a paper, its numbers beside ours in
+    `reproduction.json` and `reproduction.csv`.
 
     Returns:
         Names of the figures that were drawn, and of those for which there was nothing to draw.
@@ -38,17 +41,23 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     figures = choose_figures(experiment)
     report = reproduction.compare(experiment)
     drawn = {f.name: files for f in figures if (files := _draw_files(f, experiment)) is not None}
-    pictures = [summary.Picture(f, drawn[f.name].pop(_PNG)) for f in figures if f.name in drawn]
+    pictures = [
+        summary.Picture(f, drawn[f.name].pop(_WEBP), list(drawn[f.name]))
+        for f in figures
+        if f.name in drawn
+    ]
+    chapter = summary.make_chapter(experiment, pictures, report)
     files = {
         **{name: content for drawing in drawn.values() for name, content in drawing.items()},
-        "summary.html": summary.make_page(experiment, pictures, report).encode(),
-        "summary.rst": summary.make_gist(experiment).encode(),
+        "summary.html": summary.make_summary(experiment, chapter).encode(),
+        "summary.rst": f"{_SUMMARY['caption']}\n".encode(),
     }
     if report is not None:
         files["reproduction.csv"] = savers.encode_table(reproduction.make_table(report))
     _remove_old(experiment)
     for name, content in files.items():
         savers.write(experiment.folder / name, content)
+    write_chapter(experiment.folder, chapter)
     if report is not None:
         store.write_json(experiment.reproduction, report)
     entries = [_make_entry(f, list(drawn[f.name])) for f in figures if f.name in drawn]
@@ -64,15 +73,16 @@ def choose_figures(experiment: ExperimentRun) -> list[Figure]:
 
     They come from the engine, the plugins of the variants and plugins without a model. A plugin's
     figure replaces the engine's of the same name; among several plugins it stands beside it, under
-    the name of both, as the engine's alone shows all variants.
+    the name of both, as the engine's alone shows all variants. Figures of a paper belong to its
+    experiments alone, or to those that name them.
 
     Raises:
-        ValueError: The experiment names a figure that there is not.
+        ValueError: The experiment names a figure that there is not, or the paper's file is wrong.
     """
     known = _list_figures(experiment)
     names = experiment.options.names
     if names == "all":
-        return list(known.values())
+        return [f for f in known.values() if not f.paper or is_of_paper(experiment, f.plugin)]
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -110,7 +120,7 @@ def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
 
 
 def _draw_files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
-    """Draw one figure; return its files, and a PNG for the summary under the name `_PNG`."""
+    """Draw one figure; return its files, and a picture for the report under the name `_WEBP`."""
     shown = experiment if figure.plugin is None else experiment.select_plugin(figure.plugin)
     with style.apply_style():
         try:
@@ -126,12 +136,12 @@ def _draw_files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] |
         drawing, rows = drawn
         savers.settle_layout(drawing)
         pictures = {kind: savers.encode_image(drawing, kind) for kind in experiment.options.formats}
-        png = pictures.get("png") or savers.encode_image(drawing, "png")
+        webp = summary.encode_picture(drawing)
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
         f"{figure.name}.csv": savers.encode_table(rows),
         f"{figure.name}.rst": f"{figure.caption}\n".encode(),
-        _PNG: png,
+        _WEBP: webp,
     }
 
 

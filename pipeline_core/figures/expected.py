@@ -76,6 +76,8 @@ class Expected(Section):
     citation: str
     scale: str
     hardware: str
+    also_of: tuple[str, ...] = ()
+    """Experiments that have figures of the paper, though no number of it is compared there."""
     entries: list[Entry]
 
     @model_validator(mode="after")
@@ -86,6 +88,22 @@ class Expected(Section):
                 raise ValueError(f"two entries have the id {entry.id!r}")
             seen.add(entry.id)
         return self
+
+
+def is_of_paper(experiment: ExperimentRun, plugin: str | None) -> bool:
+    """Tell whether an experiment reproduces the paper of a plugin.
+
+    The file of the paper's numbers then lies beside it, in the folder of the plugin, and names it.
+
+    Raises:
+        ValueError: The file is wrong; the message names keys and lines.
+    """
+    folder = experiment.path.parent
+    expected = read_expected(folder / "expected.yaml")
+    if expected is None or plugin not in (None, folder.name):
+        return False
+    measured = [entry.measure.experiment for entry in expected.entries if entry.measure]
+    return experiment.experiment in [*measured, *expected.also_of]
 
 
 def read_paper(experiment: ExperimentRun) -> dict[str, Entry]:

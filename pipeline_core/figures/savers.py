@@ -20,6 +20,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},
     "svg": {"metadata": {"Date": None}},
     "pdf": {"metadata": {"CreationDate": None}},
+    "webp": {"pil_kwargs": {"lossless": True}},
 }
 
 
@@ -30,11 +31,11 @@ def settle_layout(drawing: Figure) -> None:
 
 
 def encode_image(drawing: Figure, kind: str, **options: Any) -> bytes:
-    """Return a figure as the bytes of a PNG, SVG or PDF file.
+    """Return a figure as the bytes of a file.
 
     Args:
         drawing: The figure.
-        kind: "png", "svg" or "pdf".
+        kind: "png", "svg", "pdf" or "webp".
         **options: Further arguments of `Figure.savefig`, such as `dpi`.
     """
     buffer = BytesIO()

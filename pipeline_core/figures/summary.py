@@ -1,4 +1,4 @@
-"""The page that a reader understands in a minute: HTML in one file, and its gist for the report."""
+"""What the report says of an experiment: its chapter, with the pictures of its figures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,36 @@ import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from pathlib import Path
-from string import Template
+from io import BytesIO
 from typing import Any, Final
 
-from pipeline_core.figures import Figure, provenance, reproduction, story
+from matplotlib.figure import Figure as Drawing
+from PIL import Image
+
+from pipeline_core.figures import (
+    Figure,
+    artifacts,
+    numbers,
+    provenance,
+    reproduction,
+    savers,
+    settings,
+    story,
+    variants,
+)
+from pipeline_core.report.chapter import Chapter, Illustration, Snippet, Table
+from pipeline_core.report.page import make_page
 from pipeline_core.run import ExperimentRun
 
-_TEMPLATE: Final = Path(__file__).with_name("summary.html.tmpl")
 _TOLD_OTHERWISE: Final = ("parity_forces", "reproduction", "provenance")
-"""Pictures of what the page shows in another picture or as a table."""
-_WIDE: Final = 900
-"""Pixels beyond which a picture has a row of its own."""
+"""Figures of what the page shows in another figure or as a table."""
+_FIRST: Final = ("parity_forces", "parity")
+"""Figures that the overview shows, where there are such."""
+_SAYING: Final = ("Accuracy", "Training", "Data")
+"""Categories whose first figure it shows otherwise."""
+_DPI: Final = 300
+_THUMBNAIL: Final = 480
+"""Most pixels of the longer side of a small picture."""
 
 
 @dataclass(frozen=True)
@@ -27,46 +44,59 @@ class Picture:
 
     Attributes:
         figure: What it is.
-        png: The picture.
+        webp: The picture, without loss.
+        files: Names of its files.
     """
 
     figure: Figure
-    png: bytes
-
-    @property
-    def width(self) -> int:
-        """Pixels."""
-        return int.from_bytes(self.png[16:20])  # of the header that every PNG begins with
+    webp: bytes
+    files: Sequence[str] = ()
 
 
-def make_page(
+def encode_picture(drawing: Drawing) -> bytes:
+    """Return a figure as the report embeds it: fine enough to be enlarged, in few bytes."""
+    return savers.encode_image(drawing, "webp", dpi=_DPI)
+
+
+def make_summary(experiment: ExperimentRun, chapter: Chapter) -> str:
+    """Return a page of the experiment alone, for the folder of its figures."""
+    folders = {experiment.experiment: ""}
+    return make_page([chapter], title=experiment.experiment, folders=folders)
+
+
+def make_chapter(
     experiment: ExperimentRun, pictures: Sequence[Picture], report: Mapping[str, Any] | None
-) -> str:
-    """Return the page.
+) -> Chapter:
+    """Return what the report says of an experiment.
 
     Args:
         experiment: What was run.
         pictures: The drawn figures, in their order.
         report: The paper's numbers beside ours, if there is a paper.
     """
-    text, grade = story.judge(experiment)
-    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=escape(experiment.experiment),
-        lead=escape(_make_lead(experiment)),
-        verdict=escape(text),
+    verdict, grade = story.judge(experiment)
+    facts = [[name, value] for name, value in provenance.collect_rows(experiment)]
+    first = _choose_first(pictures)
+    compared, files = variants.tabulate_variants(experiment), artifacts.tabulate_files(experiment)
+    tables = [*_compare(report), *settings.tabulate_settings(experiment), files]
+    commands = "\n".join(story.list_commands(experiment))
+    snippets = [artifacts.write_snippet(experiment), Snippet(title="Make it again", code=commands)]
+    return Chapter(
+        experiment=experiment.experiment,
+        lead=_make_lead(experiment),
+        verdict=verdict,
         grade=grade,
-        explained=escape(story.GRADES_EXPLAINED) if grade != "unknown" else "",
-        numbers="".join(_format_number(number) for number in story.collect_numbers(experiment)),
-        variants=_format_section("All variants", story.tabulate_variants(experiment)),
-        reproduction=_format_reproduction(report),
-        pictures="".join(
-            _format_picture(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE
-        ),
-        commands=escape("\n".join(story.list_commands(experiment))),
-        limits="".join(f"<li>{escape(limit)}</li>" for limit in story.list_limits(experiment)),
-        provenance=_format_table(
-            [[name, value] for name, value in provenance.collect_rows(experiment)]
-        ),
+        grades=story.GRADES_EXPLAINED if grade != "unknown" else "",
+        headline=story.choose_headline(experiment),
+        thumbnail=_shrink(first.webp) if first else "",
+        numbers=numbers.collect_numbers(experiment),
+        warnings=story.list_warnings(experiment),
+        results=[compared] if compared else [],
+        illustrations=[_illustrate(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE],
+        tables=[table for table in tables if table is not None],
+        snippets=[snippet for snippet in snippets if snippet is not None],
+        limits=story.list_limits(experiment),
+        provenance=Table(title="Provenance", rows=facts) if facts else None,
     )
 
 
@@ -80,68 +110,65 @@ def _make_lead(experiment: ExperimentRun) -> str:
     return " ".join([f"{experiment.file.description.rstrip('.')}.", *models])
 
 
-def make_gist(experiment: ExperimentRun) -> str:
-    """Return the story as reStructuredText, for the first page of Snakemake's report."""
-    title, told = experiment.experiment, " ".join(story.write_sentences(experiment))
-    lines = [title, "-" * len(title), "", _escape(told), ""]
-    for number in story.collect_numbers(experiment):
-        note = f" ({number.note})" if number.note else ""
-        lines.append(f"- {_escape(number.title)}: {_escape(number.value + note)}")
-    return "\n".join([*lines, ""])
+def _choose_first(pictures: Sequence[Picture]) -> Picture | None:
+    """Return the picture that says most of an experiment."""
+    by_name = {picture.figure.name: picture for picture in pictures}
+    by_category = {p.figure.category: p for p in reversed(pictures)}
+    wanted = [by_name.get(name) for name in _FIRST] + [by_category.get(c) for c in _SAYING]
+    return next((picture for picture in [*wanted, *pictures] if picture is not None), None)
 
 
-def _escape(text: str) -> str:
-    """Return text in which reStructuredText sees no markup."""
-    for mark in "\\*`|_":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+def _shrink(webp: bytes) -> str:
+    with Image.open(BytesIO(webp)) as image:
+        image.thumbnail((_THUMBNAIL, _THUMBNAIL))
+        buffer = BytesIO()
+        image.save(buffer, "webp", quality=80)
+    return _make_address(buffer.getvalue())
 
 
-def _format_number(number: story.Number) -> str:
-    return (
-        f'<div class="number"><h3>{escape(number.title)}</h3>'
-        f"<strong>{escape(number.value)}</strong>"
-        f'<span class="note">{escape(number.note)}</span></div>'
+def _illustrate(picture: Picture) -> Illustration:
+    figure = picture.figure
+    with Image.open(BytesIO(picture.webp)) as image:
+        width, height = image.size
+    return Illustration(
+        name=figure.name,
+        title=figure.title,
+        caption=figure.caption,
+        category=figure.category,
+        picture=_make_address(picture.webp),
+        width=width,
+        height=height,
+        files=list(picture.files),
     )
 
 
-def _format_section(title: str, rows: Sequence[Sequence[str]], note: str = "") -> str:
-    if not rows:
-        return ""
-    text = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f"<h2>{escape(title)}</h2>{text}{_format_table(rows[1:], rows[0])}"
+def _make_address(webp: bytes) -> str:
+    return f"data:image/webp;base64,{base64.b64encode(webp).decode('ascii')}"
 
 
-def _format_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"
+def _compare(report: Mapping[str, Any] | None) -> list[Table]:
+    """Return the paper's numbers beside ours, and why others have no counterpart.
 
-
-def _format_reproduction(report: Mapping[str, Any] | None) -> str:
-    if report is None:
-        return ""
-    rows = [r for r in report["entries"] if r["status"] != reproduction.NOT_ATTEMPTED]
-    left = len(report["entries"]) - len(rows)
-    total = len(report["entries"])
-    note = f"{report['paper']}. {left} of its {total} numbers have no counterpart here."
-    if not rows:
-        return f'<h2>The paper\'s numbers beside ours</h2><p class="note">{escape(note)}</p>'
-    table = [reproduction.HEADER, *(reproduction.format_row(row) for row in rows)]
-    reasons = Counter(r["differs"] for r in report["entries"] if r not in rows)
-    others = [["numbers", "why not"], *([str(n), why] for why, n in reasons.most_common())]
-    return _format_section("The paper's numbers beside ours", table, note) + _format_section(
-        "Not attempted", others if reasons else []
-    )
-
-
-def _format_picture(picture: Picture) -> str:
-    data = base64.b64encode(picture.png).decode("ascii")
-    wide = ' class="wide"' if picture.width > _WIDE else ""
-    title, caption = escape(picture.figure.title), escape(picture.figure.caption)
-    return (
-        f'<figure{wide}><img alt="{title}" src="data:image/png;base64,{data}">'
-        f"<figcaption><b>{title}</b>{caption}</figcaption></figure>"
-    )
+    Nothing where none has one: the experiment only lies beside those of the paper.
+    """
+    entries = report["entries"] if report else []
+    rows = [r for r in entries if r["status"] != reproduction.NOT_ATTEMPTED]
+    if report is None or not rows:
+        return []
+    left = [r for r in entries if r["status"] == reproduction.NOT_ATTEMPTED]
+    note = f"{report['paper']}. {len(left)} of its {len(entries)} numbers have no counterpart here."
+    reasons = Counter(r["differs"] for r in left)
+    tables = [
+        Table(
+            title="The paper's numbers beside ours",
+            header=list(reproduction.HEADER),
+            rows=[reproduction.format_row(row) for row in rows],
+            note=note,
+        ),
+        Table(
+            title="Not attempted",
+            header=["numbers", "why not"],
+            rows=[[str(n), why] for why, n in reasons.most_common()],
+        ),
+    ]
+    return [table for table in tables if table.rows]

@@ -99,10 +99,11 @@ def infer(run):
 def draw(run):
     if run.options.names == ["groups"]:
         raise KeyError("groups")
-    write(run.folder / "summary.rst", f"Ours of {run.experiment} beside the paper's.")
     for name in FIGURES:
         write(run.folder / f"{name}.png")
         write(run.folder / f"{name}.rst", f"What {name} shows.")
+    from pipeline_core.report.chapter import Chapter, write_chapter
+    write_chapter(run.folder, Chapter(experiment=run.experiment, lead="Ours beside the paper's."))
     index = [{"name": n, "title": n.title(), "category": "Accuracy"} for n in FIGURES]
     write(run.folder / "index.json", json.dumps(index))
     return write(run.reproduction, "[]")

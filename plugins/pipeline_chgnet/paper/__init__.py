@@ -15,6 +15,7 @@ FIGURES: Final = [
         "the two is said where the paper's numbers stand beside ours.",
         category="Reproduction",
         draw=accuracy.draw_table_1,
+        paper=True,
     ),
     Figure(
         name="table2",
@@ -23,6 +24,7 @@ FIGURES: Final = [
         "heads: on an A100 in the paper, on the cores of this machine here.",
         category="Reproduction",
         draw=accuracy.draw_table_2,
+        paper=True,
     ),
     Figure(
         name="budgets",
@@ -33,6 +35,7 @@ FIGURES: Final = [
         "line.",
         category="Reproduction",
         draw=budgets.draw,
+        paper=True,
     ),
     Figure(
         name="budget_errors",
@@ -41,6 +44,7 @@ FIGURES: Final = [
         "weights of its best epoch.",
         category="Reproduction",
         draw=budgets.draw_table,
+        paper=True,
     ),
     Figure(
         name="figure5",
@@ -50,6 +54,7 @@ FIGURES: Final = [
         "counts them.",
         category="Reproduction",
         draw=sizes.draw,
+        paper=True,
     ),
     Figure(
         name="figure6",
@@ -58,6 +63,7 @@ FIGURES: Final = [
         "whatever the batch. Blue: the rate in proportion to the batch (Eq. 14).",
         category="Reproduction",
         draw=rates.draw,
+        paper=True,
     ),
     Figure(
         name="figure7",
@@ -66,6 +72,7 @@ FIGURES: Final = [
         "they are where they were taken, and of the longest training of each kind.",
         category="Reproduction",
         draw=accuracy.draw_parity,
+        paper=True,
     ),
     Figure(
         name="figure8",
@@ -76,6 +83,7 @@ FIGURES: Final = [
         "gains most where there are fewer of them.",
         category="Reproduction",
         draw=ablation.draw,
+        paper=True,
     ),
     Figure(
         name="figure9",
@@ -85,6 +93,7 @@ FIGURES: Final = [
         "the mean of the step, over the mean. Nothing was trained: it follows from the sizes.",
         category="Reproduction",
         draw=loads.draw,
+        paper=True,
     ),
     Figure(
         name="figure10",
@@ -96,6 +105,7 @@ FIGURES: Final = [
         "are the paper's.",
         category="Reproduction",
         draw=scaling.draw,
+        paper=True,
     ),
 ]
 

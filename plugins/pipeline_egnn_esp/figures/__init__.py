@@ -13,20 +13,20 @@ from pipeline_egnn_esp.figures import distances, spectra, violins
 FIGURES: Final = [
     Figure(
         name="figure8_distance",
-        title="Figure 8: elements of H against distance",
+        title="Elements of H against distance",
         caption="Left: magnitudes of the elements between two atoms in the held-out structures. "
         "Right: errors of the predicted ones. Lines: means over shells of half an Å, also of what "
         "the best function of the distance alone leaves. Dashed: the cutoff, beyond which zero is "
         "predicted. Elements below the lower edge lie on it.",
-        category="Reproduction",
+        category="Accuracy",
         draw=distances.draw,
     ),
     Figure(
         name="figure8_errors",
-        title="Figure 8: errors by distance and by orbitals",
+        title="Errors by distance and by orbitals",
         caption="Magnitudes of the errors in the held-out structures, between their 2.5th and "
         "97.5th percentiles; of one of each hermitian pair. The black line is the mean of all.",
-        category="Reproduction",
+        category="Accuracy",
         draw=violins.draw,
     ),
     Figure(

@@ -27,6 +27,7 @@ FIGURES: Final = [
         "before. Dashed: the fewest messages that reach 90 % of the best throughput.",
         category="Reproduction",
         draw=throughput.draw,
+        paper=True,
     ),
     Figure(
         name="figure5",
@@ -37,6 +38,7 @@ FIGURES: Final = [
         f"divisions by planes. {_PACKING}",
         category="Partition",
         draw=partitions.draw,
+        paper=True,
     ),
     Figure(
         name="figure5_domains",
@@ -45,6 +47,7 @@ FIGURES: Final = [
         f"{_PACKING}",
         category="Partition",
         draw=domains.draw,
+        paper=True,
     ),
     Figure(
         name="figure6",
@@ -54,6 +57,7 @@ FIGURES: Final = [
         "between measured and projected passes.",
         category="Reproduction",
         draw=strong.draw,
+        paper=True,
     ),
     Figure(
         name="figure6_topology",
@@ -63,6 +67,7 @@ FIGURES: Final = [
         "other part in one exchange; white: none.",
         category="Partition",
         draw=topology.draw,
+        paper=True,
     ),
     Figure(
         name="figure7",
@@ -73,6 +78,7 @@ FIGURES: Final = [
         "efficiency on 512 GPUs.",
         category="Reproduction",
         draw=weak.draw,
+        paper=True,
     ),
     Figure(
         name="figure8_tiled",
@@ -81,6 +87,7 @@ FIGURES: Final = [
         "predicted Hamiltonian, the largest magnitude of each pixel over all images of the cell.",
         category="Reproduction",
         draw=tiled.draw,
+        paper=True,
     ),
 ]
 

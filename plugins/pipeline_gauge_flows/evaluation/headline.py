@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,13 +19,16 @@ def make_headline(content: Mapping[str, Any]) -> dict[str, Any]:
         content: `flow` of `run.metrics`.
     """
     first = content["lattices"][0]
+    facts = [content["prior"], content.get("start"), content["action"]]
+    problem = json.dumps([*facts, first["extents"], first["n_colours"]])
+    numbers = [
+        *_list_numbers(first),
+        *_list_volumes(content["volume_law"]),
+        *_list_cost(content["cost"]),
+    ]
     return {
         "verdict": _write_verdict(first),
-        "numbers": [
-            *_list_numbers(first),
-            *_list_volumes(content["volume_law"]),
-            *_list_cost(content["cost"]),
-        ],
+        "numbers": [{**number, "problem": problem} for number in numbers],
     }
 
 
@@ -51,12 +55,14 @@ def _format_shape(report: Mapping[str, Any]) -> str:
     return "none" if report["k_hat"] is None else f"{report['k_hat']:.2f}"
 
 
-def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield _make_number(
         "Effective sample size",
         _format_value(report["ess"]),
         f"{report['n_samples']:,} samples, Pareto k {_format_shape(report)} of at most "
         f"{report['k_hat_limit']:.2f}",
+        amount=report["ess"]["value"] if check_tail(report) else None,
+        better="more",
     )
     if report["forward"] is not None:
         n = report["forward"]["n_configurations"]
@@ -64,6 +70,8 @@ def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
             "Forward effective sample size",
             _format_value(report["forward"]["ess"]),
             f"{n:,} configurations of the ensemble",
+            amount=report["forward"]["ess"]["value"],
+            better="more",
         )
     log_z = report["log_z"]
     bracket = f"between {_format_value(log_z['elbo'])} and {_format_value(log_z['eubo'])}"
@@ -72,19 +80,28 @@ def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         if log_z["known"] is None
         else f"; {log_z['known']['how']} {_format_known(log_z['known'])}"
     )
-    yield _make_number("log Z", _format_value(log_z["estimate"]), f"{bracket}{known}")
-    yield _make_number("KL(q, p)", _format_value(report["kl"]["reverse"]), "0 for an exact flow")
+    estimate, divergence = log_z["estimate"], report["kl"]["reverse"]
+    note = f"{bracket}{known}"
+    yield _make_number("log Z", _format_value(estimate), note, amount=estimate["value"])
+    yield _make_number(
+        "KL(q, p)",
+        _format_value(divergence),
+        "0 for an exact flow",
+        amount=divergence["value"],
+        better="less",
+    )
     if report["metropolis"] is not None:
         tau = report["metropolis"]["tau_int"]
         note = "" if tau is None else f"autocorrelation time {tau:.3g} proposals"
-        yield _make_number("Acceptance", f"{100 * report['metropolis']['acceptance']:.1f} %", note)
+        rate = 100 * report["metropolis"]["acceptance"]
+        yield _make_number("Acceptance", f"{rate:.1f} %", note, amount=rate, unit="%")
     plaquette = report["observables"]["plaquette"]
-    yield _make_number(
-        "Plaquette", _format_value(plaquette["flow"]), "; ".join(_list_references(plaquette))
-    )
+    note = "; ".join(_list_references(plaquette))
+    value = plaquette["flow"]
+    yield _make_number("Plaquette", _format_value(value), note, amount=value["value"])
 
 
-def _list_volumes(law: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+def _list_volumes(law: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for entry in law[1:]:
         extents = "x".join(map(str, entry["extents"]))
         note = f"without training; {_format_value(entry['expected'])} by ESS(V0)^(V/V0)"
@@ -99,7 +116,7 @@ def _list_references(observable: Mapping[str, Any]) -> Iterator[str]:
         yield f"ensemble {Value(ensemble['mean'], ensemble['error'])}"
 
 
-def _list_cost(cost: Mapping[str, Any] | None) -> Iterator[dict[str, str]]:
+def _list_cost(cost: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
     own = None if cost is None else find_cheapest(cost)
     if cost is None or own is None or cost["rival"] is None:
         return
@@ -112,8 +129,9 @@ def _list_cost(cost: Mapping[str, Any] | None) -> Iterator[dict[str, str]]:
     yield _make_number("Independent configuration", _format_time(own), note)
 
 
-def _make_number(title: str, value: str, note: str) -> dict[str, str]:
-    return {"title": title, "value": value, "note": note}
+def _make_number(title: str, value: str, note: str, **facts: Any) -> dict[str, Any]:
+    """Return a number; `amount`, `unit` and `better` are what variants are compared by."""
+    return {"title": title, "value": value, "note": note, **facts}
 
 
 def _format_value(content: Mapping[str, float | None]) -> str:

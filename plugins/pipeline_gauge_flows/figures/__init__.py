@@ -30,7 +30,7 @@ FIGURES: Final = [
     ),
     Figure(
         name="derivatives",
-        title="Section 3: derivatives by a parameter of the action",
+        title="Derivatives by a parameter of the action",
         caption="Left: differences over the step of the parameter, from the same configurations "
         "with the flow (Eq. 13) and by ε-reweighting at parts of the step, 0 being its limit; "
         "independent: from two ensembles. They estimate the same up to the square of the step only "
@@ -38,7 +38,7 @@ FIGURES: Final = [
         "covariance with dS/dλ, its mean at both ends, with its error. Right: errors over that of "
         f"the flow, from as many configurations; {BOOTSTRAP.lower()} all of the same draws, but "
         "for independent ensembles. Grey: what the paper found for the pion in QCD.",
-        category="Reproduction",
+        category="Accuracy",
         draw=derivatives.draw,
     ),
     Figure(

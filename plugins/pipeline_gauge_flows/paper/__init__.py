@@ -19,6 +19,7 @@ FIGURES: Final = [
         "look larger than they are; the divergence is the steadier measure.",
         category="Reproduction",
         draw=figure1.draw,
+        paper=True,
     ),
     Figure(
         name="figure2",
@@ -30,6 +31,7 @@ FIGURES: Final = [
         f"{BOOTSTRAP}",
         category="Reproduction",
         draw=figure2.draw,
+        paper=True,
     ),
     Figure(
         name="cost_derivatives",
@@ -42,6 +44,7 @@ FIGURES: Final = [
         "its error becomes smaller than the other's at equal cost.",
         category="Cost",
         draw=equation19.draw,
+        paper=True,
     ),
 ]
 

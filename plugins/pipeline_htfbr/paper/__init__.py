@@ -20,6 +20,7 @@ FIGURES: Final = [
         "iterations for the solver.",
         category="Reproduction",
         draw=tables.draw_table2,
+        paper=True,
     ),
     Figure(
         name="table3",
@@ -31,6 +32,7 @@ FIGURES: Final = [
         "records.",
         category="Reproduction",
         draw=tables.draw_table3,
+        paper=True,
     ),
     Figure(
         name="table4",
@@ -41,6 +43,7 @@ FIGURES: Final = [
         "Table 2.",
         category="Reproduction",
         draw=tables.draw_table4,
+        paper=True,
     ),
     Figure(
         name="figure3",
@@ -50,6 +53,7 @@ FIGURES: Final = [
         "tree, dataloader is torch's Dataset and DataLoader with autograd.",
         category="Reproduction",
         draw=training.draw_time,
+        paper=True,
     ),
     Figure(
         name="figure4",
@@ -58,6 +62,7 @@ FIGURES: Final = [
         "steps by two implementations.",
         category="Reproduction",
         draw=training.draw_curves,
+        paper=True,
     ),
 ]
 

@@ -27,6 +27,7 @@ FIGURES: Final = [
         "the cell count, so a small cell may have more edges than pairs of atoms.",
         category="Reproduction",
         draw=sizes.draw,
+        paper=True,
     ),
     Figure(
         name="figure6",
@@ -36,6 +37,7 @@ FIGURES: Final = [
         "there is nothing to balance. The paper's values are a picture only.",
         category="Reproduction",
         draw=scaling.draw_ablation,
+        paper=True,
     ),
     Figure(
         name="figure7",
@@ -45,6 +47,7 @@ FIGURES: Final = [
         f"to itself. {_PROJECTED} {_FOUR} Of the paper's times only those that its text gives.",
         category="Reproduction",
         draw=scaling.draw_strong,
+        paper=True,
     ),
     Figure(
         name="figure8",
@@ -54,6 +57,7 @@ FIGURES: Final = [
         "times in the text of the paper.",
         category="Reproduction",
         draw=scaling.draw_speedup,
+        paper=True,
     ),
     Figure(
         name="figure9",
@@ -64,6 +68,7 @@ FIGURES: Final = [
         "same, so rounding alone tells the two trainings apart.",
         category="Reproduction",
         draw=losses.draw,
+        paper=True,
     ),
     Figure(
         name="figure10",
@@ -73,6 +78,7 @@ FIGURES: Final = [
         f"{_PROJECTED} None of this was measured.",
         category="Reproduction",
         draw=scaling.draw_weak,
+        paper=True,
     ),
     Figure(
         name="figure11",
@@ -83,6 +89,7 @@ FIGURES: Final = [
         "holds or time allows, or that was tried.",
         category="Workload",
         draw=saturation.draw,
+        paper=True,
     ),
     Figure(
         name="figure12",
@@ -91,6 +98,7 @@ FIGURES: Final = [
         "its cost. The dashed line is the mean; all ranks wait for the longest bar.",
         category="Workload",
         draw=bins.draw,
+        paper=True,
     ),
     Figure(
         name="figure13",
@@ -99,6 +107,7 @@ FIGURES: Final = [
         f"first. Right: shares of the mean rank. {_PROJECTED}",
         category="Workload",
         draw=shares.draw,
+        paper=True,
     ),
 ]
 

@@ -11,7 +11,7 @@ from matplotlib.patches import StepPatch
 
 from core.figures import synthetic
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import dataset, story, style
+from pipeline_core.figures import dataset, numbers, style
 from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
@@ -105,4 +105,4 @@ def test_a_report_that_counts_nothing_is_no_figure_and_no_number(folder):
     experiment = synthetic.load(folder)
     experiment.runs["base"].dataset.report.write_text('{"temperature": 300}')
     assert dataset.draw(experiment) is None
-    assert "Data" not in {number.title for number in story.collect_numbers(experiment)}
+    assert "Data" not in {number.title for number in numbers.collect_numbers(experiment)}

@@ -30,8 +30,8 @@ def make_plugin(*brought):
     return "more", module
 
 
-def make_figure(name, draw=lambda run: None, plugin=None):
-    return Figure(name=name, title="T", caption="C", category="Accuracy", draw=draw, plugin=plugin)
+def make_figure(name, draw=lambda run: None, **facts):
+    return Figure(name=name, title="T", caption="C", category="Accuracy", draw=draw, **facts)
 
 
 def ask_for(folder, figures, *brought, experiment=synthetic.EXPERIMENT):
@@ -73,7 +73,7 @@ def test_what_is_no_longer_asked_for_is_removed_and_other_files_stay(folder):
     draw_experiment(ask_for(folder, "{names: [dataset], formats: [svg]}"))
     names = {path.name for path in experiment.folder.iterdir()}
     assert names == {
-        *("index.json", "summary.html", "summary.rst", "records.jsonl"),
+        *("index.json", "summary.html", "summary.json", "summary.rst", "records.jsonl"),
         *("dataset.svg", "dataset.csv", "dataset.rst"),
     }
 
@@ -162,6 +162,50 @@ def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results)
     result = {f.name: f for f in choose_figures(synthetic.load(results, more))}
     assert list(result) == [*(f.name for f in ENGINE_FIGURES), "mine"]
     assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
+
+
+PAPER = """\
+paper: Them
+citation: Nobody 1955
+scale: a million structures
+hardware: one accelerator
+"""
+MEASURED = """\
+entries:
+  - id: size
+    where: Table I
+    quantity: parameters
+    value: 1
+    unit: "1"
+    measure: {experiment: EXPERIMENT, of: base/metrics/n_parameters}
+    differs: all
+"""
+
+
+@pytest.mark.parametrize(
+    ("paper", "shown"),
+    [
+        (None, []),
+        (MEASURED.replace("EXPERIMENT", "toy/theirs"), []),
+        (MEASURED.replace("EXPERIMENT", "toy/alloy"), ["of_toy"]),
+        ("also_of: [toy/alloy]\nentries: []\n", ["of_toy"]),
+    ],
+)
+def test_figures_of_a_paper_belong_to_its_experiments_alone(folder, paper, shown):
+    brought = [make_figure(f"of_{name}", plugin=name, paper=True) for name in ("toy", "other")]
+    path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
+    path.write_text(synthetic.MIXED)
+    if paper is not None:
+        path.with_name("expected.yaml").write_text(PAPER + paper)
+    experiment = synthetic.load(folder, make_plugin(*brought))
+    names = [figure.name for figure in choose_figures(experiment)]
+    # The variant of another plugin never shows figures of that plugin's paper.
+    assert [name for name in names if name.startswith("of_")] == shown
+
+
+def test_who_names_a_figure_of_a_paper_gets_it(folder):
+    experiment = ask_for(folder, "{names: [of_toy]}", make_figure("of_toy", paper=True))
+    assert [figure.name for figure in choose_figures(experiment)] == ["of_toy"]
 
 
 @pytest.mark.slow

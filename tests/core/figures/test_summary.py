@@ -1,43 +1,20 @@
-"""The page: right numbers, plain words, one file, nothing fetched."""
+"""What the report says of an experiment: right numbers, plain words."""
 
+import base64
 import json
-import re
-from html.parser import HTMLParser
+from io import BytesIO
 from typing import get_args
 
 import pytest
 import yaml
-from docutils.core import publish_string
-from docutils.writers.html5_polyglot import Writer
+from PIL import Image
 
 from core.figures import synthetic
 from pipeline_core.config.datasets import Split
-from pipeline_core.figures import results, story, style, summary
+from pipeline_core.figures import numbers, results, story, style, summary, variants
 from pipeline_core.figures.drawing import choose_figures
-from pipeline_core.figures.savers import encode_image
-from pipeline_core.store import read_json
-
-VOID = {"meta", "img"}
-
-
-class Page(HTMLParser):
-    """Reads a page and checks that every element is closed in turn."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.attributes, self.words = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
+from pipeline_core.report.chapter import Number
+from pipeline_core.store import read_json, write_sealed
 
 
 def scale_errors(folder, factor):
@@ -88,7 +65,7 @@ def test_each_way_to_split_is_told(folder, method):
     content = yaml.safe_load(path.read_text())
     content["split"] = {"method": method, "test_groups": ["*"] if method == "list" else []}
     path.write_text(yaml.safe_dump(content))
-    (data,) = (n for n in story.collect_numbers(synthetic.load(folder)) if n.title == "Data")
+    (data,) = (n for n in numbers.collect_numbers(synthetic.load(folder)) if n.title == "Data")
     assert any(word in data.note for word in ("held", "drawn at random", "divided"))
 
 
@@ -122,18 +99,19 @@ TOLD = {
 def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
     experiment = set_headline(folder, TOLD)
     assert story.judge(experiment) == ("It samples well.", "unknown")
-    result = {number.title: number for number in story.collect_numbers(experiment)}
-    assert result["Acceptance"] == story.Number("Acceptance", "61 %", "of 4,096")
+    result = {number.title: number for number in numbers.collect_numbers(experiment)}
+    assert result["Acceptance"] == Number(title="Acceptance", value="61 %", note="of 4,096")
     assert "Force error" not in result
     assert {"Data", "Training", "Wall time"} <= result.keys()
-    assert story.write_sentences(experiment)[-1] == "It samples well."
-    header, base, wide = story.tabulate_variants(experiment)
+    table = variants.tabulate_variants(experiment)
+    base, wide = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     # The other variant says nothing, so that its errors stand.
-    assert (base[header.index("Acceptance")], wide[header.index("Acceptance")]) == ("61 %", "–")
-    assert base[header.index("Force error")] == "–"
-    text = summary.make_page(experiment, [], None)
-    assert "It samples well." in text
-    assert story.GRADES_EXPLAINED not in text
+    assert (base["Acceptance"], wide["Acceptance"]) == ("61 %", "–")
+    assert base["Force error"] == "–"
+    assert table.marked is None
+    chapter = summary.make_chapter(experiment, [], None)
+    assert (chapter.verdict, chapter.grades) == ("It samples well.", "")
+    assert chapter.headline == result["Acceptance"]
 
 
 @pytest.mark.slow
@@ -156,7 +134,7 @@ def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
 
 
 def test_the_key_numbers_are_those_of_the_files(experiment):
-    result = {number.title: number for number in story.collect_numbers(experiment)}
+    result = {number.title: number for number in numbers.collect_numbers(experiment)}
     assert result["Data"].value == "1,080 frames"
     assert result["Data"].note == "960 training, 48 validation, 72 test; frames drawn at random"
     assert result["Model"].note == "411,200 parameters"
@@ -168,13 +146,13 @@ def test_the_key_numbers_are_those_of_the_files(experiment):
     assert result["Wall time"].value == "26.2 min"
 
 
-def test_the_limits_name_scale_size_seed_and_warnings(experiment):
+def test_the_limits_name_scale_size_and_seed(experiment):
     text = " ".join(story.list_limits(experiment))
     assert "scale is laptop" in text
     assert "72 test frames only" in text
     assert "seed 7" in text
     assert "The split is random" in text
-    assert "Cu, Au occur only in fixed proportions." in text
+    assert story.list_warnings(experiment) == ["Cu, Au occur only in fixed proportions."]
 
 
 @pytest.mark.parametrize(
@@ -190,57 +168,69 @@ def test_errors_on_samples_that_were_used_are_a_limit(folder, left, limit):
     assert limit in " ".join(story.list_limits(experiment))
 
 
-def test_the_page_is_well_formed_and_fetches_nothing(experiment):
-    figure = next(f for f in choose_figures(experiment) if f.name == "balance")
+def test_a_training_without_an_end_is_a_warning(folder):
+    experiment = synthetic.load(folder)
+    base, wide = experiment.runs.values()
+    wide.state.mkdir()
+    (wide.state / "diverged.json").write_text("{}")
+    with write_sealed(base.model, {"unfinished": "epoch 3 of 40"}) as file:
+        file.write(b"weights")
+    assert story.list_warnings(experiment)[:2] == [
+        "The training of base is unfinished: epoch 3 of 40.",
+        "The training of wide has diverged.",
+    ]
+
+
+def draw_picture(experiment, name):
+    figure = next(f for f in choose_figures(experiment) if f.name == name)
     with style.apply_style():
-        picture = summary.Picture(figure, encode_image(figure.draw(experiment)[0], "png"))
-    text = summary.make_page(experiment, [picture], None)
-    page = Page(text)
-    assert page.open == []
-    sources = [value for name, value in page.attributes if name in ("src", "href")]
-    assert len(sources) == 1
-    assert sources[0].startswith("data:image/png;base64,")
-    assert "http" not in text
-    assert "Load balance" in page.words
-    assert """snakemake --config experiments='["toy/alloy"]'""" in " ".join(page.words)
+        webp = summary.encode_picture(figure.draw(experiment)[0])
+    return summary.Picture(figure, webp, [f"{name}.pdf", f"{name}.csv"])
 
 
-def test_what_people_wrote_is_escaped(folder):
-    path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
-    path.write_text(path.read_text().replace("made up", "<b>made & up</b>"))
-    text = summary.make_page(synthetic.load(folder), [], None)
-    assert "&lt;b&gt;made &amp; up&lt;/b&gt;" in text
+def open_picture(address):
+    head, _, data = address.partition(",")
+    assert head == "data:image/webp;base64"
+    return Image.open(BytesIO(base64.b64decode(data)))
 
 
-def test_the_gist_is_what_docutils_takes_for_clean_text(experiment):
-    # Oracle: docutils, halting at the first warning.
-    html = publish_string(
-        summary.make_gist(experiment),
-        writer=Writer(),
-        settings_overrides={"halt_level": 2, "report_level": 2},
-    ).decode()
-    assert "moderate" in html
-    assert len(re.findall("<li>", html)) == len(story.collect_numbers(experiment))
+def test_the_chapter_holds_its_pictures_and_a_small_one_of_the_first(experiment):
+    pictures = [draw_picture(experiment, name) for name in ("balance", "errors_by_element")]
+    chapter = summary.make_chapter(experiment, pictures, None)
+    assert [one.name for one in chapter.illustrations] == ["balance", "errors_by_element"]
+    balance = chapter.illustrations[0]
+    assert (balance.title, balance.category) == ("Load balance", "Balance")
+    assert balance.files == ["balance.pdf", "balance.csv"]
+    image = open_picture(balance.picture)
+    assert image.size == (balance.width, balance.height)
+    assert balance.width == round(style.COLUMN * 300)
+    # Accuracy says more of an experiment than balance, so that its picture is the small one.
+    small, large = open_picture(chapter.thumbnail), open_picture(chapter.illustrations[1].picture)
+    assert max(small.size) == 480
+    assert small.width / small.height == pytest.approx(large.width / large.height, rel=0.01)
 
 
-def test_all_variants_stand_in_one_table(experiment):
-    header, base, wide = story.tabulate_variants(experiment)
-    assert header == ["Variant", "Training", "Force error", "Energy error", "Stress error"]
-    assert (base[0], wide[0]) == ("base", "wide")
-    assert float(wide[2].split()[0]) < float(base[2].split()[0])
+def test_a_figure_of_what_a_table_tells_is_left_out(experiment):
+    chapter = summary.make_chapter(experiment, [draw_picture(experiment, "provenance")], None)
+    assert chapter.illustrations == []
+    assert ["citation", "Nobody, J. Irrepr. Res. 1, 1 (1955)"] in chapter.provenance.rows
+
+
+def test_the_chapter_says_how_to_make_it_again(experiment):
+    snippet = summary.make_chapter(experiment, [], None).snippets[-1]
+    assert snippet.code.startswith("""snakemake --config experiments='["toy/alloy"]'""")
 
 
 @pytest.mark.slow
 def test_several_models_and_seeds_are_named_wherever_runs_are(folder):
     experiment = synthetic.add_rival(folder)
-    header, base, _, rival = story.tabulate_variants(experiment)
-    assert header[:4] == ["Variant", "Model", "Seed", "Training"]
-    assert base[1:3] == ["toy, 411,200 parameters", "7"]
-    assert rival[1:3] == ["other, 411,200 parameters", "8"]
-    assert "Beside it: other (variant rival)." in story.write_sentences(experiment)
-    text = summary.make_page(experiment, [], None)
-    assert "toy: A test model (Nobody, J. Irrepr. Res. 1, 1 (1955))." in text
-    assert "other: Its rival (Nobody, J. Irrepr. Res. 1, 1 (1955))." in text
+    table = variants.tabulate_variants(experiment)
+    assert table.header[:3] == ["Variant", "Model", "Seed"]
+    assert table.rows[0][1:3] == ["toy, 411,200 parameters", "7"]
+    assert table.rows[2][1:3] == ["other, 411,200 parameters", "8"]
+    lead = summary.make_chapter(experiment, [], None).lead
+    assert "toy: A test model (Nobody, J. Irrepr. Res. 1, 1 (1955))." in lead
+    assert "other: Its rival (Nobody, J. Irrepr. Res. 1, 1 (1955))." in lead
     assert "One training a variant (seeds 7, 8)" in " ".join(story.list_limits(experiment))
 
 
@@ -259,8 +249,16 @@ def test_numbers_that_were_not_attempted_are_counted_by_their_reasons(experiment
         row | {"ours": None, "status": "not attempted", "differs": why}
         for why in ("no data", "no GPU", "no GPU")
     ]
-    text = summary.make_page(experiment, [], {"paper": "Them", "entries": [here, *left]})
-    assert "3 of its 4 numbers have no counterpart here." in text
-    words = Page(text).words
-    at = words.index("Not attempted")
-    assert words[at + 1 : at + 7] == ["numbers", "why not", "2", "no GPU", "1", "no data"]
+    report = {"paper": "Them", "entries": [here, *left]}
+    tables = {t.title: t for t in summary.make_chapter(experiment, [], report).tables}
+    ours = tables["The paper's numbers beside ours"]
+    assert ours.note == "Them. 3 of its 4 numbers have no counterpart here."
+    assert ours.rows == [["Table 1", "forces", "1", "2.00", "measured", "the scale"]]
+    assert tables["Not attempted"].rows == [["2", "no GPU"], ["1", "no data"]]
+
+
+def test_a_paper_without_a_counterpart_here_is_not_shown(experiment):
+    entry = {"status": "not attempted", "differs": "elsewhere"}
+    report = {"paper": "Them", "entries": [entry]}
+    titles = [table.title for table in summary.make_chapter(experiment, [], report).tables]
+    assert not {"The paper's numbers beside ours", "Not attempted"} & set(titles)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.figures import results, story
+from pipeline_core.figures import numbers, results
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
@@ -155,7 +155,7 @@ def test_what_is_said_first(identity, measured):
     assert results.read_metrics(identity) is None
     assert results.read_comparisons(identity) == []
     experiment = load_project(identity.folder.parents[2]).load_experiment("flow")
-    assert any(number.title == "Data" for number in story.collect_numbers(experiment))
+    assert any(number.title == "Data" for number in numbers.collect_numbers(experiment))
 
 
 def test_results_are_those_of_any_number_of_ranks():

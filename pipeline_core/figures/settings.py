@@ -1,0 +1,123 @@
+"""With which settings each variant was trained: what people ask for first, then the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from pipeline_core.config.sections import LossTerm, TrainOptions
+from pipeline_core.figures.variants import Group, group_by_seed
+from pipeline_core.report.chapter import Table
+from pipeline_core.run import ExperimentRun, Run
+
+_SECTIONS: Final = ("graph", "partition", "model", "train")
+_ASKED: Final = {
+    "Cutoff": (("graph.cutoff", "model.cutoff"), "Å"),
+    "Angle cutoff": (("graph.angle_cutoff", "model.angle_cutoff"), "Å"),
+    "Epochs": (("train.epochs",), ""),
+    "Batch size": (("train.batch_size",), ""),
+    "Optimizer": (("train.optimizer.name",), ""),
+    "Learning rate": (("train.learning_rate",), ""),
+    "Schedule": (("train.schedule.name",), ""),
+    "Precision": (("train.precision",), ""),
+}
+"""Title -> options that hold it, and their unit."""
+_SAID_OTHERWISE: Final = ("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.loss")
+
+Value = tuple[Any, bool]
+"""What an option is, and whether that is its default."""
+
+
+def tabulate_settings(experiment: ExperimentRun) -> list[Table]:
+    """Return what all variants have in common, and in what they differ."""
+    groups = group_by_seed(experiment)
+    settings = [list_settings(group) for group in groups]
+    names = list(dict.fromkeys(name for given in settings for name in given))
+    cells = {name: [given.get(name, "–") for given in settings] for name in names}
+    common = [[name, row[0]] for name, row in cells.items() if len(set(row)) == 1]
+    differing = [[name, *row] for name, row in cells.items() if len(set(row)) > 1]
+    tables = [Table(title="Settings", header=["setting", "value"], rows=common)]
+    if differing:
+        header = ["setting", *(group.name for group in groups)]
+        tables.append(Table(title="What differs", header=header, rows=differing))
+    return [table for table in tables if table.rows]
+
+
+def list_settings(group: Group) -> dict[str, str]:
+    """Return the settings of trainings: those of `_ASKED`, the model, and what is no default.
+
+    Of a training that the engine does not do, what is a default may have no meaning, and is left
+    out.
+    """
+    run = group.runs[0]
+    options = {name: value for stage in _SECTIONS for name, value in _list_options(run, stage)}
+    train = run.sections["train"]
+    is_shared = isinstance(train, TrainOptions) and train.uses_shared_trainer
+    said = {"Model": run.model_info.name}
+    said |= {"Dataset": run.dataset.name} if run.dataset else {}
+    for title, (names, unit) in _ASKED.items():
+        known = [n for n in names if n in options and options[n][0] is not None]
+        for name in known[:1]:
+            value, is_default = options[name]
+            if is_shared or not is_default or not name.startswith("train."):
+                said[title] = f"{_format(value)} {unit}".rstrip()
+        for name in names:
+            options.pop(name, None)
+    if loss := getattr(train, "loss", None):
+        said["Loss"] = _format_loss(loss)
+    said["Seed"] = group.seeds
+    rest = {n: value for n, value in options.items() if n not in _SAID_OTHERWISE}
+    return said | {
+        name: _format(value)
+        for name, (value, is_default) in rest.items()
+        if not is_default or name.startswith("model.")
+    }
+
+
+def _list_options(run: Run, stage: str) -> Iterator[tuple[str, Value]]:
+    section = run.sections[stage]
+    yield from _walk(section, f"{stage}.")
+    if isinstance(section, TrainOptions):
+        is_default = section.optimizer == type(section.optimizer)()
+        yield "train.learning_rate", (section.learning_rate, is_default)
+
+
+def _walk(section: BaseModel, prefix: str) -> Iterator[tuple[str, Value]]:
+    """Yield all options of a section and of those in it, by their places in the experiment."""
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        if isinstance(value, BaseModel):
+            yield from _walk(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, (value, value == field.get_default(call_default_factory=True))
+
+
+def _format_loss(terms: Mapping[str, LossTerm]) -> str:
+    """Return the terms that count."""
+    return "; ".join(
+        f"{name}: {term.kind}, weight {term.weight:g}"
+        + (f", δ {term.delta:g}" if term.kind == "huber" else "")
+        + (f" {term.unit}" if term.unit else "")
+        for name, term in terms.items()
+        if term.weight
+    )
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else _dump(value)
+
+
+def _dump(value: Any) -> str:
+    def dump_model(part: Any) -> Any:
+        return part.model_dump(mode="json") if isinstance(part, BaseModel) else str(part)
+
+    return json.dumps(value, default=dump_model, ensure_ascii=False)

@@ -1,0 +1,131 @@
+"""What the report says of one experiment: plain data, in `summary.json` beside its figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline_core import store
+
+NAME: Final = "summary.json"
+
+
+class Part(BaseModel):
+    """Base of what a chapter consists of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Number(Part):
+    """A number that a reader should see first."""
+
+    title: str
+    """What it is."""
+    value: str
+    """The number with its unit, for readers."""
+    note: str = ""
+    """What helps to judge it."""
+    amount: float | None = None
+    """The number itself, in `unit`, by which variants are compared and seeds averaged."""
+    unit: str = ""
+    better: Literal["less", "more"] | None = None
+    """Which is the better of two amounts; null where neither is."""
+    problem: str = ""
+    """What it is a number of, where variants may have different ones, which do not compare."""
+
+
+class Table(Part):
+    """A table with a heading."""
+
+    title: str
+    header: list[str] = []
+    rows: list[list[str]]
+    note: str = ""
+    marked: int | None = None
+    """Number of the row that stands out; null for none."""
+
+
+class Illustration(Part):
+    """A figure as the report shows it."""
+
+    name: str
+    title: str
+    caption: str = ""
+    category: str
+    picture: str
+    """The address of the picture, with all its bytes: data:image/webp;base64,..."""
+    width: int
+    """Pixels."""
+    height: int
+    files: list[str] = []
+    """Names of the files that lie beside `summary.json`: other formats, and the numbers as CSV."""
+
+
+class Snippet(Part):
+    """Lines to copy."""
+
+    title: str
+    code: str
+    note: str = ""
+
+
+class Chapter(Part):
+    """An experiment in the report."""
+
+    experiment: str
+    lead: str = ""
+    """What was run, in a sentence or two."""
+    verdict: str = ""
+    grade: Literal["small", "moderate", "large", "unknown"] = "unknown"
+    """How large the error is that the verdict names."""
+    grades: str = ""
+    """What the grades mean; empty where there is none."""
+    headline: Number | None = None
+    """The one number that the overview shows."""
+    thumbnail: str = ""
+    """The one picture that the overview shows: the address of a small one, or empty."""
+    numbers: list[Number] = []
+    warnings: list[str] = []
+    results: list[Table] = []
+    """Tables that stand before the figures."""
+    illustrations: list[Illustration] = []
+    tables: list[Table] = []
+    """Those that stand after them."""
+    snippets: list[Snippet] = []
+    limits: list[str] = []
+    provenance: Table | None = None
+
+
+def write_chapter(folder: Path, chapter: Chapter) -> None:
+    """Write a chapter into the folder of the figures of its experiment.
+
+    Raises:
+        ValueError: The folder cannot be written.
+    """
+    store.write_json(folder / NAME, chapter.model_dump(mode="json"))
+
+
+def read_chapter(folder: Path, experiment: str) -> Chapter:
+    """Read the chapter of an experiment from the folder of its figures.
+
+    Where there is none, because a plugin draws all by itself, it says where the figures are.
+
+    Raises:
+        ValueError: The file is damaged, or of another version.
+    """
+    path = folder / NAME
+    if not path.exists():
+        told = f"There is no {NAME}: what the plugin has drawn lies in {folder}."
+        return Chapter(experiment=experiment, warnings=[told])
+    content: Any = store.read_json(path)
+    try:
+        return Chapter.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"{path}: of another version ({place}: {first['msg']}); draw it again: "
+            f"pipeline-core figures --experiment {experiment}"
+        ) from None

@@ -1,0 +1,58 @@
+"""Where models and trajectories lie, and lines that load them."""
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from core.figures import synthetic
+from pipeline_core.figures import artifacts
+
+
+@pytest.fixture
+def experiment(folder):
+    """Return the experiment with models, which `synthetic` does not write."""
+    result = synthetic.load(folder)
+    for run in result.runs.values():
+        run.model.write_bytes(b"weights")
+    return result
+
+
+def test_models_and_trajectories_are_listed_and_what_the_workflow_keeps_is_not(experiment):
+    table = artifacts.tabulate_files(experiment)
+    assert table.header == ["variant", "what", "path"]
+    wide = experiment.runs["wide"].folder
+    assert [row[1:] for row in table.rows if row[0] == "wide"] == [
+        ["model", f"{wide}/model.pt"],
+        ["use of the model", f"{wide}/inference.h5"],
+        ["trajectory", f"{wide}/md/heat_bath.extxyz"],
+        ["trajectory", f"{wide}/md/nve.extxyz"],
+    ]
+
+
+def test_a_folder_of_many_files_is_one_line(experiment):
+    exported = experiment.runs["base"].folder / "configurations"
+    exported.mkdir()
+    for number in range(20):
+        (exported / f"{number}.lime").touch()
+    rows = artifacts.tabulate_files(experiment).rows
+    assert ["base", "20 files", f"{exported}/"] in rows
+
+
+def test_the_lines_load_the_best_model_and_its_trajectory(experiment):
+    snippet = artifacts.write_snippet(experiment)
+    assert "variant wide" in snippet.note  # its errors are half of those of the base
+    ast.parse(snippet.code)
+    wide = experiment.runs["wide"]
+    assert f'atoms.calc = load_calculator("{wide.model}")' in snippet.code
+    assert f'frames = read("{wide.folder}/md/heat_bath.extxyz", ":")' in snippet.code
+
+
+def test_there_are_no_lines_without_a_model(folder):
+    assert artifacts.write_snippet(synthetic.load(folder)) is None
+
+
+def test_there_are_no_lines_for_a_model_that_is_no_calculator(experiment):
+    info = replace(experiment.model_info, predicts=("hamiltonian",))
+    runs = {name: replace(run, model_info=info) for name, run in experiment.runs.items()}
+    assert artifacts.write_snippet(replace(experiment, runs=runs)) is None

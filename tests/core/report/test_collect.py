@@ -1,0 +1,84 @@
+"""Many chapters from their folders, and what happens where one cannot be read."""
+
+import json
+import logging
+
+import pytest
+
+from core.report import made_up
+from core.report.test_page import Page
+from pipeline_core.report.chapter import Chapter, read_chapter, write_chapter
+from pipeline_core.report.collect import find_figures, write_report
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Return a folder of results with the chapters of two experiments."""
+    for name in ("toy/alloy", "other/first"):
+        folder = tmp_path / "results" / name / "figures"
+        folder.mkdir(parents=True)
+        write_chapter(folder, made_up.make_chapter(name))
+    return tmp_path / "results"
+
+
+def test_a_chapter_is_read_as_it_was_written(results):
+    chapter = read_chapter(results / "toy/alloy/figures", "toy/alloy")
+    assert chapter == made_up.make_chapter()
+
+
+def test_all_experiments_with_figures_are_found(results):
+    (results / "datasets" / "alloy").mkdir(parents=True)
+    (results / "toy" / "undrawn" / "base").mkdir(parents=True)
+    assert list(find_figures(results)) == ["other/first", "toy/alloy"]
+
+
+@pytest.mark.parametrize(
+    ("place", "way"),
+    [
+        ("results/report.html", "toy/alloy/figures/"),
+        ("report.html", "results/toy/alloy/figures/"),
+        ("elsewhere/page.html", "../results/toy/alloy/figures/"),
+    ],
+)
+def test_links_lead_from_the_page_to_the_figures(results, place, way):
+    path = results.parent / place
+    path.parent.mkdir(exist_ok=True)
+    write_report(path, {"toy/alloy": results / "toy/alloy/figures"})
+    assert f"{way}parity.pdf" in Page(path.read_text()).find("a", "href")
+
+
+def test_the_order_is_that_of_the_caller(results):
+    figures = find_figures(results)
+    path = results / "report.html"
+    write_report(path, {name: figures[name] for name in ("toy/alloy", "other/first")})
+    page = Page(path.read_text())
+    assert page.find("article", "id") == ["toy/alloy", "other/first"]
+    assert any(word.startswith("2 experiments, 4 warnings") for word in page.words)
+
+
+@pytest.mark.parametrize("damage", ["cut", "of another version"])
+def test_a_chapter_that_cannot_be_read_is_a_warning_on_the_page(results, damage, caplog):
+    path = results / "toy/alloy/figures/summary.json"
+    if damage == "cut":
+        path.write_text(path.read_text()[:500])
+    else:
+        path.write_text(json.dumps({"experiment": "toy/alloy", "colour": "blue"}))
+    with caplog.at_level(logging.WARNING):
+        write_report(results / "report.html", find_figures(results))
+    page = Page((results / "report.html").read_text())
+    (told,) = [word for word in page.words if word.startswith(str(path))]
+    assert told in caplog.text
+    assert "Force error" in page.words  # of the other experiment
+
+
+def test_what_makes_a_chapter_of_another_version_new_is_told(results):
+    folder = results / "toy/alloy/figures"
+    (folder / "summary.json").write_text(json.dumps({"experiment": "toy/alloy", "colour": "blue"}))
+    with pytest.raises(ValueError, match=r"colour.*pipeline-core figures --experiment toy/alloy"):
+        read_chapter(folder, "toy/alloy")
+
+
+def test_of_a_plugin_that_draws_by_itself_the_folder_is_told(tmp_path):
+    chapter = read_chapter(tmp_path, "toy/first")
+    told = f"There is no summary.json: what the plugin has drawn lies in {tmp_path}."
+    assert chapter == Chapter(experiment="toy/first", warnings=[told])
