@@ -35,9 +35,10 @@
     }
     const isEmpty = (node) => !node.querySelector("[data-item]:not(.out)");
     for (const part of all(".part")) part.classList.toggle("out", words.length > 0 && isEmpty(part));
-    for (const extra of all(".aside")) extra.classList.toggle("out", words.length > 0);
+    document.body.classList.toggle("searching", words.length > 0);
     found.textContent = words.length ? `${count || "nothing"} found` : "";
     if (!words.length) return show();
+    for (const link of all("nav a")) link.removeAttribute("aria-current");
     for (const page of pages) page.hidden = isEmpty(page);
     scrollTo(0, 0);
   }

@@ -153,7 +153,7 @@ def _format_illustration(one: Illustration, folder: str | None) -> str:
     return (
         f'<figure{wide} data-item><button type="button" aria-label="Enlarge: {title}">'
         f'<img alt="{title}" width="{one.width}" height="{one.height}" '
-        f'style="max-width: {one.width / _SCALE:.0f}px" src="{one.picture}"></button>'
+        f'style="width: {one.width / _SCALE:.0f}px" src="{one.picture}"></button>'
         f'<figcaption><b>{title}</b> <span class="category">{escape(one.category)}</span>'
         f"<p>{escape(one.caption)} {_format_links(one, folder)}</p></figcaption></figure>"
     )

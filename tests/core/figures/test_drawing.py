@@ -275,4 +275,4 @@ def test_drawing_again_gives_the_same_bytes(folder):
         draw_experiment(experiment)
         contents.append({path.name: path.read_bytes() for path in experiment.folder.iterdir()})
     assert contents[0] == contents[1]
-    assert len(contents[0]) == 3 + 2 * 5
+    assert len(contents[0]) == 4 + 2 * 5

@@ -22,7 +22,7 @@ SCREENS = {390: 844, 1280: 857, 1400: 857}
 def browser():
     """Return Chromium of the system; playwright brings none of its own."""
     playwright = pytest.importorskip("playwright.sync_api")
-    path = shutil.which("chromium")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("there is no chromium")
     with playwright.sync_playwright() as started:

@@ -174,6 +174,11 @@ def test_without_results_nothing_is_drawn(tmp_path):
     assert names >= {"table1", "table2", "budgets", *(f"figure{n}" for n in range(5, 11))}
 
 
+def test_experiments_of_the_paper_without_a_number_of_it_have_its_figures(tmp_path):
+    experiment = made_up.load(tmp_path, "chgnet/convergence_hfo2")
+    assert "budgets" in {figure.name for figure in choose_figures(experiment)}
+
+
 @pytest.mark.parametrize("figure", MEASURED, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(experiment, figure):
     check_bytes(figure.draw(experiment), figure.draw(experiment))

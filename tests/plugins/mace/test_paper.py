@@ -316,6 +316,11 @@ def test_without_results_nothing_is_drawn(tmp_path):
     }
 
 
+@pytest.mark.parametrize("name", ["mace/hfo2", "mace/smoke", "chgnet/smoke"])
+def test_other_experiments_have_no_figures_of_a_paper(tmp_path, name):
+    assert not any(figure.paper for figure in choose_figures(made_up.load(tmp_path, name)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(experiment, figure):
