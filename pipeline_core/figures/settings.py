@@ -25,7 +25,11 @@ _ASKED: Final = {
     "Precision": (("train.precision",), ""),
 }
 """Title -> options that hold it, and their unit."""
-_SAID_OTHERWISE: Final = ("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.loss")
+_SAID: Final = {
+    *(name for names, _ in _ASKED.values() for name in names),
+    *("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.loss"),
+}
+"""Options that need no line of their own."""
 
 Value = tuple[Any, bool]
 """What an option is, and whether that is its default."""
@@ -36,7 +40,13 @@ def tabulate_settings(experiment: ExperimentRun) -> list[Table]:
     groups = group_by_seed(experiment)
     settings = [list_settings(group) for group in groups]
     names = list(dict.fromkeys(name for given in settings for name in given))
-    cells = {name: [given.get(name, "–") for given in settings] for name in names}
+    # A default is told where another variant has something else.
+    known = [
+        {name: _format(value) for name, (value, _) in _collect_options(group.runs[0]).items()}
+        for group in groups
+    ]
+    filled = [all_options | given for all_options, given in zip(known, settings, strict=True)]
+    cells = {name: [given.get(name, "–") for given in filled] for name in names}
     common = [[name, row[0]] for name, row in cells.items() if len(set(row)) == 1]
     differing = [[name, *row] for name, row in cells.items() if len(set(row)) > 1]
     tables = [Table(title="Settings", header=["setting", "value"], rows=common)]
@@ -53,28 +63,37 @@ def list_settings(group: Group) -> dict[str, str]:
     out.
     """
     run = group.runs[0]
-    options = {name: value for stage in _SECTIONS for name, value in _list_options(run, stage)}
-    train = run.sections["train"]
-    is_shared = isinstance(train, TrainOptions) and train.uses_shared_trainer
+    options = _collect_options(run)
     said = {"Model": run.model_info.name}
     said |= {"Dataset": run.dataset.name} if run.dataset else {}
+    said |= _list_asked(run, options)
+    if loss := getattr(run.sections["train"], "loss", None):
+        said["Loss"] = _format_loss(loss)
+    said["Seed"] = group.seeds
+    return said | {
+        name: _format(value)
+        for name, (value, is_default) in options.items()
+        if name not in _SAID and (not is_default or name.startswith("model."))
+    }
+
+
+def _list_asked(run: Run, options: Mapping[str, Value]) -> dict[str, str]:
+    """Return what readers ask for first, as far as it has a meaning."""
+    train = run.sections["train"]
+    is_shared = isinstance(train, TrainOptions) and train.uses_shared_trainer
+    said = {}
     for title, (names, unit) in _ASKED.items():
-        known = [n for n in names if n in options and options[n][0] is not None]
-        for name in known[:1]:
+        name = next((n for n in names if n in options and options[n][0] is not None), None)
+        if name is not None:
             value, is_default = options[name]
             if is_shared or not is_default or not name.startswith("train."):
                 said[title] = f"{_format(value)} {unit}".rstrip()
-        for name in names:
-            options.pop(name, None)
-    if loss := getattr(train, "loss", None):
-        said["Loss"] = _format_loss(loss)
-    said["Seed"] = group.seeds
-    rest = {n: value for n, value in options.items() if n not in _SAID_OTHERWISE}
-    return said | {
-        name: _format(value)
-        for name, (value, is_default) in rest.items()
-        if not is_default or name.startswith("model.")
-    }
+    return said
+
+
+def _collect_options(run: Run) -> dict[str, Value]:
+    """Return all options by their places in the experiment, such as train.batch_size."""
+    return {name: value for stage in _SECTIONS for name, value in _list_options(run, stage)}
 
 
 def _list_options(run: Run, stage: str) -> Iterator[tuple[str, Value]]:

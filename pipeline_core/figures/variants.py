@@ -33,8 +33,8 @@ class Group:
 
     @property
     def name(self) -> str:
-        """What readers call it."""
-        names = [run.variant for run in self.runs]
+        """What readers call it, as in the figures."""
+        names = [run.label for run in self.runs]
         if len(names) <= _MOST_NAMES:
             return ", ".join(names)
         return f"{names[0]} and {len(names) - 1} other seeds"
@@ -58,18 +58,18 @@ class Result:
         group: Whose.
         number: Of the first run, which says what it is.
         mean: In the number's unit.
-        deviation: Standard deviation over seeds; 0 for one seed.
+        deviation: Standard deviation over seeds; None where one of them has a result.
     """
 
     group: Group
     number: Number
     mean: float
-    deviation: float
+    deviation: float | None
 
     @property
     def value(self) -> str:
         """The number for readers."""
-        if len(self.group.runs) == 1:
+        if self.deviation is None:
             return self.number.value
         return f"{format_with_deviation(self.mean, self.deviation)} {self.number.unit}".rstrip()
 
@@ -100,7 +100,7 @@ def find_main_result(group: Group) -> Result | None:
     amounts = [n.amount for n in known if n.amount is not None and n.title == known[0].title]
     if not amounts:
         return None
-    return Result(group, known[0], fmean(amounts), stdev(amounts) if len(amounts) > 1 else 0.0)
+    return Result(group, known[0], fmean(amounts), stdev(amounts) if len(amounts) > 1 else None)
 
 
 def _find_main_number(run: Run) -> Number | None:
@@ -145,7 +145,7 @@ def name_best(experiment: ExperimentRun) -> str:
         f"Best of {len(ranked)} variants by {title}: {best.group.name} with {best.value}, "
         f"{'next ' if _is_base(best.group) else ''}{other.group.name} with {other.value}"
     )
-    scatter = hypot(best.deviation, other.deviation)
+    scatter = hypot(best.deviation or 0.0, other.deviation or 0.0)
     within = scatter and abs(best.mean - other.mean) <= scatter
     return f"{text}; seeds scatter by as much." if within else f"{text}."
 

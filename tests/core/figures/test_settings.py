@@ -57,6 +57,13 @@ def test_the_differences_are_a_table_of_their_own(tables):
     assert len(table.rows) == 3
 
 
+def test_a_default_is_told_where_another_variant_has_something_else(folder):
+    experiment = load(folder, "  slow: {train: {ema_decay: 0.9, schedule: {name: cosine}}}\n")
+    table = settings.tabulate_settings(experiment)[1]
+    assert ["train.ema_decay", "none", "none", "0.9"] in table.rows
+    assert ["Schedule", "constant", "constant", "cosine"] in table.rows
+
+
 def test_a_variant_alone_has_no_table_of_differences(folder):
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
     path.write_text(synthetic.EXPERIMENT.partition("variants:")[0])

@@ -64,6 +64,11 @@ def test_the_one_number_is_that_of_the_base_with_the_best_beside_it(folder):
     assert not story.choose_headline(write_errors(folder, "", {"base": 0.05})).note.startswith("1")
 
 
+def test_of_one_seed_that_has_ended_no_deviation_is_told(folder):
+    experiment = write_errors(folder, "  again: {seed: 8}\n", {"base": 0.2, "wide": 0.1})
+    assert story.choose_headline(experiment).value == "200 meV/Å"
+
+
 def test_errors_on_other_data_are_not_compared(folder):
     datasets = folder / "workflows" / "datasets"
     (datasets / "other.yaml").write_text((datasets / "alloy.yaml").read_text())
@@ -80,7 +85,7 @@ def test_what_has_no_influence_on_a_training_makes_no_group(folder):
 
 
 def test_many_seeds_are_counted(experiment):
-    runs = [replace(experiment.runs["base"], variant=f"seed_{n}") for n in range(5)]
+    runs = [replace(experiment.runs["base"], label=f"seed_{n}") for n in range(5)]
     assert variants.Group(tuple(runs)).name == "seed_0 and 4 other seeds"
 
 
