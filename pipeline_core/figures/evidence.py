@@ -24,8 +24,10 @@ from pipeline_core.run import MAKERS, READS, ExperimentRun, Run
 MANIFEST: Final = "evidence.json"
 _READ: Final = (*READS["figures"], "profile", "partition")
 _TOO_LARGE: Final = ("graph", "partition", "model")
-_TABLES: Final = (".csv", ".json")
-"""Kinds of drawn files that hold numbers; those of pictures depend on versions, too."""
+_NUMBERS: Final = ("*.csv", "reproduction.json")
+"""Drawn files that hold numbers."""
+_LINES: Final = "*.svg"
+"""Those of pictures depend on the version of matplotlib, too."""
 
 
 def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
@@ -128,7 +130,7 @@ def _compare_drawn(
     now = _describe(experiment, folder)
     same_pictures = known["matplotlib"] == now["matplotlib"]
     for file in sorted(known["drawn"].keys() | now["drawn"].keys()):
-        compared = same_pictures or file.endswith(_TABLES)
+        compared = same_pictures or not Path(file).match(_LINES)
         if compared and known["drawn"].get(file) != now["drawn"].get(file):
             yield f"{experiment.folder / file}: not what was drawn from the same evidence"
 
@@ -159,7 +161,7 @@ def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
 def _describe(experiment: ExperimentRun, folder: Path) -> dict[str, Any]:
     """Draw an experiment; return the hashes of what was read and of what was drawn."""
     draw_experiment(experiment)
-    drawn = [p for p in experiment.folder.iterdir() if p.suffix in (*_TABLES, ".svg")]
+    drawn = [p for pattern in (*_NUMBERS, _LINES) for p in experiment.folder.glob(pattern)]
     return {
         "files": {str(p.relative_to(folder)): _hash(p) for p in _list_files(experiment)},
         "sources": _hash_sources(experiment),

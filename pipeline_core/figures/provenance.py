@@ -75,7 +75,7 @@ def _read_provenance(run: Run) -> dict[str, Any]:
 
 def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
     facts = [("dataset", f"{dataset.name}: {dataset.options.description}")]
-    known = next((path for path in (dataset.report, dataset.data) if path.exists()), None)
+    known = next((path for path in (dataset.data, dataset.report) if path.exists()), None)
     if known is not None:
         inputs = store.read_provenance(known).get("inputs", {})
         digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

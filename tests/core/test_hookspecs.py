@@ -23,6 +23,7 @@ CONTRACT = {
     "figures": (),
     "calculator": ("run", "device"),
     "epoch": ("run", "record"),
+    "progress": ("run", "position"),
 }
 """Hooks and their arguments. What comes raises the minor version, what goes the major one."""
 

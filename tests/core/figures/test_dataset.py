@@ -11,7 +11,7 @@ from matplotlib.patches import StepPatch
 
 from core.figures import synthetic
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import dataset, numbers, style
+from pipeline_core.figures import dataset, numbers, story, style
 from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
@@ -90,7 +90,7 @@ def test_what_a_plugin_does_not_count_is_not_drawn(folder):
     experiment = load_with_report(folder, splits={"train": 9}, groups=None, **facts)
     _, table = dataset.draw(experiment)
     assert table[1:] == [["all", 9, 0, 0]]
-    (data,) = (n for n in story.collect_numbers(experiment) if n.title == "Data")
+    (data,) = (n for n in numbers.collect_numbers(experiment) if n.title == "Data")
     assert (data.value, data.note.partition(";")[0]) == ("9 frames", "9 training")
     assert story.list_limits(experiment)
 

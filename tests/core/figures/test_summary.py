@@ -37,7 +37,7 @@ def test_steps_of_a_training_have_the_name_that_the_plugin_gives_them(folder, st
     records = [{"epoch": n} | ({"step": s} if s else {}) for n, s in enumerate(steps, 1)]
     lines = [json.dumps(record) for record in records]
     experiment.runs["base"].history.write_text("\n".join(lines) + "\n")
-    (number,) = (n for n in story.collect_numbers(experiment) if n.title == "Training")
+    (number,) = (n for n in numbers.collect_numbers(experiment) if n.title == "Training")
     assert number.value == value
 
 

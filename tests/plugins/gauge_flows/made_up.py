@@ -304,8 +304,11 @@ NOISE = {"flow": 0.05, "identity": 0.2}
 
 def write_shots(folder: Path, expected: str | None = None) -> ExperimentRun:
     """Return an experiment whose second variant has noise shots, four of each configuration."""
-    trained = {"loops_seed0": {"train": {"objective": "pseudofermions"}}}
-    experiment = write_experiment(folder, replace_variants(**trained), expected)
+    flow = {"prior": "ensemble", "pseudofermions": {}}
+    trained = {"loops_seed0": {"model": flow, "train": {"objective": "pseudofermions"}}}
+    content = replace_variants(**trained)
+    del content["model"]["draws"]  # configurations of an ensemble are not drawn
+    experiment = write_experiment(folder, content, expected)
     random, s = np.random.default_rng(0), VARIANCES["learned"] ** 0.5
     log_weight = s * random.normal(size=N)
     noise = {

@@ -241,7 +241,7 @@ def test_all_figures_are_drawn_into_the_report(tmp_path):
     summary = draw_experiment(experiment)
     named = {figure.name for figure in figures()}
     assert named - set(summary["drawn"]) == {
-        "derivatives", "cost_derivatives", "figure2", "noise_shots",
+        "derivatives", "cost_derivatives", "figure1", "figure2", "noise_shots",
     }  # fmt: skip
     assert story.judge(experiment) == ("Made up.", "unknown")
     captions = json.loads((experiment.folder / "index.json").read_text())

@@ -122,6 +122,7 @@ def make_hono_sections(**infer) -> dict:
     return {
         "model": {"rank": 2, "leaf_rank": 2},
         "graph": {"basis": ["chebyshev"] * 5 + ["cosine"], "degree": [12] * 5 + [6]},
+        "train": {"method": "resident"},
         "infer": infer,
     }
 

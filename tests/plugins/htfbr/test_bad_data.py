@@ -49,7 +49,8 @@ class Workshop:
         pattern = ".*".join(re.escape(part) for part in message.split(" ... "))
         with pytest.raises(ValueError, match=f"(?s){pattern}"):
             self.run(source, **more)
-        assert not [path for path in self.results.rglob("*") if path.is_file()]
+        files = [path.name for path in self.results.rglob("*") if path.is_file()]
+        assert set(files) <= {".data.failed"}  # why, for `pipeline-core status`
 
 
 @pytest.fixture

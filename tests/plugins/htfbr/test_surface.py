@@ -18,6 +18,9 @@ from pipeline_kernels.tree import TreeShape
 DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]
 
 
+RESIDENT = {"method": "resident"}
+
+
 def make_surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
     """A surface of three coordinates with random weights in double precision."""
     leaves = [Leaf(family="chebyshev", degree=degree, lower=a, upper=b) for a, b in DOMAINS]
@@ -173,7 +176,11 @@ def test_the_training_energies_have_mean_zero_and_spread_one():
 
 
 def test_metadata_rebuilds_the_surface(project, points, tmp_path):
-    run = project(tmp_path, points(lambda x: x[:, 0]), {"model": {"rank": 3, "leaf_rank": 4}})
+    run = project(
+        tmp_path,
+        points(lambda x: x[:, 0]),
+        {"model": {"rank": 3, "leaf_rank": 4}, "train": RESIDENT},
+    )
     task = build_task(run)
     again = build_task(run, task.metadata)
     again.module.load_state_dict(task.module.state_dict())
