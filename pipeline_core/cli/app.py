@@ -42,7 +42,10 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

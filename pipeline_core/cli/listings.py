@@ -1,17 +1,25 @@
-"""Commands that list what this environment offers."""
+"""Commands that list what this environment and this folder offer."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align
-from pipeline_core.readers import Units
+from pipeline_core.config.experiments import ExperimentFile
+from pipeline_core.config.workflow import read_options
+from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.readers import Reader, Units
 from pipeline_core.registry import Plugin
+from pipeline_core.workflow import list_all_experiments
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]
 
 Check = Annotated[
     str | None,
@@ -34,6 +42,7 @@ Example = Annotated[
 def list_plugins(
     check: Check = None,
     experiment: Example = None,
+    as_json: Json = False,
     workflows: options.Workflows = options.WORKFLOWS,
 ) -> None:
     """List the installed plugins, the broken ones with their error; or check one of them."""
@@ -42,9 +51,12 @@ def list_plugins(
         return
     if experiment is not None:
         raise ValueError("--experiment says what --check takes; add --check PLUGIN")
-    rows = [_make_row(plugin) for plugin in load_registry().plugins]
+    plugins = load_registry().plugins
+    if as_json:
+        typer.echo(json.dumps([_describe_plugin(plugin) for plugin in plugins]))
+        return
     header = ("name", "status", "distribution", "version", "hooks", "about")
-    typer.echo(align([header, *rows]))
+    typer.echo(align([header, *map(_make_row, plugins)]))
 
 
 def _check(name: str, experiment: str | None, workflows: Path) -> None:
@@ -67,7 +79,7 @@ def _make_row(plugin: Plugin) -> tuple[str, ...]:
         about = "; ".join(plugin.deprecated)
     return (
         plugin.name,
-        "broken" if plugin.error else "deprecated" if plugin.deprecated else "ok",
+        _name_status(plugin),
         plugin.distribution,
         plugin.version,
         ",".join(plugin.hooks) or "-",
@@ -75,11 +87,39 @@ def _make_row(plugin: Plugin) -> tuple[str, ...]:
     )
 
 
-def list_readers() -> None:
+def _name_status(plugin: Plugin) -> str:
+    return "broken" if plugin.error else "deprecated" if plugin.deprecated else "ok"
+
+
+def _describe_plugin(plugin: Plugin) -> dict[str, Any]:
+    content = {
+        "name": plugin.name,
+        "status": _name_status(plugin),
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "hooks": plugin.hooks,
+        "error": plugin.error,
+    }
+    keys = ("name", "summary", "citation", "data_kind", "predicts")
+    model = plugin.model and {key: getattr(plugin.model, key) for key in keys}
+    return {**content, "model": model}
+
+
+def list_readers(as_json: Json = False) -> None:
     """List the raw formats that datasets can be read from."""
+    registry = load_registry()
+    readers: list[Reader] = sorted(registry.collect("readers"), key=lambda reader: reader.name)
+    if as_json:
+        keys = ("name", "summary", "suffixes", "keys", "beside")
+        listed = [
+            {**{key: getattr(one, key) for key in keys}, "units": asdict(one.units)}
+            for one in readers
+        ]
+        typer.echo(json.dumps(listed))
+        return
     rows = [
-        (r.name, " ".join(r.suffixes) or "-", format_units(r.units), r.summary)
-        for r in sorted(load_registry().collect("readers"), key=lambda reader: reader.name)
+        (one.name, " ".join(one.suffixes) or "-", format_units(one.units), one.summary)
+        for one in readers
     ]
     typer.echo(align([("name", "suffixes", "units", "about"), *rows]))
 
@@ -89,4 +129,56 @@ def format_units(units: Units) -> str:
     return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
 
 
-COMMANDS = {"plugins": list_plugins, "readers": list_readers}
+def list_experiments(
+    as_json: Json = False, workflows: options.Workflows = options.WORKFLOWS
+) -> None:
+    """List the experiments of this folder, with a star those that plain `snakemake` computes."""
+    options.require_folder(workflows)
+    configured = read_options(workflows).experiments
+    rows = [
+        {**_describe_experiment(workflows, name), "configured": name in configured}
+        for name in list_all_experiments(workflows)
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    header = ("", "name", "plugin", "dataset", "scale", "variants", "about")
+    typer.echo(align([header, *map(_format_experiment, rows)]))
+
+
+def _describe_experiment(workflows: Path, name: str) -> dict[str, Any]:
+    """Return what the file of an experiment says; of a broken one what is wrong with it."""
+    path = workflows / "experiments" / f"{name}.yaml"
+    try:
+        file = validate_content(ExperimentFile, read_yaml(path), path)
+    except ValueError as error:
+        keys = ("plugin", "dataset", "scale", "variants", "description")
+        return {"name": name, **dict.fromkeys(keys), "error": str(error)}
+    return {
+        "name": name,
+        "plugin": file.plugin,
+        "dataset": file.dataset,
+        "scale": file.scale,
+        "variants": list(file.variants),
+        "description": " ".join(file.description.split()),
+        "error": None,
+    }
+
+
+def _format_experiment(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        "*" if row["configured"] else "",
+        row["name"],
+        row["plugin"] or "-",
+        row["dataset"] or "-",
+        row["scale"] or "-",
+        str(len(row["variants"] or [])),
+        row["description"] or f"broken: {' '.join(row['error'].split())}",
+    )
+
+
+COMMANDS = {
+    "plugins": list_plugins,
+    "readers": list_readers,
+    "experiments": list_experiments,
+}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.cli.new_files import write_new
 from pipeline_core.hookspecs import HOOKS_VERSION
 
@@ -87,6 +90,7 @@ def write_plugin(
 ) -> None:
     """Write a package with a small model, its tests, an experiment and data, ready to install."""
     target = folder or Path(name)
+    _require_free(name)
     if target.exists():
         raise ValueError(f"{target}: exists already; choose another folder with --folder")
     for path, text in {**render_files(name, kind), **make_data(kind)}.items():
@@ -96,6 +100,25 @@ def write_plugin(
         f"  pip install -e '{target}[test]' && pytest {target}\n"
         f"  cd {target} && pipeline-core init && snakemake"
     )
+
+
+def _require_free(name: str) -> None:
+    """Check that a package and a plugin can be called so beside what is installed.
+
+    Raises:
+        ValueError: The name is taken.
+    """
+    owners = [p for p in load_registry().plugins if name in (p.name, p.model and p.model.name)]
+    if owners:
+        raise ValueError(
+            f"{name!r}: a plugin of this name is installed, from {owners[0].distribution} "
+            f"{owners[0].version}; choose another name"
+        )
+    if keyword.iskeyword(name) or (name.isidentifier() and importlib.util.find_spec(name)):
+        raise ValueError(
+            f"{name!r}: Python has a word or an installed module of this name, so that the package "
+            f"could not be imported beside it; choose another name, such as '{name}_model'"
+        )
 
 
 def render_files(name: str, kind: Kind) -> dict[str, str]:

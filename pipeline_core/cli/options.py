@@ -27,7 +27,7 @@ Device = Annotated[
 WORKFLOWS = Path("workflows")
 RESULTS = Path("results")
 
-__all__ = ["BASE", "RESULTS", "WORKFLOWS", "load_project"]
+__all__ = ["BASE", "RESULTS", "WORKFLOWS", "load_project", "require_folder"]
 
 
 def load_project(workflows: Path, results: Path) -> Project:
@@ -36,9 +36,18 @@ def load_project(workflows: Path, results: Path) -> Project:
     Raises:
         ValueError: There is no folder of workflows.
     """
+    require_folder(workflows)
+    return Project(workflows, results, load_registry())
+
+
+def require_folder(workflows: Path) -> None:
+    """Check that there is a folder of workflows.
+
+    Raises:
+        ValueError: There is none.
+    """
     if not workflows.is_dir():
         raise ValueError(
             f"{workflows.resolve()}: no such folder; go to one that has it, name it with "
             "--workflows, or make a new one: pipeline-core init FOLDER"
         )
-    return Project(workflows, results, load_registry())

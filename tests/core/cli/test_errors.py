@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import pytest
+
+from pipeline_core.cli import main
 
 
 def test_a_mistake_is_one_message_and_exit_code_1(folder, call):
@@ -49,11 +53,24 @@ def test_every_command_has_help(call):
     text = call("--help").output
     commands = [
         "data", "graph", "partition", "train", "evaluate", "infer", "figures", "validate", "doctor",
-        "plugins", "readers", "inspect", "new-dataset", "new-experiment", "new-plugin",
+        "plugins", "readers", "experiments", "inspect", "new-dataset", "new-experiment", "new-plugin",
     ]  # fmt: skip
+    assert "--install-completion" in text
+    assert call("-h").output == text
     for command in commands:
         assert command in text
-        assert call(command, "--help").exit_code == 0
+        result = call(command, "--help")
+        assert result.exit_code == 0
+        assert call(command, "-h").output == result.output
+
+
+def test_a_shell_that_completes_gets_the_commands(folder, call, monkeypatch):
+    monkeypatch.setenv("_PIPELINE_CORE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "pipeline-core val")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit), redirect_stdout(io.StringIO()) as shown:
+        main()
+    assert shown.getvalue().split() == ["validate"]
 
 
 def test_the_version_is_that_of_the_package(call):

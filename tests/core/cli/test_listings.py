@@ -1,7 +1,8 @@
-"""What an environment offers: plugins and readers."""
+"""What an environment offers: plugins and readers; what a folder offers: experiments."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 from fake_packages import install
@@ -34,3 +35,66 @@ def test_readers_are_listed_with_units_and_the_sign_of_stress(call):
         assert any(line.startswith(f"{name} ") for line in text.splitlines())
     vasp = next(line for line in text.splitlines() if line.startswith("vasp "))
     assert "kbar (pressure)" in vasp  # VASP prints stress as pressure, in kbar
+
+
+def test_plugins_and_readers_as_json_say_what_the_tables_say(folder, call):
+    install(folder / "site", "broken", "raise RuntimeError('boom')", version="0.3")
+    plugins = {one["name"]: one for one in json.loads(call("plugins", "--json").output)}
+    assert plugins["alpha"]["status"] == "ok"
+    assert plugins["alpha"]["hooks"] == ["model"]
+    assert plugins["alpha"]["model"]["summary"] == "A test model"
+    assert plugins["broken"]["status"] == "broken"
+    assert plugins["broken"]["error"] == "RuntimeError: boom"
+    assert plugins["broken"]["model"] is None
+    readers = {one["name"]: one for one in json.loads(call("readers", "--json").output)}
+    assert readers["vasp"]["units"]["stress"] == "kbar"
+    assert readers["vasp"]["units"]["stress_sign"] == "pressure"
+    assert ".xyz" in readers["extxyz"]["suffixes"]
+    assert "set.*/*.npy" in readers["deepmd"]["beside"]
+
+
+def test_experiments_are_listed_and_the_configured_ones_marked(folder, call):
+    experiments = folder / "workflows/experiments/alpha"
+    text = (experiments / "first.yaml").read_text()
+    (experiments / "second.yaml").write_text(text.replace("A first test", "A second\n  test"))
+    (experiments / "third.yaml").write_text("description: [")
+    (folder / "workflows/config.yaml").write_text("experiments: alpha/second\n")
+    lines = call("experiments").output.splitlines()
+    assert lines[0].split() == ["name", "plugin", "dataset", "scale", "variants", "about"]
+    assert lines[1].split() == [
+        "alpha/first",
+        "alpha",
+        "water",
+        "laptop",
+        "2",
+        "A",
+        "first",
+        "test",
+    ]
+    assert lines[2].split() == [
+        "*",
+        "alpha/second",
+        "alpha",
+        "water",
+        "laptop",
+        "2",
+        "A",
+        "second",
+        "test",
+    ]
+    assert lines[3].split()[:6] == ["alpha/third", "-", "-", "-", "0", "broken:"]
+    first, second, third = json.loads(call("experiments", "--json").output)
+    assert first == {
+        "name": "alpha/first", "plugin": "alpha", "dataset": "water", "scale": "laptop",
+        "variants": ["wide", "longer"], "description": "A first test", "error": None,
+        "configured": False,
+    }  # fmt: skip
+    assert second["configured"]
+    assert "third.yaml: cannot be read as YAML" in third["error"]
+
+
+def test_experiments_of_no_folder_are_an_error(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call("experiments")
+    assert result.exit_code == 1
+    assert "pipeline-core init" in result.stderr

@@ -72,6 +72,23 @@ def test_a_name_that_python_cannot_import_is_refused(call, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alpha", "a plugin of this name is installed, from alpha 1.0"),
+        ("alpha_plugin", "an installed module of this name"),
+        ("numpy", "an installed module of this name"),
+        ("json", "an installed module of this name"),
+        ("class", "Python has a word or an installed module of this name"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(call, folder, name, message):
+    result = call("new-plugin", name)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not (folder / name).exists()
+
+
 def test_an_existing_folder_is_left_alone(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_model").mkdir()
