@@ -11,6 +11,9 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
 
+# Repositories of their own, whose tests run where they are installed.
+collect_ignore_glob = ["outside/*/*"]
+
 HELPERS = {"cc", "gcc", "git", "ld", "ldconfig", "uname"}
 """Programs that end at once; tests that start nothing else count as tests without processes."""
 

@@ -1,0 +1,1 @@
+"""PaiNN, equivariant message passing, a plugin of pipeline-core."""
