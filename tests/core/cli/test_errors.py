@@ -53,7 +53,8 @@ def test_every_command_has_help(call):
     text = call("--help").output
     commands = [
         "data", "graph", "partition", "train", "evaluate", "infer", "figures", "validate", "doctor",
-        "plugins", "readers", "experiments", "inspect", "new-dataset", "new-experiment", "new-plugin",
+        "plugins", "readers", "experiments", "inspect", "new-dataset", "new-experiment",
+        "new-plugin",
     ]  # fmt: skip
     assert "--install-completion" in text
     assert call("-h").output == text
