@@ -11,11 +11,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cached_property, wraps
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
@@ -37,6 +37,25 @@ THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 Paths = Callable[[Any], list[str]]
 """What Snakemake wants as input: a function of a job's wildcards."""
 
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def end_with_message(answer: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """Make a function that Snakemake calls end it with the message alone where a user is wrong.
+
+    Snakemake prints what any `Exception` of such a function says between a header and a traceback.
+    """
+
+    @wraps(answer)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        try:
+            return answer(*args, **kwargs)
+        except ValueError as error:
+            raise SystemExit(f"error: {error}") from None
+
+    return call
+
 
 class Plan:
     """Inputs, parameters and targets, as functions of the wildcards of a job.
@@ -46,8 +65,8 @@ class Plan:
         registry: The plugins; those of the environment if None.
 
     Raises:
-        ValueError: The configuration has a wrong key or value, or a newer package has made the
-            folder.
+        SystemExit: The configuration has a wrong key or value, or a newer package has made the
+            folder; so do all methods where an experiment or a dataset is wrong.
 
     Attributes:
         latest: The plan that was made last in this process: that of the Snakefile.
@@ -56,6 +75,7 @@ class Plan:
     NAME = NAME
     latest: ClassVar[Plan | None] = None
 
+    @end_with_message
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
         note = check_folder(Path())
         if note and note.schema_version < SCHEMA:
@@ -92,12 +112,14 @@ class Plan:
         """Return the image of a job."""
         return self.options.container
 
+    @end_with_message
     def raw_files(self, wildcards: Any) -> list[str]:
         """Return the raw files of a dataset, and what is read with them."""
         dataset = self.project.load_dataset(wildcards.dataset)
         files = {**dataset.find_raw_files(), **find_beside(dataset)}
         return list(map(str, files.values()))
 
+    @end_with_message
     def dataset(self, wildcards: Any) -> str:
         """Return what the data stage depends on, apart from raw files.
 
@@ -150,6 +172,7 @@ class Plan:
     def inputs(self, stage: str) -> Paths:
         """Return the function that gives the artifacts that a stage reads."""
 
+        @end_with_message
         def list_paths(wildcards: Any) -> list[str]:
             experiment = self._load_experiment(wildcards.experiment)
             if stage == "figures":
@@ -177,6 +200,7 @@ class Plan:
         touches.
         """
 
+        @end_with_message
         def format_params(wildcards: Any) -> str:
             if stage == "figures":
                 runs = list(self._load_experiment(wildcards.experiment).runs.values())
@@ -189,6 +213,7 @@ class Plan:
 
         return format_params
 
+    @end_with_message
     def ranks(self, wildcards: Any) -> int:
         """Return the processes of a training, as its experiment says.
 
@@ -204,6 +229,7 @@ class Plan:
         What the experiment says goes before.
         """
 
+        @end_with_message
         def count(wildcards: Any) -> int:
             run = self._run(wildcards)
             n_cores = run.file.threads or (1 if run.file.scale == "smoke" else THREADS[stage])
@@ -219,9 +245,47 @@ class Plan:
             self._experiments[name] = self.project.load_experiment(name)
         return self._experiments[name]
 
+    @end_with_message
     def experiments(self, wildcards: Any) -> list[str]:
-        """Return the figures of all configured experiments."""
-        return [str(self._load_experiment(name).folder) for name in self.options.experiments]
+        """Return the figures of all configured experiments; for a report those that exist."""
+        if is_reporting():
+            return self._list_drawn()
+        experiments, problems = [], []
+        for name in self.options.experiments:
+            try:
+                experiments.append(self._load_experiment(name))
+            except ValueError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
+        return [str(experiment.folder) for experiment in experiments]
+
+    def _list_drawn(self) -> list[str]:
+        """Return the figures that exist: of all experiments, unless the command line names some.
+
+        Raises:
+            ValueError: There are none.
+        """
+        named = any(word.startswith("experiments=") for word in sys.argv)
+        names = self.options.experiments if named else list_all_experiments(self.project.workflows)
+        drawn: list[str] = []
+        for name in names:
+            try:
+                experiment = self._load_experiment(name)
+                problem = explain_missing(experiment)
+            except ValueError as error:
+                problem = str(error)
+            if problem:
+                sys.stderr.write(f"the report leaves out {name}: {problem}\n")
+            else:
+                drawn += _keep_drawn([experiment])
+        return drawn or self._refuse_report()
+
+    def _refuse_report(self) -> NoReturn:
+        raise ValueError(
+            f"no experiment has figures in {self.options.results}/, so there is nothing to report; "
+            "run `snakemake` first"
+        )
 
     @property
     def papers(self) -> list[str]:
@@ -236,6 +300,7 @@ class Plan:
         figures are drawn from evidence those without.
         """
 
+        @end_with_message
         def list_paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
             experiments = [self._load_experiment(name) for name in list_experiments(folder)]
@@ -251,7 +316,10 @@ class Plan:
                 raise ValueError("\n".join(missing.values()))
             for name, reason in missing.items():
                 sys.stderr.write(f"paper_{plugin} leaves out {name}: {reason}\n")
-            return [str(e.folder) for e in chosen if e.experiment not in missing]
+            left = [e for e in chosen if e.experiment not in missing]
+            if is_reporting():
+                return _keep_drawn(left) or self._refuse_report()
+            return [str(e.folder) for e in left]
 
         return list_paths
 
@@ -288,6 +356,20 @@ class Plan:
 
 _NOTHING: Final = r"(?!)"
 """A regular expression that matches no file."""
+
+
+_INDEX: Final = "index.json"
+"""The last file that the figures stage writes."""
+
+
+def is_reporting() -> bool:
+    """Tell whether Snakemake has been asked for a report, and not to compute."""
+    return any(re.fullmatch(r"--report(=.*)?", word) for word in sys.argv[1:])
+
+
+def _keep_drawn(experiments: Iterable[ExperimentRun]) -> list[str]:
+    """Return the folders of figures that have been drawn."""
+    return [str(one.folder) for one in experiments if (one.folder / _INDEX).exists()]
 
 
 def list_experiments(folder: Path) -> list[str]:
@@ -331,5 +413,5 @@ def _format_json(params: Any) -> str:
 
 
 def _read_index(output: Any) -> dict[str, dict[str, str]]:
-    content = json.loads((Path(str(output[0])) / "index.json").read_text(encoding="utf-8"))
+    content = json.loads((Path(str(output[0])) / _INDEX).read_text(encoding="utf-8"))
     return {entry["name"]: entry for entry in content}

@@ -130,7 +130,7 @@ def test_an_older_folder_works_on_and_is_told(folder, registry, monkeypatch, cap
 def test_a_newer_folder_is_refused_with_the_package_that_it_needs(folder, registry, monkeypatch):
     monkeypatch.chdir(folder)
     edit_note(folder, schema_version=working_folder.SCHEMA + 1, version="7.0")
-    with pytest.raises(ValueError, match=r"pip install 'pipeline-core>=7.0'"):
+    with pytest.raises(SystemExit, match=r"^error: .*pip install 'pipeline-core>=7.0'"):
         Plan({"experiments": [EXAMPLE]}, registry)
 
 

@@ -58,5 +58,5 @@ def test_a_dataset_file_with_such_a_name_offers_no_downloads(fresh, name):
 @pytest.mark.parametrize("key", ["results", "workflows"])
 @pytest.mark.parametrize("folder", ["", "--help", "a{b}", "a<b>", "a*", "a\nb"])
 def test_folders_that_snakemake_would_take_for_patterns_are_refused(key, folder):
-    with pytest.raises(ValueError, match=rf"workflows/config.yaml.*{key}"):
+    with pytest.raises(SystemExit, match=rf"^error: workflows/config.yaml.*{key}"):
         Plan({"experiments": [], key: folder})

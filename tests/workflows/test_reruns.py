@@ -238,16 +238,37 @@ def test_a_broken_plugin_fails_only_the_runs_that_ask_for_it(fresh):
 def test_mistakes_stop_the_workflow_before_it_starts_and_are_named(fresh):
     edit(find_experiment(fresh), "epochs: 3", "epoch: 3")
     text = snakemake(fresh, ok=False)
-    assert "first.yaml:5: train.epoch: unknown key; did you mean 'epochs'?" in text
+    message = "first.yaml:5: train.epoch: unknown key; did you mean 'epochs'?"
+    assert f"\nerror: workflows/experiments/toy/{message}\n" in text
+    assert is_message_alone(text)
     assert not (fresh / "results").exists()
     text = snakemake(fresh, "--config", "sclae=smoke", ok=False)
-    assert "sclae: unknown key; did you mean 'scale'?" in text
+    assert "error: workflows/config.yaml: sclae: unknown key; did you mean 'scale'?" in text
+    assert is_message_alone(text)
+    # Nothing stays locked.
+    edit(find_experiment(fresh), "epoch: 3", "epochs: 3")
+    assert plan_jobs(fresh)["train"] == 4
+
+
+def is_message_alone(text):
+    """Tell whether no header or traceback surrounds a message, and it is the last."""
+    words = ("Traceback", "Exception", "ValueError", 'File "')
+    return not any(word in text for word in words) and text.splitlines()[-1].startswith("error: ")
+
+
+def test_mistakes_of_all_configured_experiments_are_named_at_once(fresh):
+    for plugin in ("toy", "other"):
+        edit(find_experiment(fresh, plugin), "epochs: 3", "epoch: 3")
+    text = snakemake(fresh, "-n", ok=False)
+    assert "toy/first.yaml:5: train.epoch: unknown key" in text
+    assert "other/first.yaml:5: train.epoch: unknown key" in text
 
 
 def test_missing_raw_files_are_named(fresh):
     (fresh / "workflows/datasets/raw.xyz").unlink()
     text = snakemake(fresh, ok=False)
     assert "water.yaml:2: sources.0.path: no file matches 'raw.xyz'" in text
+    assert is_message_alone(text)
 
 
 def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
@@ -293,6 +314,33 @@ def test_an_archive_is_the_report_of_snakemake_itself(finished):
     assert {"parity.png", "history.png"} <= names
     assert "What parity shows." in page
     assert '"figure": "Parity"' in page
+
+
+def test_the_report_tells_what_exists_and_fails_on_nothing_else(fresh):
+    text = snakemake(fresh, "--report", "report.html", ok=False)
+    assert "error: no experiment has figures in results/" in text
+    own = find_experiment(fresh).with_name("own.yaml")
+    own.write_text(find_experiment(fresh).read_text())
+    snakemake(fresh, "--config", "experiments=toy/own")
+    edit(find_experiment(fresh, "other"), "epochs: 3", "epoch: 3")
+    text = snakemake(fresh, "--report", "report.html")
+    assert "the report leaves out other/first: " in text
+    page = (fresh / "report.html").read_text()
+    assert "Ours of toy/own beside the paper" in page
+    assert "Ours of toy/first" not in page
+    text = snakemake(fresh, "--report", "r.html", "--config", "experiments=toy/first", ok=False)
+    assert "error: no experiment has figures" in text
+    snakemake(fresh, "--report", "paper.html", "paper_toy")
+    assert "Ours of toy/own beside the paper" in (fresh / "paper.html").read_text()
+
+
+def test_a_training_that_fails_stops_no_other_experiment(fresh):
+    edit(find_experiment(fresh), "width: 4", "width: 13")
+    text = snakemake(fresh, "--cores", "1", ok=False)
+    assert "error: thirteen neurons bring bad luck; take twelve" in text
+    assert not (fresh / "results/toy/first/figures").exists()
+    assert (fresh / "results/other/first/figures/reproduction.json").exists()
+    assert plan_jobs(fresh, "results/other/first/figures") == {}
 
 
 def test_the_stages_of_the_checks_are_those_of_the_rules():
