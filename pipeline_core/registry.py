@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,10 @@ class Registry:
         """Return a hash of the plugin's source and version: it changes when the plugin does."""
         return hash_source(self._find_plugin(model))
 
+    def identify(self, model: str) -> dict[str, str]:
+        """Return what artifacts record of a plugin, as `identify_plugin` does."""
+        return identify_plugin(self._find_plugin(model))
+
     def find_provider(self, hook: str, record: str) -> Plugin | None:
         """Return the installed plugin that gives the record called `record` to a hook that lists.
 
@@ -149,9 +153,9 @@ class Registry:
         )
 
     def _load(self, point: EntryPoint) -> Plugin:
-        distribution = point.dist.name if point.dist else "unknown"
+        origin = point.dist.name if point.dist else "unknown"
         version = point.dist.version if point.dist else "unknown"
-        plugin = Plugin(point.name, point.value, distribution, version)
+        plugin = Plugin(point.name, point.value, origin, version)
         before = set(self.manager.get_plugins())
         try:
             return self._register(plugin, point.load())
@@ -185,13 +189,45 @@ class Registry:
         return replace(plugin, name=name, hooks=hooks, model=info, deprecated=cures)
 
 
+def identify_plugin(plugin: Plugin) -> dict[str, str]:
+    """Return a hash of a plugin's source, and the name and version of its distribution."""
+    return {
+        "fingerprint": hash_source(plugin),
+        "distribution": plugin.distribution,
+        "plugin_version": plugin.version,
+    }
+
+
 def hash_source(plugin: Plugin) -> str:
-    """Return a hash of a plugin's source and version."""
+    """Return a hash of a plugin's source and version, of all packages of its distribution."""
     digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
-    for path in find_source_files(plugin.target.partition(":")[0]):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
+    for module in _list_modules(plugin):
+        for path in find_source_files(module):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _list_modules(plugin: Plugin) -> list[str]:
+    """Return the top-level modules of a plugin's distribution, its own first.
+
+    Of this project's distribution it is the plugin's own alone: the others are the engine and
+    plugins that do not know each other.
+    """
+    own = plugin.target.partition(":")[0].partition(".")[0]
+    if plugin.distribution.replace("_", "-") == PROJECT.replace("_", "-"):
+        return [own]
+    try:
+        installed = distribution(plugin.distribution)
+    except PackageNotFoundError:
+        return [own]
+    # The list of files of an editable installation names no sources, but setuptools says this.
+    names = set((installed.read_text("top_level.txt") or "").split())
+    names |= {
+        path.parts[0].removesuffix(".py") for path in installed.files or () if path.suffix == ".py"
+    }
+    others = sorted(name for name in names - {own} if name.isidentifier())
+    return [own, *(name for name in others if importlib.util.find_spec(name))]
 
 
 def find_source_files(module: str) -> list[Path]:

@@ -155,7 +155,7 @@ class DatasetRun:
         if self.mixed:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
-            facts["fingerprint"] = self.registry.compute_fingerprint(self.options.plugin)
+            facts |= self.registry.identify(self.options.plugin)
         return provenance.make_record(stage="data", **facts, inputs=self.hash_raw_files())
 
 
@@ -341,7 +341,7 @@ class Run:
             experiment=self.experiment,
             variant=self.variant,
             plugin=self.model_info.name,
-            fingerprint=self.registry.compute_fingerprint(self.model_info.name),
+            **self.registry.identify(self.model_info.name),
             seed=self.seed,
             options=self.select_params(stage),
         )

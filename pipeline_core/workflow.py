@@ -22,7 +22,7 @@ from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.config.workflow import WorkflowOptions
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.importing.sources import find_beside, fingerprint_readers
+from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
@@ -132,8 +132,8 @@ class Plan:
             params["fingerprint"] = self.project.registry.compute_fingerprint(
                 dataset.options.plugin
             )
-        if readers := fingerprint_readers(dataset):
-            params["readers"] = readers
+        if readers := identify_readers(dataset):
+            params["readers"] = {name: facts["fingerprint"] for name, facts in readers.items()}
         return _format_json(params)
 
     @property

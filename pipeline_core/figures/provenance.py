@@ -54,8 +54,12 @@ def collect_facts(experiment: ExperimentRun) -> list[Fact]:
 def _describe_plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
     """Return what a model is, and which source made the results of its first variant."""
     record = next(_read_provenance(run) for run in runs if run.model_info.name == info.name)
-    source = f", source fingerprint {record['fingerprint']}" if record else ""
-    return [("plugin", f"{info.name}{source}"), ("citation", info.citation)]
+    words = [info.name]
+    if record and "plugin_version" in record:  # records of earlier versions have none
+        words.append(f"{record['distribution']} {record['plugin_version']}")
+    if record:
+        words.append(f"source fingerprint {record['fingerprint']}")
+    return [("plugin", ", ".join(words)), ("citation", info.citation)]
 
 
 def _format_seeds(runs: Sequence[Run]) -> str:

@@ -23,7 +23,7 @@ from pipeline_core.importing.sources import (
     RawSource,
     find_beside,
     find_sources,
-    fingerprint_readers,
+    identify_readers,
     require_disjoint,
 )
 from pipeline_core.run import DatasetRun
@@ -61,7 +61,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
     provenance = run.make_provenance()
     provenance["inputs"] |= hash_raw_files(find_beside(run), run.raw_memory)
-    record = {**provenance, "readers": fingerprint_readers(run)}
+    record = {**provenance, "readers": identify_readers(run)}
     is_large = count_bytes(s for part in sources.values() for s in part) >= _LARGE
     before = KeptSamples(run.kept if is_large else None, record)
     with (

@@ -12,7 +12,7 @@ from pipeline_core.config.datasets import Dataset, Source
 from pipeline_core.config.raw_files import drop_links, match_names
 from pipeline_core.readers import Reader, Units
 from pipeline_core.readers.catalogue import guess_reader
-from pipeline_core.registry import hash_source
+from pipeline_core.registry import identify_plugin
 from pipeline_core.run import DatasetRun
 from pipeline_core.units import DIMENSION, find_factor, find_stress_factor
 
@@ -96,18 +96,18 @@ def find_sources(
     return raw_sources
 
 
-def fingerprint_readers(run: DatasetRun) -> dict[str, str]:
-    """Return reader to fingerprint of the plugin that brings it, of all sources of a dataset.
+def identify_readers(run: DatasetRun) -> dict[str, dict[str, str]]:
+    """Return reader to fingerprint and version of its plugin, of all sources of a dataset.
 
     The engine's own readers, and data that a plugin makes by itself, have none. Nor have sources
     that cannot be read: their import says what is wrong.
     """
-    prints = {}
+    plugins = {}
     for name in dict.fromkeys(source.reader.name for source in _find_readable(run)):
         plugin = run.registry.find_provider("readers", name)
         if plugin is not None:
-            prints[name] = hash_source(plugin)
-    return prints
+            plugins[name] = identify_plugin(plugin)
+    return plugins
 
 
 def find_beside(run: DatasetRun) -> dict[str, Path]:

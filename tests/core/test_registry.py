@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fake_packages import forget, install, write_model_source
-from pipeline_core import PROJECT, hookimpl, hookspec
+from pipeline_core import PROJECT, __version__, hookimpl, hookspec
 from pipeline_core.builtin import load_registry
 from pipeline_core.registry import Registry
 
@@ -209,6 +209,33 @@ def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch
     before = load_registry([point], builtin=()).compute_fingerprint("gamma")
     kernel.write_text("int two;")
     assert load_registry([point], builtin=()).compute_fingerprint("gamma") != before
+
+
+@pytest.mark.parametrize("told", ["top_level.txt", "RECORD"])
+def test_the_fingerprint_covers_all_packages_of_a_distribution(site, told):
+    """setuptools lists packages, others files; of an editable installation only setuptools does."""
+    install(site, "alpha", write_model_source("alpha"))
+    (site / "alpha_library").mkdir()
+    source = site / "alpha_library/__init__.py"
+    source.write_text("one = 1")
+    listed = {
+        "top_level.txt": "alpha_plugin\nalpha_library\n",
+        "RECORD": "alpha_plugin.py,,\nalpha_library/__init__.py,,\nalpha-1.0.dist-info/RECORD,,\n",
+    }
+    before = load_registry_of(site).compute_fingerprint("alpha")
+    (site / "alpha-1.0.dist-info" / told).write_text(listed[told])
+    known = load_registry_of(site).compute_fingerprint("alpha")
+    source.write_text("one = 2")
+    assert len({before, known, load_registry_of(site).compute_fingerprint("alpha")}) == 3
+
+
+def test_the_engine_is_no_part_of_the_fingerprints_of_its_own_plugins():
+    """All are one distribution."""
+    registry = load_registry()
+    names = {info.name for info in registry.list_models()}
+    assert len({registry.compute_fingerprint(name) for name in names}) == len(names)
+    facts = registry.identify("mace")
+    assert (facts["distribution"], facts["plugin_version"]) == ("pipeline-core", __version__)
 
 
 def test_every_stage_and_every_offer_is_a_hook():

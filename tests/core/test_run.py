@@ -225,6 +225,7 @@ def test_an_artifact_records_where_it_comes_from(project):
     record = project.run("toy/first", "longer").make_provenance("train")
     assert record["options"]["train"]["epochs"] == 6
     assert record["fingerprint"] == project.registry.compute_fingerprint("toy")
+    assert (record["distribution"], record["plugin_version"]) == ("toy", "1.0")
     assert record["seed"] == 7
     assert {"python", "torch", "pipeline-core"} <= set(record["versions"])
 

@@ -98,6 +98,22 @@ def test_an_edit_of_a_reader_imports_again_what_it_reads(fresh):
     assert plan_jobs(fresh, "results/datasets/water/data.h5") == {"data": 1}
 
 
+def test_a_reader_that_a_dataset_names_is_known_with_its_whole_distribution(fresh):
+    """The ending of the file says nothing of the format, and the reader has a library."""
+    site, target = fresh / "site", "results/datasets/water/data.h5"
+    library = site / "toylibrary.py"
+    library.write_text("scale = 1.0\n")
+    (site / "toyreader-1.0.dist-info/top_level.txt").write_text("toyreader_plugin\ntoylibrary\n")
+    edit(fresh / "workflows/datasets/water.yaml", "raw.xyz", "raw.xyz, reader: raw")
+    snakemake(fresh, target)
+    assert plan_jobs(fresh, target) == {}
+    library.write_text("scale = 2.0\n")
+    assert plan_jobs(fresh, target) == {"data": 1}
+    snakemake(fresh, target)
+    edit(site / "toyreader-1.0.dist-info/METADATA", "Version: 1.0", "Version: 1.1")
+    assert plan_jobs(fresh, target) == {"data": 1}
+
+
 def test_an_edit_of_a_reader_leaves_alone_what_others_read(finished):
     edit(finished / "site/toyreader_plugin.py", "A toy", "An edited toy")
     assert plan_jobs(finished) == {}

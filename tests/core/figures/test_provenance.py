@@ -36,7 +36,7 @@ def test_each_plugin_has_its_fingerprint_and_each_variant_its_seed(folder):
     rows = provenance.collect_rows(experiment)
     of = experiment.registry.compute_fingerprint
     assert [value for name, value in rows if name == "plugin"] == [
-        f"{name}, source fingerprint {of(name)}" for name in ("toy", "other")
+        f"{name}, {name} 1.0, source fingerprint {of(name)}" for name in ("toy", "other")
     ]
     assert [name for name, _ in rows].count("citation") == 2
     assert dict(rows)["seed"] == "base: 7, wide: 7, rival: 8"

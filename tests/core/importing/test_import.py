@@ -20,7 +20,7 @@ from fake_packages import forget, install
 from pipeline_core import PROJECT, hookimpl, provenance
 from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.importing.sources import fingerprint_readers
+from pipeline_core.importing.sources import identify_readers
 from pipeline_core.project import Project
 from pipeline_core.readers import Frame, Reader, Units, catalogue
 from pipeline_core.samples import SampleFile
@@ -337,15 +337,19 @@ def test_the_record_names_the_plugin_that_read_the_data(tmp_path, monkeypatch):
     )
     point = EntryPoint("lines", "lines_plugin", PROJECT)
 
-    def fingerprint():
+    def identify():
         registry = load_registry([point], builtin=[("readers", catalogue), ("data", data)])
         run = Project(tmp_path / "workflows", tmp_path / "results", registry).load_dataset("d")
-        return fingerprint_readers(run)
+        return identify_readers(run)
 
-    before = fingerprint()
+    before = identify()
     assert list(before) == ["lines"]
+    # The entry point is of no distribution.
+    assert {key: before["lines"][key] for key in ("distribution", "plugin_version")} == {
+        "distribution": "unknown", "plugin_version": "unknown"
+    }  # fmt: skip
     source.write_text(source.read_text() + "\n# edited\n")
-    assert fingerprint() != before
+    assert identify()["lines"]["fingerprint"] != before["lines"]["fingerprint"]
     forget(tmp_path)
 
 
