@@ -28,7 +28,7 @@ def collate(
     """Put samples into one batch, renumbering what counts rows.
 
     Args:
-        samples: At least one sample: field name to array (n_rows, *shape). Text fields are left
+        samples: At least one sample: field name to array `(n_rows, *shape)`. Text fields are left
             out.
         dtype: Type of all floating-point tensors but those of exact fields; complex ones get the
             complex type of its width.

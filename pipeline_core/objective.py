@@ -21,12 +21,12 @@ class LabelObjective:
     The mean of a field runs over all its numbers that have a label: components of forces, of the
     stress tensor, and so on. Missing labels (NaN) count for nothing.
 
-    | kind  | function of the residual r                                            |
-    |-------|-----------------------------------------------------------------------|
-    | mse   | r²                                                                    |
-    | mae   | abs(r)                                                                |
-    | huber | r²/2 up to delta, then delta (abs(r) - delta/2) [Huber, Ann. Math.    |
-    |       | Statist. 35, 73 (1964)]                                               |
+    The functions of the residual r are:
+
+    - mse: r²
+    - mae: abs(r)
+    - huber: r²/2 up to delta, then delta (abs(r) - delta/2), as Huber, Ann. Math. Statist. 35, 73
+      (1964)
 
     Args:
         loss: Terms by field name, as in the experiment.

@@ -76,7 +76,7 @@ class SampleWriter:
         return self._file.attrs
 
     def add(self, sample: Sample) -> None:
-        """Append one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
+        """Append one sample: `(n_rows, *shape)` a field, without the row axis for kind `sample`."""
         self.add_in_parts([sample])
 
     def add_in_parts(self, parts: Iterable[Sample]) -> None:
@@ -116,7 +116,7 @@ class SampleWriter:
 
         Args:
             name: A field that was not given to the writer.
-            rows: (n_samples, *shape).
+            rows: `(n_samples, *shape)`.
         """
         field = FIELDS[name]
         assert field.kind == "sample", name
@@ -260,7 +260,7 @@ class SampleFile:
         return np.diff(self.offsets[kind])
 
     def read(self, index: int) -> dict[str, Array]:
-        """Return one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
+        """Return one sample: `(n_rows, *shape)` a field, without the row axis for kind `sample`."""
         assert 0 <= index < self.n_samples, (index, self.n_samples)
         return {name: self.read_field(name, index) for name in self.fields}
 
@@ -296,7 +296,7 @@ class SampleFile:
             return np.asarray(_decode(row) if field.dtype == "str" else row)
 
     def read_rows(self, name: str, index: int, rows: slice) -> Array:
-        """Return some rows that one sample has of a field of a ragged kind, (n_rows, *shape)."""
+        """Return some rows that one sample has of a field of a ragged kind, `(n_rows, *shape)`."""
         first, stop = self.offsets[self.fields[name].kind][index : index + 2]
         begin, end, _ = rows.indices(int(stop - first))
         with store.explain_damage(self.path):

@@ -65,7 +65,10 @@ def make_file_run(path: Path, registry: Registry) -> Run:
     content = load_model(path)
     info = registry.get_model_info(content["plugin"])
     metadata = upgrade_model(content, info, path)["metadata"]
-    stored = {"model": metadata["options"], "graph": metadata["graph"]}
+    # A model that is no potential may know itself by other facts.
+    stored = {
+        key: metadata.get(name, {}) for key, name in (("model", "options"), ("graph", "graph"))
+    }
     return Run(
         experiment=content["experiment"],
         variant=BASE,

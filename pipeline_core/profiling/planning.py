@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.balance.partitioning import Shares, read_shares
@@ -119,8 +120,8 @@ def plan_training(run: Run, ranks: Sequence[int], nodes: int = 1) -> dict[str, A
         ValueError: Stages before the training have not run, or it is not done by the shared trainer
             or not divided by samples.
     """
+    _require_shared_trainer(run, run.sections["train"])
     options = run.get_section("train", TrainOptions)
-    _require_shared_trainer(run, options)
     with connect_ranks(run.device, run.state) as world, use_deterministic(options.deterministic):
         task = build_task(run, start_metadata(options, run.model_info))
         initialize_weights(task.module, options, run.model_info, fresh=True)
@@ -132,8 +133,8 @@ def plan_training(run: Run, ranks: Sequence[int], nodes: int = 1) -> dict[str, A
             return planner.plan(layouts)
 
 
-def _require_shared_trainer(run: Run, options: TrainOptions) -> None:
-    if not options.uses_shared_trainer:
+def _require_shared_trainer(run: Run, options: BaseModel) -> None:
+    if not getattr(options, "uses_shared_trainer", False):
         raise ValueError(
             f"{run.experiment}: plan predicts trainings of the shared trainer, but plugin "
             f"{run.model_info.name!r} trains this one by itself; plan a variant that it leaves to "

@@ -25,9 +25,10 @@ exec "$PROGRAMS/NAME" "$@"
 """
 
 
-# What a page installs goes into a folder of the test.
+# What a page installs goes into a folder of the test, where nothing can be editable.
 PIP = """#!/bin/sh
 shift
+if [ "$1" = -e ]; then shift; fi
 exec "$PROGRAMS/python" -m pip install --quiet --no-deps --no-build-isolation \\
     --target "$INSTALLED" "$@"
 """

@@ -65,6 +65,12 @@ def test_resume(folder):
     assert "none damaged or stale" in run_page(DOCS / "how_to/resume.md", folder)
 
 
+def test_plugin(tmp_path):
+    said = run_page(DOCS / "how_to/plugin.md", tmp_path)
+    assert (tmp_path / "my_model/report.html").is_file()
+    assert re.search(r"^my_model: Run +\d+ +0 ", said, re.MULTILINE)
+
+
 def test_reader(folder):
     said = run_page(DOCS / "how_to/reader.md", folder)
     assert "table" in said

@@ -25,6 +25,21 @@ def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
     assert result.output.splitlines()[-1] == "1 experiment is valid"
 
 
+def test_a_stage_that_the_model_does_not_have_is_none(folder, call):
+    absent = "without=('graph', 'infer'), options="
+    source = write_model_source("lean").replace("options=", absent)
+    install(folder / "site", "lean", source)
+    assert (
+        call("new-experiment", "lean/one", "--plugin", "lean", "--dataset", "water").exit_code == 0
+    )
+    text = (folder / "workflows/experiments/lean/one.yaml").read_text()
+    assert "\npartition:" in text
+    assert "\ngraph:" not in text
+    output = call("validate", "lean/one").output
+    table = {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.split()}
+    assert table["base"] == ["none", *["to", "run"] * 3, "none"]
+
+
 def test_what_variants_differ_in_beside_sections_is_listed(folder, call):
     site = folder / "site"
     install(site, "beta", write_model_source("beta"))

@@ -6,15 +6,12 @@ The oracles are pip, ruff, mypy, Snakemake and the suite itself.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from built_packages import Package
 from pipeline_core.cli.new_plugin import KINDS, make_data, render_files
 
 SHARED = {
@@ -98,44 +95,20 @@ def test_an_existing_folder_is_left_alone(call, tmp_path, monkeypatch):
     assert (tmp_path / "elsewhere/my_model/plugin.py").exists()
 
 
-@dataclass(frozen=True)
-class Package:
-    """A new plugin, installed beside the environment of the tests."""
-
-    kind: str
-    folder: Path
-    site: Path
-
-    def run(self, *words: str, inside: bool = True) -> str:
-        """Run a module in the folder of the package, or in the one above; return what it says."""
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=self.folder if inside else self.folder.parent,
-            env=os.environ | {"PYTHONPATH": self.path, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    @property
-    def path(self) -> str:
-        """What is installed, before what the tests have."""
-        return os.pathsep.join([str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
 @pytest.fixture(scope="module", params=KINDS)
-def package(request, tmp_path_factory) -> Package:
-    folder = tmp_path_factory.mktemp(request.param) / "my_model"
-    result = Package(request.param, folder, folder.parent / "site")
-    command = ["pipeline_core.cli", "new-plugin", "my_model", "--kind", request.param]
-    said = result.run(*command, inside=False)
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def package(kind, tmp_path_factory) -> Package:
+    """A new plugin of each kind, installed."""
+    folder = tmp_path_factory.mktemp(kind)
+    result = Package(folder / "my_model", folder / "site")
+    command = ["pipeline_core.cli", "new-plugin", "my_model", "--kind", kind]
+    said = result.run(*command, folder=folder)
     assert "pip install -e 'my_model[test]' && pytest my_model\n" in said
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    target = ["--target", str(result.site)]
-    result.run("pip", "install", *options, *target, "./my_model", inside=False)
+    result.install()
     return result
 
 
@@ -148,7 +121,7 @@ def test_it_is_found_by_its_entry_point(package):
 
 @pytest.mark.slow
 def test_it_passes_its_tests(package):
-    text = package.run("pytest", "-rs", "-W", "error", "my_model", inside=False)
+    text = package.run("pytest", "-rs", "-W", "error", "my_model", folder=package.folder.parent)
     assert " passed" in text
     reasons = [line for line in text.splitlines() if line.startswith("SKIPPED")]
     known = ("the other run has the same", "has another source", "trains the model itself")
@@ -157,6 +130,7 @@ def test_it_passes_its_tests(package):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["solver"], indirect=True)
 def test_it_is_checked_by_its_name(package):
     said = package.run("pipeline_core.cli", "plugins", "--check", "my-model")
     row = re.search(r"^my_model: Plugin +(\d+) +0 +0 ", said, re.MULTILINE)
@@ -167,17 +141,18 @@ def test_it_is_checked_by_its_name(package):
 def test_its_files_are_clean(package):
     package.run("ruff", "check", ".")
     package.run("ruff", "format", "--check", ".")
-    package.run("mypy", "--strict", "--ignore-missing-imports", "my_model")
+    cache = ["--cache-dir", str(package.folder.parents[1] / "mypy")]
+    package.run("mypy", "--strict", "--ignore-missing-imports", *cache, "my_model")
 
 
 @pytest.mark.slow
-def test_its_experiment_runs_to_figures(package):
+def test_its_experiment_runs_to_figures(package, kind):
     package.run("pipeline_core.cli", "init")
     planned = package.run("snakemake", "--cores", "1", "-n")
     table = planned.split("Job stats:")[1].split("total")[0]
-    assert set(re.findall(r"^(\w+) +\d+$", table, re.MULTILINE)) == STAGES[package.kind]
+    assert set(re.findall(r"^(\w+) +\d+$", table, re.MULTILINE)) == STAGES[kind]
     package.run("snakemake", "--cores", "1")
     folder = package.folder / "results/my_model/first/figures"
     drawn = {entry["name"] for entry in json.loads((folder / "index.json").read_text())}
-    assert FIGURES[package.kind] <= drawn
+    assert FIGURES[kind] <= drawn
     assert "Nothing to be done" in package.run("snakemake", "--cores", "1", "-n")

@@ -111,9 +111,9 @@ def test_trainings_that_it_does_not_know_are_refused(tmp_path):
     run = make_run(tmp_path, partition={"parts": "graph"})
     with pytest.raises(ValueError, match=r"partition\.parts: graph divides each one"):
         plan_training(run, [1])
-    own = SimpleNamespace(uses_shared_trainer=False)
-    with pytest.raises(ValueError, match="trains this one by itself"):
-        planning._require_shared_trainer(run, own)
+    for own in (SimpleNamespace(uses_shared_trainer=False), SimpleNamespace(penalty=1.0)):
+        with pytest.raises(ValueError, match="trains this one by itself"):
+            planning._require_shared_trainer(run, own)
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,9 @@ def test_a_check_that_fails_is_told_and_is_the_status(tmp_path):
     status, text = call(tmp_path, "alpha")
     assert status == 1
     row = re.search(r"^alpha: Plugin +(\d+) +(\d+) +0 ", text, re.MULTILINE)
-    assert int(row[2]) == 1
+    assert int(row[2]) == 2
     assert "failed: alpha: Plugin: each stage has an implementation: AssertionError" in text
+    assert "failed: alpha: Plugin: options are documented: AssertionError: Options has no" in text
     assert "failed: alpha: Run: training writes a model" in text
 
 

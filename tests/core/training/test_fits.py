@@ -14,6 +14,8 @@ import torch
 
 import toy_potential
 from forked_ranks import run_on_ranks
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.inference.potentials import make_file_run
 from pipeline_core.store import read_provenance
 from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import check_probe, load_model
@@ -66,6 +68,13 @@ def test_the_model_knows_its_history_and_what_it_was_made_from(run):
     assert facts["stage"] == "train"
     assert facts["history"] is not None
     assert set(facts["inputs"]) == {"partition"}
+
+
+def test_a_model_that_says_nothing_of_its_graph_has_the_defaults(run):
+    fit_run(run, fit)
+    found = make_file_run(run.model, run.registry)
+    assert found.options == toy_potential.ToyOptions()
+    assert found.sections["graph"] == GraphOptions()
 
 
 def test_a_fit_that_says_nothing_leaves_an_empty_history(run):

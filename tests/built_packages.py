@@ -1,0 +1,53 @@
+"""Packages that are built and installed as by their users, beside the environment of the tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package with a plugin.
+
+    Attributes:
+        folder: Its sources; what is called runs there.
+        site: Where it is installed.
+    """
+
+    folder: Path
+    site: Path
+
+    def install(self) -> str:
+        """Build a wheel and install it; return its name."""
+        dist = self.site.with_name("dist")
+        options = ["--quiet", "--no-deps", "--no-index"]
+        build = ["--no-build-isolation", "--wheel-dir", str(dist), str(self.folder)]
+        self.run("pip", "wheel", *options, *build, folder=dist.parent)
+        (wheel,) = dist.glob("*.whl")
+        self.run("pip", "install", *options, "--target", str(self.site), str(wheel))
+        return wheel.name
+
+    def run(self, *words: str, folder: Path | None = None) -> str:
+        """Run a module that has to succeed; return what it says.
+
+        Args:
+            words: Its name and arguments.
+            folder: Where; that of the package if None.
+        """
+        before = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([str(self.site), *([before] if before else [])])
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=folder or self.folder,
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
