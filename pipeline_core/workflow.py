@@ -176,12 +176,12 @@ class Plan:
         def list_paths(wildcards: Any) -> list[str]:
             experiment = self._load_experiment(wildcards.experiment)
             if stage == "figures":
-                return list(map(str, self._list_drawn(experiment)))
+                return list(map(str, self._list_sources(experiment)))
             return [str(path) for path in self._run(wildcards).list_inputs(stage).values()]
 
         return list_paths
 
-    def _list_drawn(self, experiment: ExperimentRun) -> list[Path]:
+    def _list_sources(self, experiment: ExperimentRun) -> list[Path]:
         """Return what the figures of an experiment are drawn from."""
         paper = experiment.path.with_name("expected.yaml")
         papers = [paper] if paper.exists() else []
