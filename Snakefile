@@ -1,6 +1,5 @@
 from snakemake.utils import min_version
 
-from pipeline_core.model_info import STAGES
 from pipeline_core.workflow import Plan
 
 min_version("9.25")
@@ -36,6 +35,6 @@ rule all:
     localrule: True
 
 
-for name in [*STAGES, "download", "papers", "failures"]:
+for name in plan.RULES:
 
     include: f"workflows/rules/{name}.smk"

@@ -23,6 +23,7 @@ from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.config.workflow import WorkflowOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.importing.sources import find_beside, identify_readers
+from pipeline_core.model_info import STAGES
 from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
@@ -73,6 +74,7 @@ class Plan:
     """
 
     NAME = NAME
+    RULES: Final = (*STAGES, "download", "papers", "failures")
     latest: ClassVar[Plan | None] = None
 
     @end_with_message
