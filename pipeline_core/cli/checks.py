@@ -26,7 +26,13 @@ ARTIFACTS = {
 }
 """Stage to the artifact that shows that it has run."""
 
-Names = Annotated[list[str] | None, typer.Argument(help="Experiments as plugin/name; all if none.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Experiments as plugin/name, whose raw files must be there or have a download; all if "
+        "none, whose raw files may be missing."
+    ),
+]
 
 
 def validate(
@@ -34,11 +40,7 @@ def validate(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Check experiments, their datasets and raw files; print what would run.
-
-    Raw files that are missing are an error of experiments that are named, unless they can be
-    downloaded.
-    """
+    """Check experiments, their datasets and raw files; print what would run."""
     project = options.load_project(workflows, results)
     names = experiments or list_all_experiments(workflows)
     if not names:
