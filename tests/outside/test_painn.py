@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from built_packages import Package
 from docs.public_names import find_private_imports
-
 from pipeline_core.samples import SampleFile
 
 SOURCE = Path(__file__).with_name("painn")
