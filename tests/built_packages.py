@@ -8,6 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pipeline_core
+import pipeline_kernels
+
+# Types are read from sources, which mypy does not find behind an editable installation.
+SOURCES = [str(Path(package.__path__[0]).parent) for package in (pipeline_core, pipeline_kernels)]
+
 
 @dataclass(frozen=True)
 class Package:
@@ -38,8 +44,8 @@ class Package:
             words: Its name and arguments.
             folder: Where; that of the package if None.
         """
-        before = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([str(self.site), *([before] if before else [])])
+        before = filter(None, [os.environ.get("PYTHONPATH")])
+        path = os.pathsep.join([str(self.site), *SOURCES, *before])
         done = subprocess.run(
             [sys.executable, "-m", *words],
             cwd=folder or self.folder,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
+
+from pipeline_core import PROJECT
 
 MODEL = """
 from pipeline_core import hookimpl
@@ -21,18 +24,26 @@ def model():
 """
 
 
-def install(folder: Path, name: str, source: str, *, version: str = "1.0") -> Path:
-    """Write a distribution `name` with one module `<name>_plugin` behind one entry point `name`.
+def install(
+    folder: Path, name: str, source: str, *, version: str = "1.0", ending: str = "plugin"
+) -> Path:
+    """Write a distribution `name` with one module `<name>_<ending>` behind an entry point `name`.
 
     The folder has to be on the path; returns the file of the module.
     """
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[pipeline_core]\n{name} = {name}_plugin\n")
-    module = folder / f"{name}_plugin.py"
+    (info / "entry_points.txt").write_text(f"[{PROJECT}]\n{name} = {name}_{ending}\n")
+    module = folder / f"{name}_{ending}.py"
     module.write_text(textwrap.dedent(source))
     return module
+
+
+def find_points(folder: Path) -> list[EntryPoint]:
+    """Return the entry points of the packages of a folder, in the order of their names."""
+    packages = sorted(distributions(path=[str(folder)]), key=lambda package: package.name)
+    return [p for package in packages for p in package.entry_points if p.group == PROJECT]
 
 
 def write_model_source(name: str) -> str:

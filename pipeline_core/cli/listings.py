@@ -15,6 +15,7 @@ from pipeline_core.cli.output import align
 from pipeline_core.config.experiments import ExperimentFile
 from pipeline_core.config.workflow import read_options
 from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.project import Project
 from pipeline_core.readers import Reader, Units
 from pipeline_core.registry import Plugin
 from pipeline_core.workflow import list_all_experiments
@@ -66,7 +67,9 @@ def _check(name: str, experiment: str | None, workflows: Path) -> None:
         if error.name != "pytest":
             raise
         raise ValueError("the conformance suite needs pytest: pip install pytest") from None
-    project = options.load_project(workflows, options.RESULTS)
+    if experiment is not None:
+        options.require_folder(workflows)  # without one, a plugin is checked wherever one is
+    project = Project(workflows, options.RESULTS, load_registry())
     if not check_plugin(project, name, experiment):
         raise typer.Exit(1)
 

@@ -7,12 +7,12 @@ The oracle is the packaging standard itself: distributions are written to disk a
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from fake_packages import forget, install, write_model_source
+from fake_packages import find_points, forget, install, write_model_source
 from pipeline_core import PROJECT, __version__, hookimpl, hookspec
 from pipeline_core.builtin import load_registry
 from pipeline_core.registry import Registry
@@ -27,10 +27,7 @@ def site(tmp_path, monkeypatch):
 
 
 def load_registry_of(site: Path, builtin=()) -> Registry:
-    points = [
-        p for d in distributions(path=[str(site)]) for p in d.entry_points if p.group == PROJECT
-    ]
-    return load_registry(sorted(points, key=lambda p: p.dist.name), builtin=builtin)
+    return load_registry(find_points(site), builtin=builtin)
 
 
 def test_a_distribution_on_the_path_is_found_without_installation(site):
@@ -113,7 +110,7 @@ def test_two_distributions_with_one_entry_point_name_are_both_listed(site):
     one, two = site / "one", site / "two"
     install(one, "alpha", write_model_source("alpha"))
     install(two, "alpha", write_model_source("alpha"))
-    points = [p for f in (one, two) for d in distributions(path=[str(f)]) for p in d.entry_points]
+    points = find_points(one) + find_points(two)
     sys.path.insert(0, str(one))
     try:
         registry = load_registry(points, builtin=())
@@ -281,7 +278,7 @@ def calculator(run, device):
 def test_hooks_that_are_to_go_work_on_and_warn_with_the_cure(site):
     install(site, "alpha", OLDER)
     install(site, "beta", "")
-    points = [p for d in distributions(path=[str(site)]) for p in d.entry_points]
+    points = find_points(site)
     with pytest.warns(FutureWarning, match="plugin 'alpha' from alpha 1.0: ") as told:
         registry = Registry(OlderSpecs, "1.4", (), points)
     messages = [str(warning.message) for warning in told]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import pytest
 
-from fake_packages import write_model_source
-from pipeline_core import PROJECT
+from fake_packages import find_points, install, write_model_source
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
 from pipeline_core.figures.story import list_limits
@@ -82,10 +80,9 @@ def project(tmp_path, monkeypatch):
         "owner": write_model_source("owner") + OWN_GRAPH,
         "points": write_model_source("points").replace("summary=", "data_kind='point', summary="),
     }
-    points = [EntryPoint(name, f"{name}_of_runs", PROJECT) for name in sources]
     for name, source in sources.items():
-        (tmp_path / f"{name}_of_runs.py").write_text(source)
-    registry = load_registry(points)
+        install(tmp_path, name, source, ending="of_runs")
+    registry = load_registry(find_points(tmp_path))
     workflows = tmp_path / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: a.xyz}]\n")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib.metadata import EntryPoint
 
 import numpy as np
 from ase.build import bulk
 from ase.calculators.emt import EMT
 
-from pipeline_core import PROJECT, store
+from fake_packages import find_points, install
+from pipeline_core import store
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.metrics import Errors
@@ -54,9 +54,9 @@ N_ATOMS = 12
 
 def describe(folder):
     """Write the files that describe the experiment."""
-    (folder / "toy_of_figures.py").write_text(PLUGIN)
     other = PLUGIN.replace('"toy"', '"other"').replace("A test model", "Its rival")
-    (folder / "other_of_figures.py").write_text(other)
+    for name, source in (("toy", PLUGIN), ("other", other)):
+        install(folder, name, source, ending="of_figures")
     workflows = folder / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "alloy.yaml").write_text(
@@ -68,7 +68,7 @@ def describe(folder):
 
 def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
-    points = [EntryPoint(name, f"{name}_of_figures", PROJECT) for name in ("toy", "other")]
+    points = find_points(folder)
     registry = load_registry(points, builtin=[("engine.figures", figures), *more_plugins])
     return Project(folder / "workflows", folder / "results", registry).load_experiment("toy/alloy")
 
