@@ -12,9 +12,10 @@ from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.figures import dynamics, results
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
-from pipeline_core.figures.quantities import find_quantity, format_number
+from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split
 from pipeline_core.report.chapter import Number
+from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun, Run
 
 _SPLITS: Final = {"train": "training", "val": "validation", "test": "test"}

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.figures.quantities import Quantity, add_unit, format_number
+from pipeline_core.figures.quantities import Quantity, add_unit
 from pipeline_core.figures.results import Comparison
+from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun
 
 Range = tuple[float, float]

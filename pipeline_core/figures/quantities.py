@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, log10
 from typing import Final
 
 from pipeline_core.units import GPA
@@ -51,15 +50,3 @@ def find_quantity(name: str, unit: str = "1") -> Quantity:
 def add_unit(text: str, unit: str) -> str:
     """Return a label for an axis, such as "force (eV/Å)"."""
     return f"{text} ({unit})" if unit else text
-
-
-def format_number(number: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits for readers; a dash for None."""
-    if number is None:
-        return "–"
-    if number == 0 or not 1e-4 <= abs(number) < 1e5:
-        text = f"{number:.{digits - 1}e}" if number else "0"
-    else:
-        decimals = digits - 1 - floor(log10(abs(float(f"{number:.{digits - 1}e}"))))
-        text = f"{number:.{max(0, decimals)}f}"
-    return text.replace("-", "−")

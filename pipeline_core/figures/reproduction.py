@@ -10,29 +10,24 @@ from typing import Any, Final
 from pipeline_core.figures import Drawn, Rows, dynamics, results, tables
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
-from pipeline_core.figures.quantities import format_number
+from pipeline_core.report.paper import (
+    ELSEWHERE,
+    HEADER,
+    NOT_ATTEMPTED,
+    NOT_RUN,
+    format_row,
+)
 from pipeline_core.run import ExperimentRun, Run
-
-NOT_ATTEMPTED: Final = "not attempted"
-HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the rows that have a number of ours as a table; the CSV file has all rows."""
     report = compare(experiment)
-    rows = [] if report is None else [r for r in report["entries"] if r["status"] != NOT_ATTEMPTED]
+    rows = [] if report is None else [r for r in report["entries"] if r["ours"] is not None]
     if report is None or not rows:
         return None
     cells = [format_row(row) for row in rows]
     return tables.draw(HEADER, cells, [0.12, 0.26, 0.11, 0.11, 0.1, 0.3]), make_table(report)
-
-
-def format_row(row: Mapping[str, Any]) -> list[str]:
-    """Return a row for readers: where, quantity, paper, ours, status, what differs."""
-    unit = "" if row["unit"] == "1" else f" {row['unit']}"
-    ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
-    paper = f"{row['paper']:g}{unit}"
-    return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
 
 
 def make_table(report: Mapping[str, Any]) -> Rows:
@@ -76,9 +71,6 @@ def _make_row(
             ours = _measure(measure, experiment)
         except ValueError as error:
             raise ValueError(f"{path}: {entry.id}: measure: {error}") from None
-    differs = entry.differs
-    if measure is not None and not here:
-        differs = f"compared in the experiment {measure.experiment}; {differs}"
     return {
         "id": entry.id,
         "where": entry.where,
@@ -87,8 +79,9 @@ def _make_row(
         "paper": entry.value,
         "ours": ours,
         "ratio": ours / entry.value if ours is not None and entry.value else None,
-        "status": measure.status if measure is not None and ours is not None else NOT_ATTEMPTED,
-        "differs": differs,
+        "status": _name_status(measure, ours, here=here),
+        "experiment": measure.experiment if measure is not None else None,
+        "differs": entry.differs,
         "paper_scale": entry.scale or expected.scale,
         "paper_hardware": expected.hardware,
         "our_scale": experiment.file.scale if ours is not None else None,
@@ -97,6 +90,14 @@ def _make_row(
         else None,
         "source": entry.source,
     }
+
+
+def _name_status(measure: Measure | None, ours: float | None, *, here: bool) -> str:
+    if measure is None:
+        return NOT_ATTEMPTED
+    if not here:
+        return ELSEWHERE
+    return measure.status if ours is not None else NOT_RUN
 
 
 def _measure(measure: Measure, experiment: ExperimentRun) -> float | None:

@@ -17,12 +17,12 @@ from pipeline_core.figures import (
     artifacts,
     numbers,
     provenance,
-    reproduction,
     savers,
     settings,
     story,
     variants,
 )
+from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, Illustration, Snippet, Table
 from pipeline_core.report.page import make_page
 from pipeline_core.run import ExperimentRun
@@ -152,18 +152,24 @@ def _compare(report: Mapping[str, Any] | None) -> list[Table]:
     Nothing where none has one: the experiment only lies beside those of the paper.
     """
     entries = report["entries"] if report else []
-    rows = [r for r in entries if r["status"] != reproduction.NOT_ATTEMPTED]
+    rows = [r for r in entries if r["ours"] is not None]
     if report is None or not rows:
         return []
-    left = [r for r in entries if r["status"] == reproduction.NOT_ATTEMPTED]
-    note = f"{report['paper']}. {len(left)} of its {len(entries)} numbers have no counterpart here."
+    left = [r for r in entries if r["status"] == paper.NOT_ATTEMPTED]
+    elsewhere = Counter(r["experiment"] for r in entries if r["status"] == paper.ELSEWHERE)
+    note = f"{report['paper']}. {len(rows)} of its {len(entries)} numbers have ours beside them."
     reasons = Counter(r["differs"] for r in left)
     tables = [
         Table(
             title="The paper's numbers beside ours",
-            header=list(reproduction.HEADER),
-            rows=[reproduction.format_row(row) for row in rows],
+            header=list(paper.HEADER),
+            rows=[paper.format_row(row) for row in rows],
             note=note,
+        ),
+        Table(
+            title="Compared in other experiments",
+            header=["numbers", "experiment"],
+            rows=[[str(n), name] for name, n in elsewhere.most_common()],
         ),
         Table(
             title="Not attempted",

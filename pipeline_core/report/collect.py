@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from pipeline_core import store
+from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, read_chapter
 from pipeline_core.report.page import make_page
 
@@ -23,7 +24,7 @@ def find_figures(results: Path) -> dict[str, Path]:
 
 
 def write_report(path: Path, figures: Mapping[str, Path]) -> None:
-    """Write one page of several experiments, whole or not at all.
+    """Write one page of several experiments and their papers, whole or not at all.
 
     A chapter that cannot be read is a warning on the page.
 
@@ -35,8 +36,10 @@ def write_report(path: Path, figures: Mapping[str, Path]) -> None:
         ValueError: The page cannot be written.
     """
     chapters = [_read(name, folder) for name, folder in figures.items()]
+    lead = _make_lead(chapters)
+    chapters += _read_papers(figures.values())
     folders = {name: _find_way(path, folder) for name, folder in figures.items()}
-    page = make_page(chapters, title=TITLE, lead=_make_lead(chapters), folders=folders)
+    page = make_page(chapters, title=TITLE, lead=lead, folders=folders)
     with store.write_atomic(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
@@ -47,6 +50,15 @@ def _read(experiment: str, folder: Path) -> Chapter:
     except ValueError as error:
         logger.warning("%s", error)
         return Chapter(experiment=experiment, warnings=[str(error)])
+
+
+def _read_papers(folders: Iterable[Path]) -> list[Chapter]:
+    try:
+        papers = paper.merge_reports(paper.read_reports(folders))
+    except ValueError as error:
+        logger.warning("%s", error)
+        return []
+    return [paper.make_chapter(plugin, report) for plugin, report in papers.items()]
 
 
 def _find_way(path: Path, folder: Path) -> str:

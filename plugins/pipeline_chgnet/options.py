@@ -24,8 +24,11 @@ class CHGNetOptions(Section):
     """Sizes of the network."""
 
     atom_features: Width = 64
+    """Features of an atom."""
     bond_features: Width = 64
+    """Features of a bond."""
     angle_features: Width = 64
+    """Features of an angle between two bonds."""
     hidden_features: Width = 64
     """Width of the hidden layer in the gated perceptrons of atom and bond convolutions."""
     convolutions: Depth = 4
@@ -33,6 +36,7 @@ class CHGNetOptions(Section):
     readout_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers that turn the features of an atom into its energy."""
     radial_functions: Width = 31
+    """Size of the radial basis, sines over the distance with an envelope."""
     angular_functions: Annotated[Width, AfterValidator(_check_odd)] = 31
     """Size of the angular basis: one constant, then as many sines as cosines."""
     envelope_power: Count = 8
@@ -66,6 +70,7 @@ class CHGNetGraphOptions(GraphOptions):
     """Neighbour graph and bond graph, with the cutoffs of version 0.3.0."""
 
     angle_cutoff: Positive = 3.0
+    """Longest bond that takes part in angles, Å."""
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:

@@ -48,8 +48,9 @@ class MACEOptions(Section):
     kernels: Literal["fused", "reference"] = "fused"
     """How tensor products and contractions are computed.
 
-    fused: without intermediate results of the size of edges times paths. reference: one PyTorch
-    operation after the other, as the formulas read; the baseline of an ablation.
+    fused: tensor products are summed as they are made; the radial weights alone, edges times
+    paths times channels, are stored. reference: one PyTorch operation after the other, as the
+    formulas read; the baseline of an ablation.
     """
     scale_shift: bool = True
     """Whether interaction energies are scaled by the root mean square of the training forces, and

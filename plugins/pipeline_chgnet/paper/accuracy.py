@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from pipeline_chgnet.paper.courses import NETWORKS, Course, read_courses
 from pipeline_core.figures import Drawn, Rows, parity, reproduction, results, style, tables
-from pipeline_core.figures.quantities import add_unit, format_number
+from pipeline_core.figures.quantities import add_unit
+from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun
 
 _TABLE_1: Final = {

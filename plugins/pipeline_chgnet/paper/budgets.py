@@ -13,8 +13,9 @@ from pipeline_chgnet.paper.courses import NETWORKS, Course, read_courses
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import Drawn, Rows, results, style, tables
 from pipeline_core.figures.provenance import format_duration
-from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity, format_number
+from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.figures.results import Errors
+from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun
 
 COLOURS: Final = dict(

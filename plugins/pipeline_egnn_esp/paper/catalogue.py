@@ -8,8 +8,8 @@ from pipeline_core.figures import Figure
 from pipeline_egnn_esp.paper import domains, partitions, strong, throughput, tiled, topology, weak
 
 _PACKING: Final = (
-    "The structure is a random packing of the density of the paper's amorphous HfO2, which is not "
-    "public."
+    "The structure is a random packing of the density of the paper's amorphous HfO2, which is "
+    "public but was not used here."
 )
 _PROJECTED: Final = (
     "Measured: forward passes of the network over processes of this machine, one thread each on a "

@@ -136,7 +136,7 @@ def test_attributes_of_a_plugins_own_layout_can_be_pointed_to(folder):
     with pytest.raises(ValueError, match=r"'nothing_such' is not there, only count, note, report"):
         compare(folder, ATTRIBUTES.replace("derivatives/count", "derivatives/nothing_such"))
     run.inference.unlink()
-    assert compare(folder, ATTRIBUTES)["counts"] == {"not attempted": 2}
+    assert compare(folder, ATTRIBUTES)["counts"] == {"not computed yet": 2}
 
 
 def test_the_first_epoch_is_no_measure_of_the_others(folder):
@@ -149,9 +149,9 @@ def test_the_first_epoch_is_no_measure_of_the_others(folder):
     assert compare(folder, PROFILE)["entries"][0]["ours"] == 90.0
 
 
-def test_a_profile_that_was_not_measured_is_not_attempted(folder):
+def test_a_profile_that_was_not_measured_is_not_computed_yet(folder):
     rows = {row["id"]: row for row in compare(folder, PROFILE)["entries"]}
-    assert (rows["full"]["ours"], rows["many"]["status"]) == (None, "not attempted")
+    assert (rows["full"]["ours"], rows["many"]["status"]) == (None, "not computed yet")
 
 
 def test_the_machine_of_a_time_is_that_of_the_stage_it_was_taken_in(folder):
@@ -159,17 +159,18 @@ def test_the_machine_of_a_time_is_that_of_the_stage_it_was_taken_in(folder):
     assert row["our_hardware"] == "A processor, 2 cores, 2 ranks"
 
 
-def test_what_was_not_computed_is_not_attempted(folder):
+def test_what_no_experiment_measures_is_not_attempted(folder):
     rows = {row["id"]: row for row in compare(folder, OTHERS)["entries"]}
-    for name in ("hours", "elsewhere"):
-        assert (rows[name]["ours"], rows[name]["status"]) == (None, "not attempted")
-    assert rows["elsewhere"]["differs"] == "compared in the experiment toy/other; little"
+    assert (rows["hours"]["ours"], rows["hours"]["status"]) == (None, "not attempted")
+    row = rows["elsewhere"]
+    assert (row["ours"], row["status"]) == (None, "of another experiment")
+    assert row["experiment"] == "toy/other"
 
 
-def test_a_stage_that_has_not_run_is_not_attempted(folder):
+def test_a_stage_that_has_not_run_is_not_computed_yet(folder):
     synthetic.load(folder).runs["base"].inference.unlink()
     rows = {row["id"]: row for row in compare(folder, OTHERS)["entries"]}
-    assert (rows["step"]["ours"], rows["step"]["status"]) == (None, "not attempted")
+    assert (rows["step"]["ours"], rows["step"]["status"]) == (None, "not computed yet")
 
 
 def test_the_picture_has_the_compared_rows_and_the_table_all(folder):

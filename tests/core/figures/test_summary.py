@@ -252,13 +252,13 @@ def test_numbers_that_were_not_attempted_are_counted_by_their_reasons(experiment
     report = {"paper": "Them", "entries": [here, *left]}
     tables = {t.title: t for t in summary.make_chapter(experiment, [], report).tables}
     ours = tables["The paper's numbers beside ours"]
-    assert ours.note == "Them. 3 of its 4 numbers have no counterpart here."
+    assert ours.note == "Them. 1 of its 4 numbers have ours beside them."
     assert ours.rows == [["Table 1", "forces", "1", "2.00", "measured", "the scale"]]
     assert tables["Not attempted"].rows == [["2", "no GPU"], ["1", "no data"]]
 
 
 def test_a_paper_without_a_counterpart_here_is_not_shown(experiment):
-    entry = {"status": "not attempted", "differs": "elsewhere"}
+    entry = {"status": "not attempted", "ours": None, "differs": "elsewhere"}
     report = {"paper": "Them", "entries": [entry]}
     titles = [table.title for table in summary.make_chapter(experiment, [], report).tables]
     assert not {"The paper's numbers beside ours", "Not attempted"} & set(titles)

@@ -1,0 +1,150 @@
+"""A paper and ours: each of its numbers beside that of whichever experiment has one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline_core import store
+from pipeline_core.report.chapter import Chapter, Number, Table
+from pipeline_core.report.formats import format_number
+
+NAME: Final = "reproduction.json"
+NOT_ATTEMPTED: Final = "not attempted"
+NOT_RUN: Final = "not computed yet"
+ELSEWHERE: Final = "of another experiment"
+HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
+_WHOLE: Final = (
+    *("where", "quantity", "paper", "ours", "ours / paper", "status", "experiment"),
+    *("scale and hardware of the paper", "of ours", "what differs"),
+)
+
+
+def read_reports(folders: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return what experiments say of the numbers of their papers.
+
+    Args:
+        folders: Those of their figures; ones without a paper, or whose plugin compares in a way of
+            its own, are passed over.
+
+    Raises:
+        ValueError: A file is damaged, or of an older version.
+    """
+    contents = {path: store.read_json(path) for f in folders if (path := f / NAME).is_file()}
+    reports = {p: one for p, one in contents.items() if isinstance(one, dict) and "entries" in one}
+    for path, report in reports.items():
+        if not all("experiment" in row for row in report["entries"]):
+            raise ValueError(
+                f"{path}: of an older version; draw it again: pipeline-core figures --experiment "
+                f"{'/'.join(path.parts[-4:-2])}"
+            )
+    return list(reports.values())
+
+
+def merge_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Put the reports of the experiments of each paper together.
+
+    Args:
+        reports: What `reproduction.json` of the experiments holds.
+
+    Returns:
+        Plugin -> a report with the row of each number from the experiment that has it, of those
+        papers of which some experiment has a number.
+    """
+    by_plugin: dict[str, list[Mapping[str, Any]]] = {}
+    for report in reports:
+        by_plugin.setdefault(report["experiment"].partition("/")[0], []).append(report)
+    merged = {plugin: merge_report(several) for plugin, several in by_plugin.items()}
+    return {plugin: one for plugin, one in merged.items() if has_numbers(one)}
+
+
+def has_numbers(report: Mapping[str, Any]) -> bool:
+    """Tell whether any number of the paper has ours beside it."""
+    return any(row["ours"] is not None for row in report["entries"])
+
+
+def merge_report(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the report of one paper from those of its experiments."""
+    ours = {row["id"]: row for one in reports for row in one["entries"] if row["ours"] is not None}
+    entries = [_place(ours.get(row["id"], row)) for row in reports[-1]["entries"]]
+    counts = Counter(row["status"] for row in entries)
+    return {**reports[-1], "counts": dict(counts), "entries": entries}
+
+
+def _place(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as it stands among those of all experiments: nothing is elsewhere."""
+    return {**row, "status": NOT_RUN if row["status"] == ELSEWHERE else row["status"]}
+
+
+def format_counts(report: Mapping[str, Any]) -> str:
+    """Return how many numbers of a paper have which status, in a sentence."""
+    counts = report["counts"]
+    listed = [f"{counts[name]} {name}" for name in sorted(counts, key=lambda n: -counts[n])]
+    n_ours = sum(row["ours"] is not None for row in report["entries"])
+    total = len(report["entries"])
+    return f"{n_ours} of {total} numbers have ours beside them: {', '.join(listed)}."
+
+
+def format_row(row: Mapping[str, Any]) -> list[str]:
+    """Return a row for readers: where, quantity, paper, ours, status, what differs."""
+    paper, ours = _format_values(row)
+    return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
+
+
+def _format_values(row: Mapping[str, Any]) -> tuple[str, str]:
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"
+    ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
+    return f"{row['paper']:g}{unit}", ours
+
+
+def make_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the numbers that have ours beside them, and all others with the reason."""
+    ours = [row for row in report["entries"] if row["ours"] is not None]
+    left = [row for row in report["entries"] if row["ours"] is None]
+    tables = [
+        Table(title="The paper's numbers beside ours", header=list(_WHOLE), rows=_list_whole(ours)),
+        Table(
+            title="Without ours",
+            header=["where", "quantity", "paper", "status", "why"],
+            rows=[_format_left(row) for row in left],
+        ),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _list_whole(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    return [_format_whole(row) for row in rows]
+
+
+def _format_whole(row: Mapping[str, Any]) -> list[str]:
+    where, quantity, paper, ours, status, differs = format_row(row)
+    theirs = f"{row['paper_scale']}; {row['paper_hardware']}"
+    machine = f"{row['our_scale']}; {row['our_hardware'] or 'hardware unknown'}"
+    ratio, place = format_number(row["ratio"]), row["experiment"] or ""
+    return [where, quantity, paper, ours, ratio, status, place, theirs, machine, differs]
+
+
+def _format_left(row: Mapping[str, Any]) -> list[str]:
+    paper, _ = _format_values(row)
+    why = f"by {row['experiment']}" if row["status"] == NOT_RUN else row["differs"]
+    return [row["where"], row["quantity"], paper, row["status"], why]
+
+
+def make_chapter(plugin: str, report: Mapping[str, Any]) -> Chapter:
+    """Return what the report says of a paper.
+
+    Args:
+        plugin: Name of the plugin that builds its system.
+        report: One of `merge_reports`.
+    """
+    n_ours = sum(row["ours"] is not None for row in report["entries"])
+    title = f"of the paper's {len(report['entries'])} numbers have ours beside them"
+    return Chapter(
+        experiment=f"{plugin} and its paper",
+        lead=f"{report['paper']}. {report['citation']}",
+        verdict=format_counts(report),
+        headline=Number(title=title, value=str(n_ours)),
+        results=make_tables(report),
+    )
