@@ -1,33 +1,29 @@
 """What runs, what has run and what has failed, as small files beside the artifacts tell it.
 
-Whoever runs a stage writes them: `pipeline_core.locks` who it is, the observers how far a training
-has come and why a stage failed. To read them takes no lock and loads no artifact, so that it may be
-done at any time, from any machine that sees the folder.
-
-| file in the folder of a run | what it tells                                             |
-|-----------------------------|-----------------------------------------------------------|
-| `.STAGE.lock`               | who runs the stage: host, process, Slurm job, ranks       |
-| `.STAGE.failed`             | why its last call failed; gone when the next one begins   |
-| `.train.progress`           | where the training is, from at most some seconds ago      |
-| `history.jsonl`             | its epochs                                                |
-| `records.jsonl`             | the calls of stages that succeeded                        |
+To read them takes no lock and loads no artifact, so that it may be done at any time, from any
+machine that sees the folder.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipeline_core.locks import Holder, locate_lock, read_holder
+from pipeline_core.model_info import MAKERS
 from pipeline_core.pace import Position
-from pipeline_core.processes import name_host
-from pipeline_core.run import MAKERS, DatasetRun, ExperimentRun, Run
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.status_files import (
+    Failure,
+    locate_failure,
+    read_failure,
+    read_position,
+    read_tail,
+)
 
 State = Literal["done", "running", "failed", "waiting"]
 
@@ -35,25 +31,6 @@ _QUIET: Final = 60.0
 """Seconds without news after which it is said how long there was none."""
 _USUAL: Final = 5.0
 """Times that a step or a validation may take what it took so far, without being so."""
-_TAIL: Final = 1 << 16
-"""Bytes at the end of a file that are read for its last line."""
-_LONGEST: Final = 600
-"""Characters of a cause that are kept."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a stage failed.
-
-    Attributes:
-        cause: What it said.
-        ended: When, in ISO 8601.
-        host: Where.
-    """
-
-    cause: str
-    ended: str
-    host: str
 
 
 @dataclass(frozen=True)
@@ -147,14 +124,14 @@ def read_run(run: Run, now: float) -> dict[str, Activity]:
 def read_figures(experiment: ExperimentRun) -> Activity:
     """Return what the figures of an experiment do; nobody tells that they are being drawn."""
     folder = experiment.folder
-    found = _read(folder.parent, "figures", [experiment.reproduction])
+    found = _read(folder.parent, "figures", [folder / "index.json"])
     log = folder.with_name("figures.log")
     return replace(found, log=log if log.exists() else None)
 
 
 def _read(folder: Path, stage: str, artifacts: Iterable[Path]) -> Activity:
     holder = read_holder(locate_lock(folder, stage))
-    failure = _read_failure(locate_failure(folder, stage))
+    failure = read_failure(locate_failure(folder, stage))
     path = folder / "logs" / f"{stage}.log"
     log = path if path.exists() else None
     if holder is not None and not holder.has_ended:
@@ -171,7 +148,7 @@ def _read(folder: Path, stage: str, artifacts: Iterable[Path]) -> Activity:
 
 
 def _read_record(folder: Path, stage: str) -> dict[str, Any] | None:
-    records = [line for line in _read_tail(folder / "records.jsonl") if line.get("stage") == stage]
+    records = [line for line in read_tail(folder / "records.jsonl") if line.get("stage") == stage]
     return records[-1] if records else None
 
 
@@ -188,7 +165,7 @@ def read_training(run: Run, now: float, holder: Holder | None = None) -> Trainin
         return locate_training(position, now)
     with suppress(OSError):
         begun = datetime.fromisoformat(holder.since).timestamp() if holder else 0.0
-        records = _read_tail(run.history) if run.history.stat().st_mtime >= begun else []
+        records = read_tail(run.history) if run.history.stat().st_mtime >= begun else []
         return _describe_record(run, records[-1]) if records else None
     return None
 
@@ -233,73 +210,3 @@ def _describe_record(run: Run, record: dict[str, Any]) -> Training:
         left_s=None,
         quiet_s=None,
     )
-
-
-def locate_position(run: Run) -> Path:
-    """Return the file that says where the training of a run is."""
-    return run.folder / ".train.progress"
-
-
-def write_position(run: Run, position: Position) -> None:
-    """Say where a training is: whole, but not flushed to disk, since the next one comes soon.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    from pipeline_core.store import name_part  # not needed by those who only read
-
-    path = locate_position(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = name_part(path)
-    temporary.write_text(json.dumps(asdict(position)), encoding="utf-8")
-    os.replace(temporary, path)  # noqa: PTH105 - the one call that is atomic by contract
-
-
-def read_position(run: Run) -> Position | None:
-    """Return where the training of a run is, or was when it ended; None if nobody said so."""
-    try:
-        return Position.of(json.loads(locate_position(run).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def locate_failure(folder: Path, stage: str) -> Path:
-    """Return the note of a failed stage whose artifacts lie in a folder."""
-    return folder / f".{stage}.failed"
-
-
-def write_failure(path: Path, error: BaseException) -> None:
-    """Note why a stage failed; where several ranks fail, the first one says the cause.
-
-    Raises:
-        OSError: The file cannot be written, or is there.
-    """
-    said = " ".join(str(error).split())
-    is_plain = isinstance(error, ValueError | OSError) and said
-    cause = said if is_plain else ": ".join(filter(None, [type(error).__name__, said]))
-    ended = datetime.now(UTC).isoformat(timespec="seconds")
-    failure = Failure(cause[:_LONGEST], ended, name_host())
-    with path.open("x", encoding="utf-8") as file:
-        json.dump(asdict(failure), file)
-
-
-def _read_failure(path: Path) -> Failure | None:
-    try:
-        return Failure(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _read_tail(path: Path) -> list[dict[str, Any]]:
-    """Return the last lines of a file of JSON lines, without those that are cut."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            lines = file.read().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with suppress(ValueError):
-            found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict)]

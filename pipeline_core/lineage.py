@@ -21,7 +21,8 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline_core import store
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.run import MAKERS, DatasetRun, ExperimentRun, Run
+from pipeline_core.model_info import MAKERS
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.seals import identify
 
 logger = logging.getLogger(__name__)

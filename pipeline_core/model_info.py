@@ -18,6 +18,16 @@ RUN_STAGES: Final = STAGES[1:]
 """The stages that have a section in an experiment; a dataset file describes the data stage."""
 OPTIONAL_STAGES: Final = ("graph", "partition", "infer", "profile")
 """The stages that a model can do without."""
+MAKERS: Final = {
+    "graph": "graph",
+    "partition": "partition",
+    "model": "train",
+    "metrics": "evaluate",
+    "predictions": "evaluate",
+    "inference": "infer",
+    "profile": "profile",
+}
+"""Artifacts of a run, and the stages that make them."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 

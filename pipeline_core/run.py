@@ -21,7 +21,7 @@ from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.raw_files import hash_raw_files, match_files
 from pipeline_core.config.sections import PUBLISHED, FiguresOptions
-from pipeline_core.model_info import ModelInfo
+from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.seals import identify
 
@@ -40,17 +40,6 @@ READS: Final = {
     "figures": ("history", "metrics", "predictions", "inference"),
 }
 """Artifacts of a run that each stage reads; `figures` reads those of all variants."""
-
-MAKERS: Final = {
-    "graph": "graph",
-    "partition": "partition",
-    "model": "train",
-    "metrics": "evaluate",
-    "predictions": "evaluate",
-    "inference": "infer",
-    "profile": "profile",
-}
-"""Artifacts of a run, and the stages that make them."""
 
 
 @dataclass(frozen=True)

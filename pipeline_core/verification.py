@@ -8,7 +8,8 @@ from typing import Any
 
 from pipeline_core import lineage, store
 from pipeline_core.lineage import Fault
-from pipeline_core.run import MAKERS, ExperimentRun, Run
+from pipeline_core.model_info import MAKERS
+from pipeline_core.run import ExperimentRun, Run
 
 
 def inspect_experiment(experiment: ExperimentRun, checked: dict[Path, bool]) -> Iterator[Fault]:

@@ -20,6 +20,7 @@ from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, ope
 from pipeline_core.cli.status_lines import format_all
 from pipeline_core.config.workflow import CONFIG, read_options
 from pipeline_core.project import Project
+from pipeline_core.run import ExperimentRun
 from pipeline_core.workflow import list_all_experiments
 
 Names = Annotated[
@@ -43,12 +44,7 @@ def status(
 ) -> None:
     """Show which stages are done, run, wait or have failed, and the course of trainings."""
     project = options.load_project(workflows, results)
-    loaded, problems = [], []
-    for name in experiments or list(choose_experiments(project)):
-        try:
-            loaded.append(project.load_experiment(name))
-        except ValueError as error:
-            problems.append(str(error))
+    loaded, problems = load_experiments(project, experiments or choose_experiments(project))
 
     def read() -> list[Overview]:
         now = time.time()
@@ -57,11 +53,13 @@ def status(
     def show(overviews: Iterable[Overview]) -> None:
         print_overviews(overviews, problems, as_json=as_json)
 
+    console = Console(highlight=False)
     if not (follow and loaded):
         show(read())
     elif as_json:
         follow_until_nothing_runs(read, show)
-    elif (console := Console(highlight=False)).is_terminal:
+    elif console.is_terminal:
+        typer.echo("\n".join(format_all([], problems)), nl=bool(problems))
         with open_screen(console, lambda: "Ctrl-C ends this, and nothing else") as screen:
             follow_until_nothing_runs(read, screen)
     else:
@@ -69,6 +67,19 @@ def status(
         follow_until_nothing_runs(read, News(typer.echo))
     if problems:
         raise typer.Exit(1)
+
+
+def load_experiments(
+    project: Project, names: Iterable[str]
+) -> tuple[list[ExperimentRun], list[str]]:
+    """Return experiments, and what is wrong with those that cannot be loaded."""
+    loaded, problems = [], []
+    for name in names:
+        try:
+            loaded.append(project.load_experiment(name))
+        except ValueError as error:
+            problems.append(str(error))
+    return loaded, problems
 
 
 def choose_experiments(project: Project) -> Iterator[str]:

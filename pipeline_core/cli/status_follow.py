@@ -86,7 +86,7 @@ def open_screen(console: Console, describe_end: Callable[[], str]) -> Iterator[D
 def _format(overview: Overview) -> list[str]:
     states = {activity.state for _, activity in overview.list_activities()}
     is_calm = states <= {"done", "waiting"}
-    return format_summary(overview) if is_calm else [*format_overview(overview), ""]
+    return format_summary(overview) if is_calm else [*format_overview(overview, brief=True), ""]
 
 
 class News:

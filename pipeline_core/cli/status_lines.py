@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import Final
 
 from pipeline_core.activity import Activity, State, Training
@@ -18,13 +18,20 @@ from pipeline_core.pace import count_done, format_duration
 WIDTH: Final = 80
 _LONGEST_NAME: Final = 20
 """Columns of the name of a variant in the table; it stands whole where something runs."""
+_BRIEF: Final = 100
+"""Characters of the cause of a failure, where there is little room."""
 _LAST_LINES: Final = 10
 """Lines of the log of a failed stage that are shown."""
 _STATES: Final[tuple[State, ...]] = ("running", "failed", "waiting", "done")
 
 
-def format_overview(overview: Overview) -> list[str]:
-    """Return an experiment as a table of its variants, and more of what runs or has failed."""
+def format_overview(overview: Overview, *, brief: bool = False) -> list[str]:
+    """Return an experiment as a table of its variants, and more of what runs or has failed.
+
+    Args:
+        overview: The experiment.
+        brief: Whether causes of failures are cut, so that a picture has room on a terminal.
+    """
     data = [f"data of {name} {one.state}" for name, one in overview.datasets.items()]
     facts = ", ".join([*data, f"figures {overview.figures.state}"])
     stages = max(map(list, overview.runs.values()), key=len)
@@ -36,7 +43,7 @@ def format_overview(overview: Overview) -> list[str]:
     details = [
         line
         for owner, one in overview.list_activities()
-        for line in describe(one, f"{owner} {one.stage}".strip())
+        for line in describe(one, f"{owner} {one.stage}".strip(), brief=brief)
     ]
     return [*_fold(f"{overview.experiment}: {facts}", "  "), *table, *details]
 
@@ -48,12 +55,13 @@ def format_summary(overview: Overview) -> list[str]:
     return _fold(f"{overview.experiment}: {', '.join(counts)}", "  ")
 
 
-def describe(activity: Activity, name: str) -> list[str]:
+def describe(activity: Activity, name: str, *, brief: bool = False) -> list[str]:
     """Return what is to be known of a stage that runs or has failed; nothing of others.
 
     Args:
         activity: The stage.
         name: What it is called, as lines begin.
+        brief: Whether the cause of a failure is cut.
     """
     lines: list[str] = []
     if activity.state == "running":
@@ -63,7 +71,8 @@ def describe(activity: Activity, name: str) -> list[str]:
         failure = activity.failure
         when = f" {_format_time(failure.ended)}" if failure.ended else ""
         log = [f"log: {activity.log}"] if activity.log else []
-        lines = [f"failed{when} on {failure.host}: {failure.cause}", *log]
+        cause = shorten(failure.cause, _BRIEF, placeholder=" …") if brief else failure.cause
+        lines = [f"failed{when} on {failure.host}: {cause}", *log]
     named = [f"{name}: {lines[0]}", *lines[1:]] if lines else []
     return [
         folded

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from pipeline_core import lineage, store
 from pipeline_core.figures.drawing import draw_experiment
+from pipeline_core.model_info import MAKERS
 from pipeline_core.project import EVIDENCE, Project
 from pipeline_core.registry import find_source_files
-from pipeline_core.run import MAKERS, READS, ExperimentRun, Run
+from pipeline_core.run import READS, ExperimentRun, Run
 
 MANIFEST: Final = "evidence.json"
 _READ: Final = (*READS["figures"], "profile", "partition")

@@ -1,4 +1,4 @@
-"""How far a training has come and why a stage failed, in files that `pipeline_core.activity` reads.
+"""How far a training has come and why a stage failed, in small files for `pipeline-core status`.
 
 What only tells of a stage ends none: a file that cannot be written is left out.
 """
@@ -10,18 +10,18 @@ from contextlib import suppress
 from typing import Final
 
 from pipeline_core import hookimpl
-from pipeline_core.activity import (
-    locate_failure,
-    locate_position,
-    write_failure,
-    write_position,
-)
 from pipeline_core.distributed.world import find_world
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import STAGES
 from pipeline_core.pace import Position
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.stage_wrappers import Around, StageWrappers
+from pipeline_core.status_files import (
+    locate_failure,
+    locate_position,
+    write_failure,
+    write_position,
+)
 
 
 @hookimpl

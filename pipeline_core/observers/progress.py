@@ -21,7 +21,7 @@ from pipeline_core.hookspecs import Summary
 from pipeline_core.pace import Position, count_done, format_duration
 from pipeline_core.run import Run
 
-_BAR: Final = 8
+_BAR: Final = 7
 """Columns of the bar."""
 _QUIET: Final = 60.0
 """Seconds without a line after which one is written within an epoch."""

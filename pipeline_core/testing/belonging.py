@@ -19,8 +19,9 @@ import yaml
 from pipeline_core import store
 from pipeline_core.config.experiments import merge_sections
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.model_info import MAKERS
 from pipeline_core.project import Project
-from pipeline_core.run import MAKERS, READS, Run
+from pipeline_core.run import READS, Run
 from pipeline_core.seals import SealedFile, read_seal
 from pipeline_core.testing.projects import OnProject, call, prepare
 

@@ -22,8 +22,9 @@ from pipeline_core.example_data import make_alloys
 from pipeline_core.figures import results
 from pipeline_core.importing import dataset as importing
 from pipeline_core.lineage import Fault
+from pipeline_core.model_info import MAKERS
 from pipeline_core.project import Project
-from pipeline_core.run import MAKERS, ExperimentRun, Run
+from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 from pipeline_core.training import state

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import toy_potential as toy
-from pipeline_core import activity, hookimpl
+from pipeline_core import activity, hookimpl, status_files
 from pipeline_core.locks import hold, locate_lock, read_holder
 from pipeline_core.observers.activity import FAILURES
 from pipeline_core.observers.lock import LOCK
@@ -150,31 +150,31 @@ def test_a_call_that_is_refused_is_no_failure(run):
 
 
 def test_a_failure_before_the_present_call_is_over(run):
-    path = activity.locate_failure(run.folder, "train")
-    activity.write_failure(path, ValueError("before"))
+    path = status_files.locate_failure(run.folder, "train")
+    status_files.write_failure(path, ValueError("before"))
     write_record(locate_lock(run.folder, "train"), since="2999-01-01T00:00:00+00:00")
     assert read(run).state == "running"
 
 
 def test_the_first_of_several_ranks_says_the_cause(run):
-    path = activity.locate_failure(run.folder, "train")
-    activity.write_failure(path, KeyError("energy"))
+    path = status_files.locate_failure(run.folder, "train")
+    status_files.write_failure(path, KeyError("energy"))
     with pytest.raises(FileExistsError):
-        activity.write_failure(path, ValueError("rank 1 has failed"))
+        status_files.write_failure(path, ValueError("rank 1 has failed"))
     assert read(run).failure.cause == "KeyError: 'energy'"
 
 
 def test_figures_and_datasets(tmp_path):
     folder = tmp_path / "toy/first/figures"
-    experiment = SimpleNamespace(folder=folder, reproduction=folder / "reproduction.json")
+    experiment = SimpleNamespace(folder=folder)
     assert activity.read_figures(experiment).state == "waiting"
     folder.mkdir(parents=True)
-    activity.write_failure(folder.parent / ".figures.failed", KeyError("groups"))
+    status_files.write_failure(folder.parent / ".figures.failed", KeyError("groups"))
     (folder.parent / "figures.log").write_text("KeyError")
     found = activity.read_figures(experiment)
     assert (found.state, found.log) == ("failed", folder.parent / "figures.log")
     (folder.parent / ".figures.failed").unlink()
-    experiment.reproduction.write_text("[]")
+    (folder / "index.json").write_text("[]")
     assert activity.read_figures(experiment).state == "done"
     dataset = SimpleNamespace(folder=tmp_path, data=tmp_path / "data.h5")
     assert activity.read_dataset(dataset).state == "waiting"
@@ -183,16 +183,16 @@ def test_figures_and_datasets(tmp_path):
 
 
 def test_where_a_training_is(run):
-    assert activity.read_position(run) is None
-    activity.write_position(run, POSITION)
-    assert activity.read_position(run) == POSITION
+    assert status_files.read_position(run) is None
+    status_files.write_position(run, POSITION)
+    assert status_files.read_position(run) == POSITION
     assert not list(run.folder.glob("*.part"))
     with hold(locate_lock(run.folder, "train"), "training"):
         found = read(run)
     assert found.training == activity.locate_training(POSITION, 1001.0)
     assert json.loads(json.dumps(found.to_json()))["training"]["epoch"] == 2
-    activity.locate_position(run).write_text(json.dumps(asdict(POSITION))[:-9])
-    assert activity.read_position(run) is None
+    status_files.locate_position(run).write_text(json.dumps(asdict(POSITION))[:-9])
+    assert status_files.read_position(run) is None
 
 
 def test_time_goes_on_between_what_is_said():

@@ -10,11 +10,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipeline_core.activity import Activity, Failure, Training, locate_failure, write_failure
+from pipeline_core.activity import Activity, Training
 from pipeline_core.cli.overview import Overview
 from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
-from pipeline_core.cli.status_lines import WIDTH, format_all, format_summary
+from pipeline_core.cli.status_lines import WIDTH, format_all, format_overview, format_summary
 from pipeline_core.locks import Holder, hold, locate_lock
+from pipeline_core.status_files import Failure, locate_failure, write_failure
 
 TRAINING = Training(
     word="epoch",
@@ -135,6 +136,13 @@ def test_every_line_has_room():
     for lines in (format_all([overview], ["p" * 300]), format_summary(overview)):
         assert max(map(len, lines)) <= WIDTH
     assert any(name in line for line in format_all([overview], []))
+
+
+def test_a_long_cause_is_cut_in_a_picture():
+    failed = Activity("train", "failed", failure=Failure("why and " * 50, "", "node"))
+    whole, brief = (format_overview(make_overview(failed), brief=b) for b in (False, True))
+    assert len(whole) > len(brief) + 3
+    assert brief[-1].endswith(" …")
 
 
 def test_a_stage_that_a_variant_does_not_have():
