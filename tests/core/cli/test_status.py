@@ -211,7 +211,8 @@ def test_news():
     assert max(map(len, lines)) <= WIDTH
 
 
-def test_a_screen_is_drawn_over():
+def test_a_screen_is_drawn_over(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")  # one that can be drawn over
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=40, height=30, highlight=False)
     calm = replace(make_overview(DONE), experiment="alpha/calm")

@@ -56,7 +56,8 @@ def describe(folder):
     """Write the files that describe the experiment."""
     other = PLUGIN.replace('"toy"', '"other"').replace("A test model", "Its rival")
     for name, source in (("toy", PLUGIN), ("other", other)):
-        install(folder, name, source, ending="of_figures")
+        module = install(folder / "packages", name, source, ending="of_figures")
+        module.rename(folder / module.name)  # tests of all else do not find the package
     workflows = folder / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "alloy.yaml").write_text(
@@ -68,7 +69,7 @@ def describe(folder):
 
 def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
-    points = find_points(folder)
+    points = find_points(folder / "packages")
     registry = load_registry(points, builtin=[("engine.figures", figures), *more_plugins])
     return Project(folder / "workflows", folder / "results", registry).load_experiment("toy/alloy")
 
