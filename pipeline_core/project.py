@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from pydantic import BaseModel
 
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
 from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
@@ -155,11 +157,14 @@ class Project:
         info = self._find_model_info(chosen.plugin, path, locate_key("plugin"))
         given = {key: getattr(chosen, key) for key in Sections.model_fields}
         chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
+
+        def validate(key: str, content: Any) -> BaseModel:
+            return validate_content(info.section_models[key], content, path, locate_key(key))
+
         try:
-            sections = {
-                key: validate_content(model, getattr(chosen, key), path, locate_key(key))
-                for key, model in info.section_models.items()
-            }
+            sections = {key: validate(key, getattr(chosen, key)) for key in info.section_models}
+            shared = _share_options(chosen, info.of_graph)
+            sections |= {key: validate(key, content) for key, content in shared.items()}
         except ValueError as error:
             if chosen.plugin == file.plugin:
                 raise
@@ -182,6 +187,18 @@ class Project:
             model=folder / "model.pt",
             further={name: self.load_dataset(name) for name in name_datasets(sections)},
         )
+
+
+def _share_options(file: ExperimentFile, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the sections that take options from each other: those given in one alone."""
+    model, graph = dict(file.model), dict(file.graph)
+    for name in names:
+        given = graph if name in graph else model
+        if name in given:
+            model.setdefault(name, given[name])
+            graph.setdefault(name, given[name])
+    shared = {"model": model, "graph": graph}
+    return {key: content for key, content in shared.items() if content != getattr(file, key)}
 
 
 def _check_variant(variant: str, path: Path) -> None:

@@ -111,7 +111,7 @@ def list_commands(experiment: ExperimentRun) -> list[str]:
     """Return the commands that make everything anew, and the one that draws again."""
     name = experiment.experiment
     return [
-        f"""snakemake --config experiments='["{name}"]'""",
+        f"snakemake --config experiments={name}",
         f"pipeline-core figures --experiment {name}",
     ]
 

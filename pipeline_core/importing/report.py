@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from pipeline_core.importing.frames import Skipped
 from pipeline_core.importing.reference_energies import ReferenceEnergies, compute_remainders
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import Codes
-from pipeline_core.importing.stress_check import explain_unchecked_stress
+from pipeline_core.importing.stress_check import explain_unchecked_forces, explain_unchecked_stress
 
 _LISTED_GROUPS: Final = 200
 _OFFSET: Final = 2.0  # mean over scatter above which a part of a mixture stands apart
@@ -237,7 +237,8 @@ class ImportReport:
                         f"{label} of {one.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
-        yield from _list_unchecked_stress(part.sources)
+        yield from _list_unchecked(part.sources, "forces", explain_unchecked_forces)
+        yield from _list_unchecked(part.sources, "stress", explain_unchecked_stress)
         is_mixture = len(self.parts) > 1
         of_part = f" of {part.name}" if is_mixture else ""
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):
@@ -252,18 +253,21 @@ class ImportReport:
             )
 
 
-def _list_unchecked_stress(sources: Sequence[SourceReport]) -> Iterator[str]:
-    """Yield what to know of stress that nothing confirms, not even a source of the same format."""
+def _list_unchecked(
+    sources: Sequence[SourceReport], label: str, explain: Callable[[Agreement, RawSource], str]
+) -> Iterator[str]:
+    """Yield what to know of a label that nothing confirms, not even a source of the same format."""
+    # Atoms move while cells are strained: a stress that fits so needs forces that do.
     confirmed = {
         (one.source.reader.name, one.source.units)
         for one in sources
-        if one.agreement["stress"].verdict == "confirmed"
+        if "confirmed" in (one.agreement[label].verdict, one.agreement["stress"].verdict)
     }
     for one in sources:
-        stress, kind = one.agreement["stress"], (one.source.reader.name, one.source.units)
-        is_unknown = stress.verdict == "undetermined" and not stress.is_mixed
-        if is_unknown and one.coverage.present.get("stress") and kind not in confirmed:
-            yield explain_unchecked_stress(stress, one.source)
+        found, kind = one.agreement[label], (one.source.reader.name, one.source.units)
+        is_unknown = found.verdict == "undetermined" and not found.is_mixed
+        if is_unknown and one.coverage.present.get(label) and kind not in confirmed:
+            yield explain(found, one.source)
 
 
 def _count_splits(codes: Codes) -> dict[str, int]:

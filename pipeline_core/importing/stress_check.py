@@ -10,7 +10,8 @@ of the strain, the second that of the atoms moving inside the cell; O. H. Nielse
 Phys. Rev. B 32, 3780 (1985)). With dE known at both ends, the trapezoid rule gives E_b − E_a up to
 the third order of the change. Stress that stems from vibration appears up to twice too small, since
 frames differ by as much as they vibrate. Frames of equal cells test the forces, frames of different
-cells the stress; `agreement` judges how well they do.
+cells the stress, and frames without a cell the forces by x in place of s h; `agreement` judges how
+well they do.
 """
 
 from __future__ import annotations
@@ -53,9 +54,12 @@ class WorkCheck:
 
     def add(self, sample: Sample) -> None:
         """Pair a sample in the engine's units with earlier ones, and keep it for later ones."""
-        if not sample["pbc"].all() or not np.isfinite(sample.get("energy", np.nan)):
-            return
-        atoms, cell = sample["atomic_numbers"].tobytes(), sample["cell"].tobytes()
+        pbc = sample["pbc"]
+        if pbc.any() != pbc.all() or not np.isfinite(sample.get("energy", np.nan)):
+            return  # of slabs and wires it is not known what their cells mean
+        atoms, cell = sample["atomic_numbers"].tobytes(), b""
+        if pbc.all():
+            cell = sample["cell"].tobytes()
         family = self._families.setdefault(atoms, OrderedDict())
         self._families.move_to_end(atoms)
         for other_cell, other in family.items():
@@ -103,6 +107,21 @@ def explain_unchecked_stress(agreement: Agreement, source: RawSource) -> str:
     )
 
 
+def explain_unchecked_forces(agreement: Agreement, source: RawSource) -> str:
+    """Say that energies tell nothing of the forces, and which frames would.
+
+    Args:
+        agreement: Of the forces with the energies, undetermined for want of pairs of frames.
+        source: Where the forces stand.
+    """
+    return (
+        f"forces of {source.options.path}: their unit could not be checked against the energies "
+        f"(pairs of nearly equal frames: {agreement.pairs}, needed: {FEWEST_PAIRS}); they are "
+        f"taken to be in {source.units.force}. Frames of one set of atoms in one cell would tell "
+        f"whose atoms move by less than {_LARGEST_MOVE:g} Å, such as a few steps of a trajectory"
+    )
+
+
 class _Reservoir:
     """An even sample of a stream of pairs (Vitter's algorithm R, drawn before the work is done)."""
 
@@ -135,6 +154,8 @@ def _compare_pair(a: Sample, b: Sample) -> Floats | None:
 
     None if the frames are too different for the trapezoid rule, or lack a label that is needed.
     """
+    if not a["pbc"].any():
+        return _compare_molecules(a, b)
     difference = b["cell"] - a["cell"]
     to_fractional = np.linalg.inv(a["cell"]), np.linalg.inv(b["cell"])
     strain = np.abs(to_fractional[0] @ difference).max()
@@ -158,6 +179,18 @@ def _compare_pair(a: Sample, b: Sample) -> Floats | None:
             of_stress += 0.5 * volume * float(np.sum(_read_label(frame, "stress") * rate))
     works = np.array([b["energy"] - a["energy"], of_forces, of_stress]) / len(move)
     return works if np.isfinite(works).all() else None
+
+
+def _compare_molecules(a: Sample, b: Sample) -> Floats | None:
+    """Return the same of two frames without a cell; no work is done by a stress."""
+    move = b["positions"] - a["positions"]  # (n_atoms, 3)
+    move -= move.mean(axis=0)  # all atoms alike: no work
+    distance = np.linalg.norm(move, axis=1).max()
+    if not _STILL < distance <= _LARGEST_MOVE:
+        return None
+    forces = _read_label(a, "forces") + _read_label(b, "forces")
+    works = np.array([b["energy"] - a["energy"], -0.5 * float(np.sum(forces * move)), 0.0])
+    return works / len(move) if np.isfinite(works).all() else None
 
 
 def _read_label(sample: Sample, name: str) -> Floats:

@@ -89,7 +89,7 @@ def check(sections: Mapping[str, BaseModel]) -> None:
         if ours != theirs:
             raise ValueError(
                 f"model.{name} is {ours:g} Å but graph.{name} is {theirs}; the basis functions end "
-                f"where the graph does: give both sections the same {name}"
+                f"where the graph does: give it in one of the two sections alone"
             )
     if model.heads == "none" and not train.precision.endswith("-true"):
         raise ValueError(

@@ -28,6 +28,7 @@ def model() -> ModelInfo:
         options=CHGNetOptions,
         predicts=("energy", "forces", "stress", "magmoms"),
         check=check,
+        of_graph=("cutoff", "angle_cutoff"),
         sections={"graph": CHGNetGraphOptions},
     )
 

@@ -175,5 +175,5 @@ def check(sections: Mapping[str, BaseModel]) -> None:
     if model.cutoff != graph.cutoff:
         raise ValueError(
             f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the tables "
-            "of distances end where the graph does: give both sections the same cutoff"
+            "of distances end where the graph does: give it in one of the two sections alone"
         )

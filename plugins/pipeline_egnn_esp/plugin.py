@@ -37,6 +37,7 @@ def model() -> ModelInfo:
         data_kind="matrix",
         predicts=("hamiltonian",),
         check=check,
+        of_graph=("cutoff",),
         sections={
             "graph": ESPGraphOptions,
             "train": ESPTrainOptions,

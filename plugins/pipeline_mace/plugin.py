@@ -24,6 +24,7 @@ def model() -> ModelInfo:
         options=MACEOptions,
         predicts=("energy", "forces", "stress"),
         check=check,
+        of_graph=("cutoff",),
         sections={"graph": MACEGraphOptions},
     )
 

@@ -25,6 +25,7 @@ def check(sections):
 def model():
     return ModelInfo(
         name="toy", summary="A toy", citation="none", options=Options, check=check,
+        of_graph=("cutoff",),
         predicts=("energy", "forces", "stress"),
     )
 """
@@ -68,10 +69,20 @@ def test_what_fits_together_is_loaded(project):
     assert project.load_experiment("toy/first").model_info.name == "toy"
 
 
+@pytest.mark.parametrize("given", ["model: {cutoff: 4.5}", "graph: {cutoff: 4.5}"])
+def test_what_model_and_graph_share_is_given_once(project, given):
+    edit(project, "train:\n", f"{given}\ntrain:\n")
+    sections = project.run("toy/first").sections
+    assert (sections["model"].cutoff, sections["graph"].cutoff) == (4.5, 4.5)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("train:\n", "model: {cutoff: 4.5}\ntrain:\n", r"first\.yaml:4: model\.cutoff is 4\.5"),
+        (
+            "train:\n", "model: {cutoff: 4.5}\ngraph: {cutoff: 5}\ntrain:\n",
+            r"first\.yaml:4: model\.cutoff is 4\.5",
+        ),
         (
             "forces: {", "froces: {",
             r"first\.yaml:5: train\.loss\.froces: plugin 'toy' predicts energy, forces, stress "
@@ -99,8 +110,9 @@ def test_what_does_not_fit_together_is_refused_by_name(project, old, new, messag
 
 def test_a_variant_is_named_by_its_own_line(project):
     path = project.workflows / "experiments/toy/first.yaml"
-    path.write_text(path.read_text() + "variants:\n  near:\n    graph: {cutoff: 5.0}\n")
-    with pytest.raises(ValueError, match=r"first\.yaml:7: model\.cutoff is 6\.0"):
+    near = "variants:\n  near:\n    model: {cutoff: 6.0}\n    graph: {cutoff: 5.0}\n"
+    path.write_text(path.read_text() + near)
+    with pytest.raises(ValueError, match=r"first\.yaml:8: model\.cutoff is 6\.0"):
         project.load_experiment("toy/first")
 
 

@@ -264,6 +264,15 @@ def test_a_mixture_of_units_is_a_warning(workshop, alloys):
     assert any("are methods or units mixed?" in warning for warning in summary["warnings"])
 
 
+def test_forces_that_no_energies_can_check_are_a_warning(workshop):
+    rng = np.random.default_rng(3)
+    workshop.write("raw/a.xyz", [make_alloy(rng, rattle=0.3) for _ in range(8)])
+    _, summary = workshop.import_()
+    (warning,) = [w for w in summary["warnings"] if w.startswith("forces of raw/*.xyz: ")]
+    assert "their unit could not be checked against the energies (pairs of nearly equal" in warning
+    assert "taken to be in eV/angstrom" in warning
+
+
 def test_a_stress_that_no_strain_can_check_is_a_warning(workshop):
     rng = np.random.default_rng(3)
     frames = [make_alloy(rng, strain=0.0) for _ in range(12)]

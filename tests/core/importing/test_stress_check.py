@@ -27,7 +27,7 @@ def sample_of(atoms: Atoms, *, forces=1.0, stress=1.0, energy=1.0) -> dict:
         "pbc": atoms.pbc,
         "energy": np.asarray(atoms.get_potential_energy() * energy),
         "forces": atoms.get_forces() * forces,
-        "stress": atoms.get_stress(voigt=False) * stress,
+        **({"stress": atoms.get_stress(voigt=False) * stress} if atoms.pbc.all() else {}),
     }
 
 
@@ -105,6 +105,20 @@ def test_sign_and_unit_of_the_forces(rattled_frames, factor, verdict):
     assert actual["stress"].pairs == 0
 
 
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
+)
+def test_forces_of_molecules_are_checked_wherever_these_stand(factor, verdict):
+    rng = np.random.default_rng(4)
+    frames = []
+    for _ in range(40):
+        atoms = make_crystal()
+        atoms.pbc, atoms.cell = False, rng.uniform(10, 20, 3) * rng.integers(0, 2)
+        atoms.positions += rng.normal(0, 0.02, atoms.positions.shape) + rng.normal(0, 5, 3)
+        frames.append(atoms)
+    assert check_structures(frames, forces=factor)["forces"].verdict == verdict
+
+
 def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
     actual = check_structures(rattled_frames, energy=1 / ase.units.Hartree)["forces"]
     assert actual.verdict == "wrong unit"
@@ -168,10 +182,10 @@ def test_frames_too_different_make_no_pairs():
     for i, atoms in enumerate(far_apart):
         atoms.set_cell(atoms.cell.array * (1 + 0.05 * i), scale_atoms=True)
     other_atoms = [make_crystal(numbers) for numbers in ((29, 29, 29, 13), (29, 13, 29, 29))]
-    molecules = [strain(rng) for _ in range(10)]
-    for atoms in molecules:
-        atoms.pbc = False
-    for frames in (far_apart, other_atoms, molecules):
+    slabs = [strain(rng) for _ in range(10)]
+    for atoms in slabs:
+        atoms.pbc = (True, True, False)
+    for frames in (far_apart, other_atoms, slabs):
         actual = check_structures(frames)
         assert {name: (f.pairs, f.verdict) for name, f in actual.items()} == {
             "forces": (0, "undetermined"),
