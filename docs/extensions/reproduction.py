@@ -50,6 +50,8 @@ def format_paper(plugin: str) -> Iterator[str]:
     for table in paper.make_tables(report):
         yield f"**{table.title}**"
         yield ""
+        yield table.note
+        yield ""
         yield from format_table(table)
 
 

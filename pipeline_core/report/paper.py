@@ -18,7 +18,7 @@ ELSEWHERE: Final = "of another experiment"
 HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 _WHOLE: Final = (
     *("where", "quantity", "paper", "ours", "ours / paper", "status", "experiment"),
-    *("scale and hardware of the paper", "of ours", "what differs"),
+    "what differs",
 )
 
 
@@ -103,8 +103,14 @@ def make_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the numbers that have ours beside them, and all others with the reason."""
     ours = [row for row in report["entries"] if row["ours"] is not None]
     left = [row for row in report["entries"] if row["ours"] is None]
+    usual = _find_usual(ours)
     tables = [
-        Table(title="The paper's numbers beside ours", header=list(_WHOLE), rows=_list_whole(ours)),
+        Table(
+            title="The paper's numbers beside ours",
+            header=list(_WHOLE),
+            rows=[_format_whole(row, usual) for row in ours],
+            note=f"{'. '.join(usual)}, where no row says otherwise.",
+        ),
         Table(
             title="Without ours",
             header=["where", "quantity", "paper", "status", "why"],
@@ -114,16 +120,25 @@ def make_tables(report: Mapping[str, Any]) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def _list_whole(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    return [_format_whole(row) for row in rows]
+def _find_usual(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the scale and the hardware of most rows: the paper's, then ours."""
+    pairs = zip(*map(_describe_sides, rows), strict=True)
+    return [Counter(side).most_common(1)[0][0] for side in pairs]
 
 
-def _format_whole(row: Mapping[str, Any]) -> list[str]:
-    where, quantity, paper, ours, status, differs = format_row(row)
-    theirs = f"{row['paper_scale']}; {row['paper_hardware']}"
-    machine = f"{row['our_scale']}; {row['our_hardware'] or 'hardware unknown'}"
-    ratio, place = format_number(row["ratio"]), row["experiment"] or ""
-    return [where, quantity, paper, ours, ratio, status, place, theirs, machine, differs]
+def _describe_sides(row: Mapping[str, Any]) -> tuple[str, str]:
+    machine = row["our_hardware"] or "hardware unknown"
+    return (
+        f"The paper: {row['paper_scale']}; {row['paper_hardware']}",
+        f"Ours: {row['our_scale']}; {machine}",
+    )
+
+
+def _format_whole(row: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
+    *known, status, differs = format_row(row)
+    others = [side for side in _describe_sides(row) if side not in usual]
+    told = ". ".join([differs.removesuffix("."), *others]) + "."
+    return [*known, format_number(row["ratio"]), status, row["experiment"], told]
 
 
 def _format_left(row: Mapping[str, Any]) -> list[str]:
