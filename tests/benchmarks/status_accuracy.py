@@ -1,0 +1,109 @@
+"""What `pipeline-core status --follow` says of a training of two ranks, beside what came true.
+
+    python tests/benchmarks/status_accuracy.py [--epochs 40] [--ranks 2]
+
+A CHGNet trains on the HfO2 cells, in processes that torchrun starts, while another process follows
+it. Each line from a tenth of the training on is compared with its end: the time that it said was
+left, and its samples a second. It takes a minute or two, on a machine that does nothing else. The
+last line printed is one JSON object: `left_error` and `rate_error` are the deviations of the first
+such line, relative to what came true; `worst_left_error` is the largest down to a tenth of the time
+left. All are to be below 0.2.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from plan_accuracy import ROOT, TRAININGS, call, name_hardware, write_experiment
+
+NAME = "chgnet/planned"
+
+
+def follow(project: Path, training: subprocess.Popen) -> list[tuple[float, dict]]:
+    """Return the lines of a training with the times at which they were read, until it ends."""
+    words = ["status", NAME, "--follow", "--json", "--workflows", "workflows"]
+    command = [sys.executable, "-m", "pipeline_core.cli", *words, "--results", "results"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as following:
+        lines = []
+        assert following.stdout is not None
+        for line in following.stdout:
+            stage = json.loads(line)["experiments"][0]["runs"]["base"]["train"]
+            lines.append((time.time(), stage.get("training") or {}))
+            if training.poll() is not None:
+                following.terminate()
+                break
+    return lines
+
+
+def compare(lines: list[tuple[float, dict]], start: float, end: float, samples: int) -> dict:
+    """Compare what was said from a tenth of a training on with its end.
+
+    Args:
+        lines: Time of reading, and what was said.
+        start: When the first step began.
+        end: When the training ended.
+        samples: All that were trained on, over all epochs.
+    """
+    known = [
+        (at, said)
+        for at, said in lines
+        if said.get("left_s") is not None and 0.1 <= (at - start) / (end - start) <= 0.9
+    ]
+    errors = [said["left_s"] / (end - at) - 1 for at, said in known]
+    at, said = known[0]
+    return {
+        "said_left_s": said["left_s"],
+        "left_s": end - at,
+        "left_error": errors[0],
+        "rate_error": said["samples_per_s"] / (samples / (end - start)) - 1,
+        "worst_left_error": max(errors, key=abs),
+        "lines": len(known),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--ranks", type=int, default=2)
+    args = parser.parse_args()
+    TRAININGS["chgnet"]["train"]["epochs"] = args.epochs
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        (project / "workflows").mkdir()
+        (project / "workflows/datasets").symlink_to(ROOT / "workflows/datasets")
+        write_experiment(project, "chgnet")
+        path = project / f"workflows/experiments/{NAME}.yaml"
+        call(project, ["data", "--dataset", yaml.safe_load(path.read_text())["dataset"]])
+        for stage in ("graph", "partition"):
+            call(project, [stage, "--experiment", NAME])
+        launcher = ["torchrun", "--standalone", "--no-python", f"--nproc-per-node={args.ranks}"]
+        words = ["train", "--experiment", NAME, "--device", "cpu"]
+        places = ["--workflows", "workflows", "--results", "results"]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        with subprocess.Popen(
+            [*launcher, "pipeline-core", *words, *places],
+            cwd=project,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        ) as training:
+            lines = follow(project, training)
+        history = project / "results" / NAME / "base/history.jsonl"
+        records = [json.loads(line) for line in history.read_text().splitlines()]
+        end = history.stat().st_mtime
+        report = json.loads((project / "results/datasets/hfo2/import.json").read_text())
+        samples = report["splits"]["train"] * len(records)
+        start = end - sum(record["seconds"] for record in records)
+        result = compare(lines, start, end, samples)
+    facts = {"ranks": args.ranks, "epochs": args.epochs, "cores": len(os.sched_getaffinity(0))}
+    print(json.dumps({"name": "status_accuracy", **result, **facts, "hardware": name_hardware()}))
+
+
+if __name__ == "__main__":
+    main()
