@@ -170,7 +170,9 @@ class Project:
                 raise
             reader = f"as plugin {info.name!r} of variant {variant!r} reads it"
             raise ValueError(f"{error} ({reader})") from None
-        data = self.load_dataset(chosen.dataset) if chosen.dataset else None
+        data = None
+        if chosen.dataset:
+            data = self._load_named(chosen.dataset, path, locate_key("dataset"))
         folder = self.results / name / variant
         return Run(
             experiment=name,
@@ -185,8 +187,21 @@ class Project:
             graph=folder / "graph.h5",
             partition=folder / "partition.h5",
             model=folder / "model.pt",
-            further={name: self.load_dataset(name) for name in name_datasets(sections)},
+            further={
+                one: self._load_named(one, path, locate_key(section))
+                for one, section in name_datasets(sections).items()
+            },
         )
+
+    def _load_named(self, name: str, path: Path, place: Sequence[str]) -> DatasetRun:
+        """Load a dataset; if there is no such file, name the experiment that asks for it."""
+        try:
+            return self.load_dataset(name)
+        except ValueError as error:
+            known = {file.stem for file in (self.workflows / "datasets").glob("*.yaml")}
+            if name in known:
+                raise
+            raise ValueError(f"{_locate(path, place)}: {error}") from None
 
 
 def _share_options(file: ExperimentFile, names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -355,9 +355,13 @@ def _names_file(train: Mapping[str, Any]) -> bool:
     return start is not None and not start.startswith(PUBLISHED)
 
 
-def name_datasets(sections: Mapping[str, BaseModel]) -> list[str]:
-    """Return the names of all datasets that sections name, each once."""
-    return list(dict.fromkeys(name for stage in sections for name in _list_names(sections, stage)))
+def name_datasets(sections: Mapping[str, BaseModel]) -> dict[str, str]:
+    """Return the names of all datasets that sections name, and the first section that does."""
+    names: dict[str, str] = {}
+    for section in sections:
+        for name in _list_names(sections, section):
+            names.setdefault(name, section)
+    return names
 
 
 def _list_names(sections: Mapping[str, BaseModel], stage: str) -> list[str]:

@@ -185,6 +185,13 @@ def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
         ("  longer:", "  base:", "first.yaml:8: variants: 'base' is the experiment as it stands"),
         ("plugin: toy", "plugin: ty", "first.yaml:2: plugin: no plugin 'ty' is installed, only"),
         ("dataset: water", "dataset: watre", "watre.yaml: no such file; did you mean"),
+        ("dataset: water", "dataset: watre", "first.yaml:3: dataset: "),
+        ("dataset: water", "dataset: wa tre", "first.yaml:3: dataset: "),
+        (
+            "longer: {train:",
+            "longer: {dataset: watre, train:",
+            "first.yaml:9: variants.longer.dataset: ",
+        ),
         ("seed: 7", "seed: -7", "first.yaml:4: seed: Input should be greater than or equal to 0"),
     ],
 )
@@ -313,7 +320,7 @@ def test_stages_read_the_datasets_that_their_sections_name(project):
           cold: {evaluate: {beside: []}, infer: {beside: [ice]}}
     """
     write(project.workflows, text)
-    with pytest.raises(ValueError, match=r"ice\.yaml: no such file"):
+    with pytest.raises(ValueError, match=r"evaluate: .*ice\.yaml: no such file"):
         project.run("toy/first")
     source = (project.workflows / "datasets/water.yaml").read_text()
     for name in ("ice", "steam"):
