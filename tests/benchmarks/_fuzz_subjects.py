@@ -1,7 +1,9 @@
 """Small sound files of every reader, and how each is read: what `fuzz.py` damages."""
 
+import gzip
 import io
 import json
+import lzma
 import shutil
 import tarfile
 import tempfile
@@ -43,6 +45,8 @@ def make_subjects(folder: Path) -> list[Subject]:
     """
     return [
         *_make_ase(folder),
+        *_make_compressed(folder),
+        *_make_molecules(folder),
         *_make_cp2k(folder),
         *_make_mptrj(folder),
         *_make_fitsnap(folder),
@@ -73,17 +77,18 @@ def _read_frames(reader):
     return read
 
 
-def _make_images() -> list[Atoms]:
+def _make_images(*, periodic: bool = True) -> list[Atoms]:
     rng = np.random.default_rng(1)
     images = []
     for number in range(4):
         n = 3 + number
-        atoms = Atoms(rng.choice(["H", "O", "Fe"], n), rng.uniform(0, 5, (n, 3)), pbc=True)
-        atoms.set_cell(np.diag([5.0, 6.0, 7.0 + number]))
+        atoms = Atoms(rng.choice(["H", "O", "Fe"], n), rng.uniform(0, 5, (n, 3)), pbc=periodic)
         energy, forces = float(-10 - number - rng.random()), rng.normal(size=(n, 3))
-        atoms.calc = SinglePointCalculator(
-            atoms, energy=energy, forces=forces, stress=rng.random(6)
-        )
+        labels = {"energy": energy, "forces": forces}
+        if periodic:
+            atoms.set_cell(np.diag([5.0, 6.0, 7.0 + number]))
+            labels["stress"] = rng.random(6)
+        atoms.calc = SinglePointCalculator(atoms, **labels)
         images.append(atoms)
     return images
 
@@ -96,6 +101,23 @@ def _make_ase(folder: Path) -> Iterator[Subject]:
         ase.io.write(path, images[:1] if ending == "cif" else images)
         reader = extxyz.READER if ending == "extxyz" else ase_reader.READER
         yield Subject(name, path, _read_frames(reader))
+
+
+def _make_compressed(folder: Path) -> Iterator[Subject]:
+    for ending, opener in (("gz", gzip.open), ("xz", lzma.open)):
+        path = make_folder(folder, f"extxyz_{ending}") / f"a.extxyz.{ending}"
+        with opener(path, "wt") as file:
+            ase.io.write(file, _make_images(), format="extxyz")
+        yield Subject(f"extxyz_{ending}", path, _read_frames(extxyz.READER))
+
+
+def _make_molecules(folder: Path) -> Iterator[Subject]:
+    """Structures without a cell."""
+    for ending in ("extxyz", "traj", "db", "json"):
+        path = make_folder(folder, f"molecules_{ending}") / f"a.{ending}"
+        ase.io.write(path, _make_images(periodic=False))
+        reader = extxyz.READER if ending == "extxyz" else ase_reader.READER
+        yield Subject(f"molecules_{ending}", path, _read_frames(reader))
 
 
 def _make_cp2k(folder: Path) -> Iterator[Subject]:
@@ -171,21 +193,41 @@ def _make_fitsnap(folder: Path) -> Iterator[Subject]:
 
 
 def _make_deepmd(folder: Path) -> Iterator[Subject]:
-    """A subject for each file of a system, all of which are read by its `type.raw`."""
+    """A subject for each file of a system, all of which are read by its `type.raw`.
+
+    Of molecules, and of a system of mixed types, they are the files that are other ones.
+    """
     rng = np.random.default_rng(2)
-    system = make_folder(folder, "deepmd")
-    (system / "type.raw").write_text("0\n1\n1\n2\n")
-    (system / "type_map.raw").write_text("Fe\nO\nH\n")
     arrays = {
         "coord": rng.uniform(0, 5, (3, 12)), "box": np.tile(5 * np.eye(3).ravel(), (3, 1)),
         "energy": rng.normal(size=3), "force": rng.normal(size=(3, 12)),
         "virial": rng.normal(size=(3, 9)),
     }  # fmt: skip
-    place = make_folder(system, "set.000")
-    for name, array in arrays.items():
-        np.save(place / f"{name}.npy", array)
+    system = _write_system(folder, "deepmd", "0\n1\n1\n2\n", arrays)
     for path in sorted(file for file in system.rglob("*") if file.is_file()):
         yield Subject(f"deepmd_{path.stem}", path, partial(_read_system, system, path))
+    free = {name: arrays[name] for name in ("coord", "energy", "force")}
+    molecules = _write_system(folder, "deepmd_molecules", "0\n1\n1\n2\n", free)
+    (molecules / "nopbc").touch()
+    path = molecules / "set.000/coord.npy"
+    yield Subject("deepmd_molecules", path, partial(_read_system, molecules, path))
+    types = np.array([[0, 1, 1, 2], [2, 0, 1, 0], [1, 1, 1, 2]], dtype=np.int32)
+    mixed = _write_system(
+        folder, "deepmd_mixed", "0\n0\n0\n0\n", {**arrays, "real_atom_types": types}
+    )
+    for name in ("type.raw", "type_map.raw", "set.000/real_atom_types.npy"):
+        path = mixed / name
+        yield Subject(f"deepmd_mixed_{path.stem}", path, partial(_read_system, mixed, path))
+
+
+def _write_system(folder: Path, name: str, types: str, arrays: Content) -> Path:
+    system = make_folder(folder, name)
+    (system / "type.raw").write_text(types)
+    (system / "type_map.raw").write_text("Fe\nO\nH\n")
+    place = make_folder(system, "set.000")
+    for key, array in arrays.items():
+        np.save(place / f"{key}.npy", array)
+    return system
 
 
 def _read_system(system: Path, file: Path, damaged: Path) -> list[Content | None]:

@@ -1,4 +1,4 @@
-"""Damaged inputs of every reader and of the HDF5 store, and what becomes of them.
+"""Damaged inputs of every reader, of the HDF5 store and of YAML, and what becomes of them.
 
     python tests/benchmarks/fuzz.py [--inputs 300] [--readers extxyz cp2k] [--seed 0]
     python tests/benchmarks/fuzz.py --inputs 10000    # the whole; half an hour of two cores
@@ -40,6 +40,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import numpy as np
+from _fuzz_configuration import make_configuration_subjects
 from _fuzz_plugins import make_plugin_subjects
 from _fuzz_subjects import Content, Subject, make_subjects
 
@@ -54,6 +55,12 @@ NUMBER = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 class Hang(BaseException):
     """An input that takes too long; no reader catches it by catching everything."""
+
+
+def make_all_subjects(folder: Path) -> list[Subject]:
+    """Write all files that are damaged."""
+    makers = (make_subjects, make_plugin_subjects, make_configuration_subjects)
+    return [subject for make in makers for subject in make(folder)]
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
@@ -242,7 +249,7 @@ def main() -> None:
     args = parser.parse_args()
     begin, by_reader, examples = time.perf_counter(), {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        subjects = [*make_subjects(Path(folder)), *make_plugin_subjects(Path(folder))]
+        subjects = make_all_subjects(Path(folder))
         subjects = [s for s in subjects if not args.readers or s.name in args.readers]
         if args.only is not None:
             for subject in subjects:

@@ -10,9 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from _fuzz_plugins import make_plugin_subjects
-from _fuzz_subjects import make_subjects
-from fuzz import FAILURES, fuzz, judge, mutate
+from fuzz import FAILURES, fuzz, judge, make_all_subjects, mutate
 
 
 def test_the_judge_knows_labels_of_another_frame():
@@ -35,12 +33,12 @@ def test_every_kind_of_damage_is_done():
 
 @pytest.mark.slow
 def test_a_few_damaged_files_of_every_reader(tmp_path):
-    subjects = [*make_subjects(tmp_path), *make_plugin_subjects(tmp_path)]
+    subjects = make_all_subjects(tmp_path)
     failures = [
         f"{subject.name} {outcome} {what}"
         for subject in subjects
         for outcome, what in fuzz(subject, range(8), seed=1)
         if outcome in FAILURES
     ]
-    assert len(subjects) > 30
+    assert len(subjects) > 55
     assert failures == []
