@@ -88,6 +88,8 @@ def _read_rows(path: Path) -> Iterator[Atoms]:
     import ase.db
 
     with ase.db.connect(path) as database:
+        if path.suffix == ".db":
+            _require_own_columns(database)
         numbers = set()
         for row in database.select():
             atoms = row.toatoms()
@@ -98,6 +100,20 @@ def _read_rows(path: Path) -> Iterator[Atoms]:
         lost = {key for key in json.loads(path.read_bytes()) if key.isdecimal()} - numbers
         if lost:
             raise ValueError(f"its list of rows lacks {', '.join(sorted(lost))}")
+
+
+def _require_own_columns(database: Any) -> None:
+    """Check that the columns of an SQLite file stand as ASE writes them.
+
+    Their names are a text in the file without any checksum: where two of them have changed places,
+    forces would be read as stress.
+    """
+    rows = database.connection.execute("PRAGMA table_info(systems)")
+    names = [name for _, name, *_ in rows if name in database.columnnames]
+    if names != [name for name in database.columnnames if name in names]:
+        raise ValueError(
+            f"its columns are {', '.join(names)}, which is not their order in databases of ASE"
+        )
 
 
 def _read_cif(path: Path) -> list[Atoms]:

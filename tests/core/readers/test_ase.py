@@ -61,6 +61,18 @@ def test_a_database_gives_its_keys_for_grouping_and_as_labels(tmp_path, water):
     assert result["energy"] == -14.25
 
 
+def test_a_database_whose_columns_have_changed_places_is_refused(tmp_path, water):
+    """The forces of three atoms are nine numbers, and so is a stress."""
+    path = tmp_path / "a.db"
+    ase.io.write(path, water)
+    whole = path.read_bytes()
+    damaged = whole.replace(b"forces BLOB,\n    stress BLOB,", b"stress BLOB,\n    forces BLOB,")
+    assert damaged != whole
+    path.write_bytes(damaged)
+    (bad,) = read(path, {})
+    assert "not their order in databases of ASE" in bad.reason
+
+
 def test_info_and_arrays_may_hold_labels(tmp_path, water):
     water.calc = None
     water.info["E"] = -2.0
