@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import ase.db
 import ase.io
 import numpy as np
@@ -98,6 +101,29 @@ def test_a_damaged_file_ends_with_a_bad_frame(tmp_path, water):
     good, bad = read(path, {})
     assert isinstance(good, Frame)
     assert bad == BadFrame(1, "ASE cannot read it, nor what follows: KeyError('Hx')")
+
+
+class Planted:
+    """What a program puts into a pickle to be run by whoever reads it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("magic", [b"PickleTrajectory", b""])
+def test_a_pickled_trajectory_is_refused_and_nothing_in_it_is_run(tmp_path, magic):
+    """Before 2015 ASE's trajectories were pickles; their names end as those of today do."""
+    path, trace = tmp_path / "a.traj", tmp_path / "trace"
+    content = pickle.dumps(Planted(trace))
+    path.write_bytes(magic + content)
+    with pytest.raises(ValueError, match=r"a\.traj: cannot be read .*not an ULM"):
+        list(open_frames(path, READER, {}))
+    assert not trace.exists()
+    pickle.loads(content)  # noqa: S301 - which would have run it
+    assert trace.exists()
 
 
 def test_a_format_unknown_to_ase_is_refused(tmp_path):
