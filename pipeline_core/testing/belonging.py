@@ -6,8 +6,7 @@ What is foreign is what a run that differs in one thing would have written in th
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from pipeline_core.model_info import MAKERS
 from pipeline_core.project import Project
 from pipeline_core.run import READS, Run
 from pipeline_core.seals import SealedFile, read_seal
+from pipeline_core.testing.damage import keep_content
 from pipeline_core.testing.projects import OnProject, call, prepare
 
 DIFFERENCES: Final = ("seed", "graph", "split", "plugin")
@@ -144,7 +144,7 @@ class OnFinishedRun(OnProject):
         path: Path = getattr(pair.run, name)
         read = [stage for stage in READS if name in READS[stage] and stage != "figures"]
         stages = [stage for stage in read if pair.run.has_stage(stage)]
-        with _keep(path):
+        with keep_content(path):
             pair.write_foreign(name)
             for stage in stages:
                 _expect_refusal(path, partial(call, pair.run, stage))
@@ -165,16 +165,6 @@ class OnFinishedRun(OnProject):
         obstacle = found.obstacle
         assert obstacle is not None
         assert obstacle.startswith(f"{path}: saved with another ")
-
-
-@contextmanager
-def _keep(path: Path) -> Iterator[None]:
-    """Give a file its content back after the block."""
-    whole = path.read_bytes()
-    try:
-        yield
-    finally:
-        path.write_bytes(whole)
 
 
 def _expect_refusal(path: Path, read: Callable[[], object]) -> None:

@@ -19,6 +19,7 @@ from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.belonging import OnFinishedRun, draw
+from pipeline_core.testing.damage import find_silent_flips, list_artifacts
 from pipeline_core.testing.projects import EXPERIMENT, call, prepare, write_project
 from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.history import TIMES
@@ -60,6 +61,12 @@ class RunConformance(OnFinishedRun):
         assert {"summary", "provenance"} <= {entry["name"] for entry in entries}
         missing = [n for entry in entries for n in entry["files"] if not (folder / n).is_file()]
         assert not missing, f"not drawn: {', '.join(missing)}"
+
+    def test_a_flipped_bit_is_noticed_or_without_effect(self, finished: Run) -> None:
+        """Ten bits of each artifact, one at a time: none changes a number without a word."""
+        paths = list_artifacts(finished)
+        silent = [line for path in paths for line in find_silent_flips(finished, path)]
+        assert not silent, "\n".join(silent)
 
     def test_the_split_is_respected(self, trained: Run) -> None:
         """The data have training, validation and test samples."""

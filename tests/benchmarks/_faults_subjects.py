@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import h5py
-import numpy as np
-import torch
 from ase.io import write
 
 from pipeline_core import lineage, store
@@ -26,6 +21,7 @@ from pipeline_core.model_info import MAKERS
 from pipeline_core.project import Project
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.task import build_task
+from pipeline_core.testing.damage import digest_archive, digest_hdf5
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 from pipeline_core.training import state
 from pipeline_core.training.checkpoint import load_model
@@ -130,20 +126,9 @@ def _read_content(path: Path, schema: str) -> Any:
     if path.suffix == ".json":
         return store.read_json(path)
     if path.suffix == ".pt":
-        return _digest(load_model(path)), store.read_provenance(path)
-    digest = hashlib.sha256()
-    with store.open_artifact(path, schema) as file, store.explain_damage(path):
-        file.visititems(lambda name, item: _add(digest, name, item))
-        _add(digest, "", file)
-    return digest.hexdigest(), store.read_provenance(path)
-
-
-def _add(digest: Any, name: str, item: h5py.Group | h5py.Dataset) -> None:
-    attributes = {key: str(value) for key, value in sorted(item.attrs.items())}
-    digest.update(json.dumps([name, attributes]).encode())
-    if isinstance(item, h5py.Dataset):
-        values = np.asarray(item[()])
-        digest.update(str(values).encode() if values.dtype == object else values.tobytes())
+        return digest_archive(load_model(path)), store.read_provenance(path)
+    with store.open_artifact(path, schema):
+        return digest_hdf5(path), store.read_provenance(path)
 
 
 def _read_report(run: Run) -> Any:
@@ -165,33 +150,13 @@ def _read_state(run: Run) -> str:
     obstacle = state.compare_state(path, run.model_info, facts, options.epochs, module).obstacle
     if obstacle is not None:
         raise ValueError(obstacle)
-    return _digest(state.load_state(path, run.model_info))
+    return digest_archive(state.load_state(path, run.model_info))
 
 
 def _read_history(run: Run) -> Any:
     if fault := lineage.find_history_fault(run):
         raise ValueError(str(fault))
     return results.read_history(run)
-
-
-def _digest(content: Any) -> str:
-    digest = hashlib.sha256()
-
-    def add(part: Any) -> None:
-        if isinstance(part, torch.Tensor):
-            digest.update(part.numpy().tobytes())
-        elif isinstance(part, Mapping):
-            for key, value in part.items():
-                digest.update(str(key).encode())
-                add(value)
-        elif isinstance(part, list | tuple):
-            for value in part:
-                add(value)
-        else:
-            digest.update(repr(part).encode())
-
-    add(content)
-    return digest.hexdigest()
 
 
 class Warnings(logging.Handler):
