@@ -24,6 +24,7 @@ from pipeline_core.cli import app
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.project import Project
 from pipeline_core.seals import SealedFile, identify, read_seal
+from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model, save_archive
 
@@ -129,6 +130,29 @@ def test_a_model_of_another_plugin(project):
     content = json.loads(json.dumps(store.read_provenance(run.model))) | {"plugin": "mace"}
     reseal(run.model, content)
     assert f'{run.model}: made with plugin "mace", now "chgnet"' in refused(run, "evaluate")
+
+
+def test_a_digit_of_the_reference_energies(project):
+    """They are a text, which HDF5 keeps without a checksum of its own."""
+    run = project.run(NAME)
+    whole = run.data.read_bytes()
+    with h5py.File(run.data) as file:
+        text = file.attrs["reference_energies"].encode()
+    digits = [i for i, byte in enumerate(text) if byte in b"0123456789"]
+    assert len(digits) > 30
+    for place in digits:
+        damaged = bytearray(whole)
+        damaged[whole.index(text) + place] ^= 1  # the next digit, or the one before
+        run.data.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"{run.data}: its contents are damaged"):
+            build_task(run)
+    for stage in STAGES:
+        with pytest.raises(ValueError, match=rf"{run.data}: its contents are damaged"):
+            call(run, stage)
+    folders = ["--workflows", str(project.workflows), "--results", str(project.results)]
+    result = CliRunner().invoke(app, ["verify", *folders])
+    assert result.exit_code == 1
+    assert f"{run.data}: its contents are damaged" in " ".join(result.output.split())
 
 
 def load_by_hand(run):

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -168,6 +170,30 @@ def test_a_damaged_state_is_noticed(tmp_path, caplog):
     path.write_bytes(content)
     train_run(run)
     assert "damaged" in caplog.text
+    assert len(read_result(run)[1]) == 3
+
+
+def test_bits_of_a_state_that_no_archiver_looks_at_are_noticed(tmp_path, caplog):
+    """The external attributes of records, in the directory of the archive, have no checksum."""
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    path = run.state / "last.pt"
+    whole = path.read_bytes()
+    records = [match.start() for match in re.finditer(b"PK\x01\x02", whole)]
+    assert len(records) > 10
+    for record in records:
+        for bit in range(32):
+            damaged = bytearray(whole)
+            damaged[record + 38 + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            if record == records[0]:  # oracle: what checks all that archives have checksums of
+                with zipfile.ZipFile(path) as archive:
+                    assert archive.testzip() is None
+            with pytest.raises(ValueError, match=r"last\.pt: its contents are damaged"):
+                load_archive(path, "")
+    train_run(run)
+    assert "last.pt: its contents are damaged" in caplog.text
+    assert "training starts afresh" in caplog.text
     assert len(read_result(run)[1]) == 3
 
 
