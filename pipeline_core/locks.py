@@ -19,7 +19,10 @@ from typing import Any, Final
 
 from pipeline_core.processes import find_process, is_alive, list_ancestors, name_host
 
-_LAUNCHERS: Final = ("snakemake", "torchrun", "torch.distributed", "mpiexec", "mpirun", "srun")
+_LAUNCHERS: Final = (
+    *("snakemake", "torchrun", "torch.distributed", "mpiexec", "mpirun", "srun"),
+    *("hydra_pmi_proxy", "orted", "prte", "slurmstepd"),  # what these start on each node
+)
 """Words in the commands of programs whose end should be that of what they have started."""
 
 

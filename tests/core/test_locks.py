@@ -5,30 +5,33 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from pipeline_core import locks
+from pipeline_core.processes import is_alive, list_ancestors
+from processes import make_environment, mpiexec
 
-HOLD = """
+HOLD = textwrap.dedent("""\
     import sys, time
     from pathlib import Path
     from pipeline_core.locks import hold
     with hold(Path(sys.argv[1]), "the stage 'train'"):
         print(__import__("os").getpid(), flush=True)
         time.sleep(600)
-"""
-LAUNCH = """
-    import subprocess, sys
-    subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]])
-"""
+""")
 
 
 @contextmanager
-def running(code, *arguments):
-    words = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+def running(words, executable=None):
+    with subprocess.Popen(
+        [*map(str, words)],
+        executable=executable,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=make_environment(),
+    ) as process:
         try:
             yield process, int(process.stdout.readline())
         finally:
@@ -37,7 +40,7 @@ def running(code, *arguments):
 
 def test_a_second_writer_is_refused_until_the_first_has_died(tmp_path):
     path = tmp_path / "run/.train.lock"
-    with running(HOLD, path) as (process, pid):
+    with running([sys.executable, "-c", HOLD, path]) as (process, pid):
         message = rf"run: the stage 'train' is under way by process {pid} on .* `kill {pid}`"
         with pytest.raises(ValueError, match=message), locks.hold(path, "the stage 'train'"):
             pytest.fail("two writers")
@@ -49,17 +52,72 @@ def test_a_second_writer_is_refused_until_the_first_has_died(tmp_path):
     assert not path.exists()
 
 
-def test_an_orphan_is_named_with_the_command_that_ends_it(tmp_path):
-    path = tmp_path / ".train.lock"
-    with running(LAUNCH, path, textwrap.dedent(HOLD), "snakemake") as (launcher, pid):
+@contextmanager
+def orphaned(words, executable=None):
+    """Start what starts a writer; end all that stands above it, and nothing else."""
+    with running(words, executable) as (launcher, pid):
         try:
-            launcher.kill()
+            above = [process.pid for process in list_ancestors(pid)]
+            for number in above[: above.index(os.getpid())]:  # the writer's parent first
+                os.kill(number, signal.SIGKILL)
             launcher.wait()
-            message = rf"an orphan: what started it has ended \(.*\); end it with `kill {pid}`"
-            with pytest.raises(ValueError, match=f"(?s){message}"), locks.hold(path, "training"):
-                pytest.fail("two writers")
+            assert is_alive(pid)
+            yield pid
         finally:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def refused(path):
+    with (
+        pytest.raises(ValueError, match="is under way by process") as caught,
+        locks.hold(path, "training"),
+    ):
+        pytest.fail("two writers")
+    return " ".join(str(caught.value).split())
+
+
+def write_program(folder):
+    program = folder / "hold.py"
+    program.write_text(HOLD)
+    return program
+
+
+def start_as(name, program, path):
+    """A shell that is called by the name of a launcher, waits for what it starts, and its words."""
+    return [name, "-c", '"$@"; true', name, sys.executable, program, path]
+
+
+@pytest.mark.parametrize(
+    "name", ["snakemake", "srun", "slurmstepd: [7.0]", "mpirun", "orted", "/opt/bin/prted"]
+)
+def test_an_orphan_is_named_with_the_command_that_ends_it(tmp_path, name):
+    path = tmp_path / ".train.lock"
+    with orphaned(start_as(name, write_program(tmp_path), path), "/bin/bash") as pid:
+        message = refused(path)
+    assert f"by process {pid} on" in message
+    assert f"an orphan: what started it has ended ({name} -c" in message
+    assert message.endswith(f"end it with `kill {pid}`")
+
+
+def test_what_a_shell_has_started_is_no_orphan_when_the_shell_ends(tmp_path):
+    path = tmp_path / ".train.lock"
+    with orphaned(start_as("bash", write_program(tmp_path), path), "/bin/bash") as pid:
+        assert refused(path).endswith(f"wait for its end, or end it with `kill {pid}`")
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+def test_a_rank_that_outlives_its_launcher_is_an_orphan(tmp_path, launcher):
+    """The programs themselves; of MPICH a proxy on each node, too."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+    if launcher == "mpiexec":
+        words = [mpiexec(), "-n", 1, sys.executable]
+    path = tmp_path / ".train.lock"
+    with orphaned([*words, write_program(tmp_path), path]) as pid:
+        assert f"by process {pid} on" in refused(path)
+        assert "an orphan: what started it has ended (" in refused(path)
 
 
 def test_the_lock_of_a_failed_block_is_free(tmp_path):
