@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 TIME_LIMIT = 900  # seconds
-LAUNCHERS = ("PMI_", "SLURM_")
+LAUNCHERS = ("PMI_", "SLURM_", "OMPI_")
 
 
 def make_environment(**extra: str) -> dict[str, str]:

@@ -61,7 +61,14 @@ def test_a_missing_gpu_is_named(tmp_path):
         assert ranks.device.type == "cpu"
 
 
-@pytest.mark.parametrize("names", ["SLURM_PROCID SLURM_STEP_NUM_TASKS", "PMI_RANK PMI_SIZE"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        "SLURM_PROCID SLURM_STEP_NUM_TASKS",
+        "PMI_RANK PMI_SIZE",
+        "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE",
+    ],
+)
 @pytest.mark.mpi
 def test_variables_that_are_left_over_are_recognised_at_once(tmp_path, names):
     program = (
