@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
 import yaml
 import yte
+from snakemake_executor_plugin_slurm import ExecutorSettings
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from pipeline_core.workflow import Plan
@@ -157,6 +159,16 @@ def test_an_experiment_says_on_how_many_cores_it_runs(ranked, monkeypatch):
     assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [3, 3, 3]
 
 
+def test_jobs_come_back_after_preemption_or_the_failure_of_a_node(profile):
+    """Slurm then starts them again, as the executor tells sbatch, and trainings resume."""
+    content = profile("slurm")
+    assert content["slurm-requeue"] is True
+    settings = {field.name.replace("_", "-") for field in fields(ExecutorSettings)}
+    assert {name for name in content if name.startswith("slurm-")} <= {
+        f"slurm-{name}" for name in settings
+    }
+
+
 def make_submission(content):
     """Return the executor's own call of sbatch for a training; it refuses what cannot be."""
     words = {**content["default-resources"], **content.get("set-resources", {}).get("train", {})}
@@ -184,6 +196,29 @@ def test_small_steps_are_one_group_and_long_trainings_stand_alone(profile):
         assert "train" not in profile("slurm", **variables)["groups"]
 
 
+def format_call(command):
+    """Return the words that a shell makes of a command, as `cluster-generic` formats it."""
+    call = command.format(threads=8, resources=SimpleNamespace(mem_mb=8000, runtime=170))
+    words = subprocess.check_output(["bash", "-c", f"printf '%s\\n' {call}"], text=True)
+    return words.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "words"),
+    [
+        # bsub(1): -n slots, -R resources, -W minutes.
+        ("LSF", ["bsub", "-n", "8", "-R", "rusage[mem=8000]", "-W", "170"]),
+        # qsub(1) of Grid Engine: -pe environment slots, h_rt in seconds.
+        ("SGE", ["qsub", "-V", "-cwd", "-pe", "smp", "8", "-l", "h_rt=10200"]),
+    ],
+)
+def test_the_commands_of_other_schedulers_are_what_their_manuals_say(scheduler, words):
+    page = (REPOSITORY / "docs/how_to/clusters.md").read_text()
+    sentence = page.split("For LSF the command is")[1].split("The rest is as above")[0]
+    commands = dict(zip(("LSF", "SGE"), re.findall(r"`([^`]+)`", sentence), strict=True))
+    assert format_call(commands[scheduler]) == words
+
+
 def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(fresh):
     # Its executor is no dependency: what it would call is formatted here, as it does.
     page = (REPOSITORY / "docs/how_to/clusters.md").read_text()
@@ -191,9 +226,7 @@ def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(f
     lines = [line.strip() for line in text.split("\n\n")[1].splitlines()]
     content = yaml.safe_load("\n".join(lines))
     assert set(content["groups"]) < RULES
-    resources = SimpleNamespace(mem_mb=8000, runtime=170)
-    call = content["cluster-generic-submit-cmd"].format(threads=8, resources=resources)
-    words = subprocess.check_output(["bash", "-c", f"echo {call}"], text=True).split()
+    words = format_call(content["cluster-generic-submit-cmd"])
     assert words[0] == "qsub"
     assert words[-1] == "walltime=10200"
     kept = [line for line in lines if not line.startswith(("executor", "cluster-generic"))]
