@@ -55,7 +55,7 @@ def test_mixed_precision_is_refused_without_heads():
 
 
 def test_an_experiment_that_does_not_fit_together_is_not_valid(tmp_path):
-    sections = {"graph": {"cutoff": 5.0}}
+    sections = {"model": {"cutoff": 6.0}, "graph": {"cutoff": 5.0}}
     project = write_project(tmp_path, "chgnet", sections)
     with pytest.raises(ValueError, match=r"conformance\.yaml.*: model\.cutoff is 6 Å but"):
         project.load_experiment("chgnet/conformance")
