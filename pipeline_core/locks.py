@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,7 +85,8 @@ def hold(path: Path, work: str, ranks: int = 1) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # while it is held: nobody else can have it
+        with suppress(OSError):  # a file that stays locks nothing
+            path.unlink(missing_ok=True)  # while it is held: nobody else can have it
         os.close(descriptor)
 
 
@@ -96,8 +97,9 @@ def _open_locked(path: Path, work: str, ranks: int) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Its holder may have removed the file between the two calls.
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, json.dumps(_describe_self(ranks)).encode())
+                with suppress(OSError):  # a full disk: the lock holds without the record
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, json.dumps(_describe_self(ranks)).encode())
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)

@@ -1,6 +1,7 @@
 """The command line: one command a stage, and what helps to set up and to check a run."""
 
 import os
+import sys
 from typing import Final
 
 from pipeline_core.cli.app import app
@@ -16,7 +17,20 @@ for _name, _value in OPENMP.items():
 
 def main() -> None:
     """Run the command line; the console script `pipeline-core`."""
-    app(prog_name="pipeline-core")
+    try:
+        app(prog_name="pipeline-core")
+    finally:
+        _forget_unwritten()
+
+
+def _forget_unwritten() -> None:
+    """Drop output that cannot be written: its flush at exit would make another status of 0."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # as it is where the shell has closed it
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 __all__ = ["OPENMP", "app", "main"]

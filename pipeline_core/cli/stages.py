@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,8 @@ from pipeline_core.distributed.launch import start_ranks
 from pipeline_core.distributed.world import find_world
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.training.allocator import keep_freed_memory
+
+logger = logging.getLogger(__name__)
 
 HELP = {
     "graph": "Build what the model needs to know of a sample besides its data.",
@@ -92,7 +95,14 @@ def _make_command(stage: str) -> Callable[..., None]:
 def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
     summary = run.registry.select_hook(hook, plugin)(run=run)
     if find_world().rank == 0 and summary:
+        _show(summary)
+
+
+def _show(summary: Mapping[str, Any]) -> None:
+    try:
         typer.echo(format_summary(summary))
+    except OSError as error:  # the stage has succeeded
+        logger.warning("the summary cannot be written (%s)", error.strerror or error)
 
 
 COMMANDS = {

@@ -1,12 +1,14 @@
 """How far a training has come and why a stage failed, in small files for `pipeline-core status`.
 
-What only tells of a stage ends none: a file that cannot be written is left out.
+What only tells of a stage ends none: a file that cannot be written is left out, and one that cannot
+be removed stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from pipeline_core import hookimpl
@@ -34,12 +36,9 @@ def progress(run: Run, position: Position) -> None:
 @hookimpl(wrapper=True)
 def train(run: Run) -> Generator[None, Summary | None, Summary | None]:
     """Say it no more when the training has succeeded, nor what an earlier one has left."""
-    path, is_first = locate_position(run), find_world().rank == 0
-    if is_first:
-        path.unlink(missing_ok=True)
+    _remove(locate_position(run))
     summary = yield
-    if is_first:
-        path.unlink(missing_ok=True)
+    _remove(locate_position(run))
     return summary
 
 
@@ -47,14 +46,19 @@ def _note(run: DatasetRun | Run | ExperimentRun, stage: str) -> Around:
     # Snakemake removes the folder of the figures when they fail.
     folder = run.folder.parent if isinstance(run, ExperimentRun) else run.folder
     path = locate_failure(folder, stage)
-    if find_world().rank == 0:
-        path.unlink(missing_ok=True)
+    _remove(path)
     try:
         return (yield)
     except BaseException as error:
         with suppress(OSError):
             write_failure(path, error)
         raise
+
+
+def _remove(path: Path) -> None:
+    if find_world().rank == 0:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 FAILURES: Final = StageWrappers(_note, STAGES, first=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -69,12 +70,12 @@ class ProgressLines:
             return (yield)
         finally:
             if self._has_bar and find_world().rank == 0:
-                Console(stderr=True).print()
+                _write(Console(stderr=True), "\n")
 
     def _show(self, console: Console, parts: Iterable[str], fraction: float | None) -> None:
         self._shown = self._clock()
         if not console.is_terminal or fraction is None:
-            console.print("\n".join(fold(parts, console.width)), soft_wrap=True)
+            _write(console, "\n".join(fold(parts, console.width)) + "\n")
             return
         self._has_bar = True
         row = Table.grid(padding=(0, 1))
@@ -83,7 +84,13 @@ class ProgressLines:
         row.add_row(ProgressBar(1.0, fraction, width=_BAR), text)
         with console.capture() as shown:
             console.print(row, no_wrap=True, overflow="ellipsis")
-        console.file.write(f"\r{shown.get().rstrip()}\033[K")  # over what was there before
+        _write(console, f"\r{shown.get().rstrip()}\033[K")  # over what was there before
+
+
+def _write(console: Console, text: str) -> None:
+    """Write text as it is; a log on a full disk or a closed pipe ends no training."""
+    with suppress(OSError):
+        console.file.write(text)
         console.file.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import resource
@@ -19,6 +20,8 @@ from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.seals import add_checksum
 from pipeline_core.stage_wrappers import Around, StageWrappers
 
+logger = logging.getLogger(__name__)
+
 
 def _observe(run: DatasetRun | Run | ExperimentRun, stage: str) -> Around:
     begin = time.perf_counter()
@@ -31,6 +34,8 @@ def write_record(
     folder: Path, stage: str, seconds: float, summary: Mapping[str, Any] | None
 ) -> None:
     """Add the record of a stage that has just ended, on rank 0.
+
+    The artifacts are there: a record that cannot be written is a warning and ends nothing.
 
     Args:
         folder: Of its artifacts.
@@ -50,7 +55,14 @@ def write_record(
             **describe_machine(),
             "summary": summary,
         }
-        _append(folder / "records.jsonl", record)
+        path = folder / "records.jsonl"
+        try:
+            _append(path, record)
+        except OSError as error:
+            logger.warning(
+                "%s: the stage %r has succeeded, but its record cannot be written (%s)",
+                *(path, stage, error.strerror or error),
+            )
 
 
 def describe_machine() -> dict[str, Any]:
@@ -78,9 +90,12 @@ def _read_cpu_model(cpuinfo: Path) -> str:
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        plain = json.loads(json.dumps(record, default=str))
-        file.write(json.dumps(add_checksum(plain)) + "\n")
+    plain = json.loads(json.dumps(record, default=str))
+    with path.open("a+b") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        is_torn = file.read(1) not in (b"", b"\n")  # by a disk that was full
+        line = json.dumps(add_checksum(plain)) + "\n"
+        file.write(("\n" * is_torn + line).encode())
 
 
 RECORDS: Final = StageWrappers(_observe, STAGES)

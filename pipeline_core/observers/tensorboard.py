@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,19 +12,32 @@ from typing import Any
 from pipeline_core import hookimpl
 from pipeline_core.run import Run
 
+logger = logging.getLogger(__name__)
+
 
 @hookimpl
 def epoch(run: Run, record: Mapping[str, Any]) -> None:
-    """Add the numbers of a finished epoch.
+    """Add the numbers of a finished epoch; where the disk takes none, the training goes on.
 
     Raises:
         ValueError: It is asked for but not installed.
     """
     if os.environ.get("PIPELINE_TENSORBOARD") == "1":
-        writer = _open_writer(run.folder / "tensorboard")
-        for name, value in _list_scalars(record):
-            writer.add_scalar(name, value, record["epoch"])
-        writer.flush()
+        folder = run.folder / "tensorboard"
+        try:
+            _add(folder, record)
+        except OSError as error:
+            logger.warning(
+                "%s: the curves of epoch %d cannot be written (%s)",
+                *(folder, record["epoch"], error.strerror or error),
+            )
+
+
+def _add(folder: Path, record: Mapping[str, Any]) -> None:
+    writer = _open_writer(folder)
+    for name, value in _list_scalars(record):
+        writer.add_scalar(name, value, record["epoch"])
+    writer.flush()
 
 
 @cache

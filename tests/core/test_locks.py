@@ -52,6 +52,19 @@ def test_a_second_writer_is_refused_until_the_first_has_died(tmp_path):
     assert not path.exists()
 
 
+def test_a_lock_holds_though_there_is_no_room_for_its_record(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / ".train.lock"
+    monkeypatch.setattr(locks.os, "write", fail)
+    with locks.hold(path, "training"):
+        message = "training is under way by a process that has just begun; `fuser"
+        with pytest.raises(ValueError, match=message), locks.hold(path, "training"):
+            pytest.fail("two writers")
+    assert not path.exists()
+
+
 @contextmanager
 def orphaned(words, executable=None):
     """Start what starts a writer; end all that stands above it, and nothing else."""

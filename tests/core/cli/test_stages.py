@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from fake_packages import install, write_model_source
 from pipeline_core import locks
-from processes import finish, start
+from processes import finish, make_environment, start
 
 STAGES = """
 from pathlib import Path
@@ -85,6 +88,19 @@ def test_a_data_plugin_without_a_model_comes_before_the_engine(folder, call):
     """
     install(folder / "site", "beta", source)
     assert "beta" in call("data", "--dataset", "water").output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_stage_succeeds_though_its_log_is_on_a_full_disk(staged, stream):
+    words = [sys.executable, "-m", "pipeline_core.cli", "train", "--experiment", "alpha/first"]
+    environment = make_environment(PYTHONPATH=os.pathsep.join([str(staged / "site"), *sys.path]))
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        log = {"stdout": full, "stderr": full if stream == "stderr" else subprocess.PIPE}
+        done = subprocess.run(words, env=environment, check=False, text=True, **log)
+    assert done.returncode == 0
+    if stream == "stdout":
+        assert "the summary cannot be written (No space left on device)" in done.stderr
 
 
 @pytest.mark.mpi

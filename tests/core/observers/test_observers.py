@@ -2,16 +2,19 @@
 
 import io
 import json
+import logging
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import toy_potential as toy
 from pipeline_core import hookimpl
 from pipeline_core.config.sections import Section
-from pipeline_core.observers import progress, records, tensorboard
+from pipeline_core.figures.results import read_records
+from pipeline_core.observers import activity, progress, records, tensorboard
 from pipeline_core.pace import Position
 from pipeline_core.stages import train as train_stage
 
@@ -91,6 +94,40 @@ def test_a_failed_stage_leaves_no_record(run):
     with pytest.raises(ValueError, match="no disk"):
         train_observed(run, records.RECORDS, Failing())
     assert not (run.folder / "records.jsonl").exists()
+
+
+def test_a_record_for_which_there_is_no_room_ends_no_stage(run, caplog):
+    """The oracle of a full disk is the kernel's."""
+    path = run.folder / "records.jsonl"
+    path.symlink_to("/dev/full")
+    with caplog.at_level(logging.WARNING):
+        summary = train_observed(run, records.RECORDS)
+    assert summary["epochs"] == 3
+    assert run.model.exists()
+    assert f"{path}: the stage 'train' has succeeded, but its record cannot be" in caplog.text
+    assert "(No space left on device)" in caplog.text
+
+
+def test_a_torn_record_does_not_take_the_next_one_with_it(run, caplog):
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "records.jsonl").write_text('{"stage": "gra')
+    train_observed(run, records.RECORDS)
+    assert [record["stage"] for record in read_records(run.folder)] == ["train"]
+
+
+def test_notes_that_cannot_be_removed_end_no_stage(run):
+    for note in (".train.progress", ".train.failed"):
+        (run.folder / note).mkdir(parents=True)
+    assert train_observed(run, activity, activity.FAILURES)["epochs"] == 3
+
+
+def test_lines_for_which_there_is_no_room_end_no_training(run, monkeypatch):
+    with Path("/dev/full").open("w", encoding="utf-8", buffering=1) as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        assert train_observed(run, progress.PROGRESS)["epochs"] == 3
+        monkeypatch.undo()
+        with pytest.raises(OSError, match="No space left"):
+            log.close()  # what was written is still there
 
 
 def test_all_stages_are_recorded():
@@ -209,6 +246,16 @@ def test_tensorboard_gets_all_numbers(run, monkeypatch):
     assert written["val/loss"] == (0.25, 3)
     assert written["mae/energy"] == (0.125, 3)
     assert "mae/magmoms" not in written
+
+
+def test_curves_for_which_there_is_no_room_end_no_training(run, monkeypatch, caplog):
+    def fail(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("PIPELINE_TENSORBOARD", "1")
+    monkeypatch.setattr(tensorboard, "_open_writer", fail)
+    assert train_observed(run, tensorboard)["epochs"] == 3
+    assert f"{run.folder}/tensorboard: the curves of epoch 3 cannot be written" in caplog.text
 
 
 def test_tensorboard_gets_a_number_a_rank_and_no_words():
