@@ -118,6 +118,7 @@ class Divergence:
         step: From 1; None if no step can be told.
         before: What was seen of the step before.
         samples: What the samples of the step are called, on all ranks.
+        kind: Which of them these are, in words.
     """
 
     epoch: int
@@ -125,6 +126,7 @@ class Divergence:
     step: int | None = None
     before: Seen | None = None
     samples: Sequence[str] = ()
+    kind: str = "samples of the step"
 
     @property
     def place(self) -> str:
@@ -143,7 +145,7 @@ class Divergence:
         if self.before is not None:
             words.append(f"in the step before {self.before}")
         if self.samples:
-            words.append(f"samples of the step (all in {note}): {list_some(self.samples)}")
+            words.append(f"{self.kind} (all in {note}): {list_some(self.samples)}")
         clip = (
             "set train.clip_norm"
             if options.clip_norm is None

@@ -8,6 +8,8 @@ from typing import Final
 
 import torch
 
+SMALLER: Final = "choose a smaller one by the options in its section `model`"
+"""The cure for a model that is too large."""
 _SIGNS: Final = (
     "out of memory",
     "can't allocate memory",

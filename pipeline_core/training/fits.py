@@ -15,6 +15,7 @@ from pipeline_core.run import Run
 from pipeline_core.task import Task, build_task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
 
 _PROBE_SAMPLES: Final = 4
 
@@ -36,12 +37,14 @@ def fit_run(run: Run, fit: Callable[[Task], Iterable[Step]]) -> dict[str, Any]:
         What was done: steps, parameters, seconds.
 
     Raises:
-        ValueError: There is nothing to train on, or files do not fit together.
+        ValueError: There is nothing to train on, files do not fit together, or memory does not
+            suffice.
     """
     with connect_ranks("cpu", run.state) as ranks:
         summary: dict[str, Any] = {}
         if ranks.is_rank_zero:
-            with ranks.announce("the fit"):
+            cure = f"in the fit of {run.experiment}: {SMALLER}"
+            with ranks.announce("the fit"), explain_exhaustion(lambda: cure):
                 summary = _fit(run, fit, ranks)
         return ranks.broadcast(summary)
 

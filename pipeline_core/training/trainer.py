@@ -28,7 +28,7 @@ from pipeline_core.seeds import (
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.divergence import Divergence, StepWatch, list_some, name_samples
 from pipeline_core.training.division import Division, make_division
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
 from pipeline_core.training.history import EpochTotals, make_record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
@@ -40,7 +40,6 @@ from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
 
 _PROBE_SAMPLES: Final = 4
-_SMALLER: Final = "choose a smaller one by the options in its section `model`"
 _VALIDATION: Final = 1 / 3
 """Time to validate a sample over that of a training step with it: there is no backward pass, which
 takes twice as long as the forward one."""
@@ -60,7 +59,7 @@ def train_run(run: Run) -> dict[str, Any]:
     """
     options = run.get_section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
-        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {_SMALLER}"):
+        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {SMALLER}"):
             task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         division = make_division(run, task, options, ranks)
@@ -102,7 +101,7 @@ class Trainer:
         self._is_warm = False
         self._watch = StepWatch(ranks, scaled=options.precision == "16-mixed")
         self._run = run
-        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {_SMALLER}"):
+        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {SMALLER}"):
             self._learner = self._make_learner()
 
     def fit(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ energies are in eV like all energies of the engine, and gradients in eV per unit
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,20 @@ def make_gradient_field(n_coordinates: int) -> Field:
     return Field("gradient", (n_coordinates,), "eV", "sample", "f8", doc, label=True)
 
 
-def write_points(path: Path, points: Points, provenance: Mapping[str, Any]) -> None:
-    """Write `data.h5`."""
+def write_points(
+    path: Path,
+    points: Points,
+    provenance: Mapping[str, Any],
+    place: Callable[[int], str] | None = None,
+) -> None:
+    """Write `data.h5`.
+
+    Args:
+        path: The file.
+        points: Its content.
+        provenance: Where they come from.
+        place: Says file and row of a point; None for its group and number.
+    """
     fields = make_point_fields(len(points.coordinates), gradients=points.gradient is not None)
     with SampleWriter(path, "data", provenance, list(fields.values())) as writer:
         for i in range(len(points.x)):
@@ -97,7 +109,7 @@ def write_points(path: Path, points: Points, provenance: Mapping[str, Any]) -> N
                 "x": points.x[i],
                 "energy": points.energy[i],
                 "group": np.asarray(points.group[i]),
-                "source": np.asarray(f"{points.group[i]}:{i}"),
+                "source": np.asarray(place(i) if place else f"{points.group[i]}:{i}"),
             }
             if points.gradient is not None:
                 sample["gradient"] = points.gradient[i]

@@ -29,8 +29,7 @@ from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.paper.rival import load_steps, make_kronecker_forward
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.fit import Steps
-from pipeline_htfbr.training.plan import Plan
+from pipeline_htfbr.training.plan import Plan, Steps
 from pipeline_htfbr.training.resident import select_steps
 from pipeline_htfbr.training.tables import Forward, Table, tabulate
 from pipeline_kernels.tree import TreeShape, reference

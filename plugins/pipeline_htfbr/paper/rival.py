@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pipeline_core.run import Run
 from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.training.fit import Method, Step, Steps, train_by_gradients
-from pipeline_htfbr.training.plan import Plan, StepShare
+from pipeline_htfbr.training.fit import Method, train_by_gradients
+from pipeline_htfbr.training.plan import Plan, Step, Steps, StepShare
 from pipeline_htfbr.training.tables import Forward, Table
 
 

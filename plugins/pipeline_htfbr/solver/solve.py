@@ -13,6 +13,7 @@ from torch import Tensor
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
 from pipeline_core.task import build_task
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.fits import FitWriter
 from pipeline_core.training.precision import choose_dtype
 from pipeline_htfbr.dimension_tree import list_interior
@@ -55,10 +56,15 @@ def solve_surface(run: Run) -> dict[str, Any]:
         What was chosen and how good it is on the validation points.
 
     Raises:
-        ValueError: Options contradict each other or the data.
+        ValueError: Options contradict each other or the data, or memory does not suffice.
     """
     options = run.get_section("train", HTTrainOptions)
-    with connect_ranks("cpu", run.state) as ranks:
+    cure = (
+        f"in the solver of {run.experiment}; lower train.solver.max_terms (now "
+        f"{options.solver.max_terms}), model.rank, train.solver.max_rank or graph.degree, or take "
+        "fewer points"
+    )
+    with connect_ranks("cpu", run.state) as ranks, explain_exhaustion(lambda: cure):
         return _Solver(run, options, ranks).fit()
 
 

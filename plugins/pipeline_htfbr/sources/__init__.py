@@ -46,7 +46,8 @@ def make_points(run: DatasetRun) -> Summary:
         points = replace(points, split=split)
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
-    write_points(run.data, points, _make_provenance(run, made))
+    place = made.place if made.inputs else None
+    write_points(run.data, points, _make_provenance(run, made), place)
     content = make_report(run.name, made, points, options.split)
     write_json(run.report, content, run.make_provenance())
     return summarize(content)

@@ -78,6 +78,23 @@ class Descent:
         self._optimizer.step()
         return norm
 
+    def compute_losses(self, batches: Sequence[Table]) -> Tensor:
+        """Return what each point of this rank adds to the sum that a step's loss is the mean of.
+
+        Returns:
+            (n,) float64 on the device: weighted squares, of a gradient the mean of its components.
+        """
+        losses = [self._zero.new_zeros(0)]
+        with torch.no_grad():
+            for table in batches:
+                residuals = compute_residuals(
+                    compute_outputs(self._forward, table, self._owners), table
+                )
+                squares = (r.double().square().reshape(-1, len(table)).mean(0) for r in residuals)
+                terms = zip(self.weights.values(), squares, strict=True)
+                losses.append(torch.stack([weight * one for weight, one in terms]).sum(0))
+        return torch.cat(losses)
+
     def sum_errors(self, batches: Sequence[Table], unit: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Sum errors over points of all ranks.
 
@@ -99,6 +116,15 @@ class Descent:
                     totals[1, column] += (residual * factor).double().abs().sum()
         squares, absolute = self._ranks.all_reduce_sum(totals).cpu()
         return squares, absolute
+
+    def is_finite(self) -> bool:
+        """Return whether what a saved state would hold can be gone on with.
+
+        A gradient that overflows need not show in the weights: Adam divides it by its square.
+        """
+        states = [x for s in self._optimizer.state.values() for x in s.values()]
+        tensors = [x for x in (*self._parameters, *states) if isinstance(x, Tensor)]
+        return bool(torch.stack([x.isfinite().all().cpu() for x in tensors]).all())
 
     def state_dict(self) -> dict[str, Any]:
         """Return what `load_state_dict` needs to continue to the same bits."""

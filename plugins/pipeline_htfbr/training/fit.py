@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -22,32 +23,20 @@ from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.divergence import Divergence
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.history import EpochTotals, Record, compute_means, make_record
 from pipeline_core.training.session import Session
+from pipeline_core.training.state import explain_misfit
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.plan import Plan
+from pipeline_htfbr.training.divergence import find_divergence
+from pipeline_htfbr.training.plan import Plan, Steps
 from pipeline_htfbr.training.tables import Forward, Table, compute_half_domains, tabulate
 
 _PROBE_POINTS: Final = 4
-
-
-class Step(NamedTuple):
-    """A step as a rank does it.
-
-    Attributes:
-        n_points: Its points over all ranks.
-        batches: Those of this rank, on its device.
-    """
-
-    n_points: int
-    batches: list[Table]
-
-
-Steps = Callable[[int], Iterable[Step]]
-"""Number of an epoch, from 0, to its steps."""
+_SMALLER: Final = "lower graph.degree or model.rank, or take fewer points"
 
 
 @dataclass(frozen=True)
@@ -74,12 +63,14 @@ def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
         device, seconds of all steps, and a warning if the parameters outnumber the numbers.
 
     Raises:
-        ValueError: There is nothing to train on, files do not fit together, or the training
-            diverges.
+        ValueError: There is nothing to train on, files do not fit together, memory does not
+            suffice, or the training diverges.
     """
     options = run.get_section("train", HTTrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
-        return GradientFit(run, build_task(run), options, ranks, method).fit()
+        with explain_exhaustion(lambda: f"for tree and points of {run.experiment}; {_SMALLER}"):
+            fit = GradientFit(run, build_task(run), options, ranks, method)
+        return fit.fit()
 
 
 class GradientFit:
@@ -113,6 +104,7 @@ class GradientFit:
         self._steps = method.steps(train, self._plan, ranks.device)
         self._evaluated = {"train": self._take_share(train), "val": self._take_share(val)}
         self._units = self._make_units()
+        self._epoch, self._before = 0, dict[str, Any]()
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
@@ -134,7 +126,8 @@ class GradientFit:
         forward = method.forward(self._module)
         descent = Descent(self._module, forward, self._options, self._ranks)
         if saved is not None:
-            descent.load_state_dict(saved["learner"])
+            with explain_misfit(self._run.state / "last.pt"):
+                descent.load_state_dict(saved["learner"])
         return descent
 
     def _make_plan(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
@@ -168,19 +161,40 @@ class GradientFit:
         """Train to the next record."""
         every, first = self._options.record_every, self._session.progress.epoch
         last = min((first // every + 1) * every, self._options.epochs) - 1
-        begin = time.perf_counter()
-        for epoch in range(first, last):
-            for step in self._steps(epoch):
-                self._descent.step(*step)
-            self._descent.rate.step(math.nan)
-        norms = [self._descent.step(*step, with_norm=True) for step in self._steps(last)]
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize()
-        record = self._make_record(last + 1, torch.stack(norms), time.perf_counter() - begin)
         descent = self._descent
+        self._before = deepcopy(descent.state_dict())
+        with explain_exhaustion(self._describe_pass):
+            begin = time.perf_counter()
+            norms = self._take_steps(range(first, last + 1))
+            if self._ranks.device.type == "cuda":
+                torch.cuda.synchronize()
+            record = self._make_record(last + 1, norms, time.perf_counter() - begin)
         self._session.end_epoch(
             record, self._module, descent.rate, lambda: {"learner": descent.state_dict()}
         )
+
+    def _take_steps(self, epochs: range) -> Tensor:
+        """Take the steps of epochs; return the norms of the gradients in the last one."""
+        for self._epoch in epochs[:-1]:
+            self._ranks.report(f"epoch {self._epoch + 1}")
+            for step in self._steps(self._epoch):
+                self._descent.step(*step)
+            self._descent.rate.step(math.nan)
+        self._epoch = epochs[-1]
+        self._ranks.report(f"epoch {self._epoch + 1}")
+        steps = self._steps(self._epoch)
+        return torch.stack([self._descent.step(*step, with_norm=True) for step in steps])
+
+    def _describe_pass(self) -> str:
+        """Return where this rank is, and how it would take less memory."""
+        n_points = self._plan.largest_pass
+        pieces = f"set partition.capacity below {n_points}, with the same result"
+        words = [
+            f"in epoch {self._epoch + 1} on rank {self._ranks.rank}, whose passes hold up to "
+            f"{n_points} points",
+            _SMALLER if n_points == 1 else f"{pieces}, or {_SMALLER}",
+        ]
+        return "; ".join([*words, *self._session.describe_kept()])
 
     def _make_record(self, epoch: int, norms: Tensor, seconds: float) -> Record:
         """Return the line of an epoch: losses after it, times since the line before.
@@ -204,10 +218,16 @@ class GradientFit:
         )
         record = make_record(epoch, self._descent.rate.value, weights, totals, self._validate())
         losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
-        if len(finite) < len(norms) or not all(map(math.isfinite, losses)):
-            seen = f"losses {', '.join(map(str, losses))}, gradient norms {norms.tolist()[:3]}"
-            self._session.refuse(Divergence(epoch, seen))
+        if not (all(map(math.isfinite, losses)) and self._descent.is_finite()):
+            self._refuse_divergence(epoch, losses)
         return record
+
+    def _refuse_divergence(self, epoch: int, losses: list[float]) -> NoReturn:
+        epochs = range(self._session.progress.epoch, epoch)
+        place = (self._run, self._descent, self._steps, self._plan, self._ranks)
+        found = find_divergence(*place, self._before, epochs)
+        seen = f"losses {', '.join(map(str, losses))} after its last step"
+        self._session.refuse(found or Divergence(epoch, seen))
 
     def _validate(self) -> dict[str, Any]:
         if not self._n["val"]:

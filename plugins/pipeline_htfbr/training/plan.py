@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.seeds import draw_order
+from pipeline_htfbr.training.tables import Table
 
 Numbers = NDArray[np.int64]
+
+
+class Step(NamedTuple):
+    """A step as a rank does it.
+
+    Attributes:
+        n_points: Its points over all ranks.
+        batches: Those of this rank, on its device.
+    """
+
+    n_points: int
+    batches: list[Table]
+
+
+Steps = Callable[[int], Iterable[Step]]
+"""Number of an epoch, from 0, to its steps."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,12 @@ class Plan:
     def is_full(self) -> bool:
         """Whether each step takes all points, so that all epochs are alike."""
         return self.batch_size == "all" or self.batch_size >= self.n_points
+
+    @property
+    def largest_pass(self) -> int:
+        """Most points that a rank does take through memory at once."""
+        size = self.n_points if self.is_full else int(self.batch_size)
+        return min(self.capacity, -(-size // self.n_ranks))
 
     def plan_epoch(self, epoch: int) -> list[StepShare]:
         """Return what the rank does in the steps of an epoch."""

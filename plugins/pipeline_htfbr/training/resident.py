@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from pipeline_core.run import Run
-from pipeline_htfbr.training.fit import Method, Step, Steps, train_by_gradients
-from pipeline_htfbr.training.plan import Plan, StepShare
+from pipeline_htfbr.training.fit import Method, train_by_gradients
+from pipeline_htfbr.training.plan import Plan, Step, Steps, StepShare
 from pipeline_htfbr.training.tables import Table
 
 

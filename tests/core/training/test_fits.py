@@ -83,6 +83,15 @@ def test_a_fit_that_says_nothing_leaves_an_empty_history(run):
     assert run.model.exists()
 
 
+def test_want_of_memory_is_named_with_the_cure(run):
+    def run_out(task):
+        raise MemoryError
+
+    with pytest.raises(ValueError, match=r"^out of memory in the fit of pairs: choose a smaller"):
+        fit_run(run, run_out)
+    assert not run.model.exists()
+
+
 def test_a_split_without_training_samples_is_refused(tmp_path):
     run = toy_potential.make_run(tmp_path, model={"n_train": 0})
     with pytest.raises(ValueError, match="the split 'train' of its dataset is empty"):

@@ -20,6 +20,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun
+from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import Points, read_points
@@ -173,6 +174,9 @@ def test_files_are_groups_that_can_be_held_out(dataset, tmp_path):
     assert_array_equal(points.x, X)
     for split, number in (("val", 1), ("test", 3)):
         assert points.find_rows(split).tolist() == list(range(10 * number, 10 * number + 10))
+    with SampleFile(run.data, "data") as file:
+        places = [file.read_field("source", row) for row in (0, 10, 39)]
+    assert places == ["raw/run0.csv, line 2", "raw/run1.csv, line 2", "raw/run3.csv, line 11"]
 
 
 def test_the_highest_energies_can_be_held_out(dataset, tmp_path):

@@ -1,0 +1,188 @@
+"""Trainings of HT-FBR that diverge or run out of memory keep what they have, and say what to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.samples import SampleFile
+from pipeline_core.training.checkpoint import load_archive, load_model
+from pipeline_htfbr.evaluation import evaluate_surface
+from pipeline_htfbr.options import HTTrainOptions
+from pipeline_htfbr.points import read_points
+from pipeline_htfbr.solver import solve
+from pipeline_htfbr.training import fit as fit_module
+from pipeline_htfbr.training import resident, train_surface
+from pipeline_htfbr.training.descent import Descent
+from pipeline_htfbr.training.plan import Plan
+from plugins.htfbr.fits import SECTIONS
+from records import read_history
+
+BATCHES = {"batch_size": 32}
+SOLVER = {k: v for k, v in HTTrainOptions().model_dump().items() if k in SECTIONS["train"]}
+"""The usual options of these tests, as the solver wants them."""
+DIVERGING = {"optimizer": {"lr": 1e20}, "precision": "32-true"}
+
+
+def fail(run):
+    with pytest.raises(ValueError, match=f"^{run.experiment}|^out of memory") as error:
+        train_surface(run)
+    return str(error.value)
+
+
+@pytest.fixture
+def bad_point(monkeypatch):
+    """In the second step of the fifth epoch one point has an energy whose square overflows.
+
+    Returns its number among the training points.
+    """
+    select = resident.select_steps
+    batch = Plan(n_points=80, batch_size=32, capacity=80, seed=3, rank=0, n_ranks=1)
+    (numbers,) = batch.plan_epoch(4)[1].batches
+
+    def select_spoiled(table, plan, device):
+        steps = select(table, plan, device)
+
+        def spoil(epoch):
+            for number, step in enumerate(steps(epoch)):
+                if (epoch, number) == (4, 1):
+                    step.batches[0].energies[7] += 1e200
+                yield step
+
+        return spoil
+
+    monkeypatch.setattr(resident, "select_steps", select_spoiled)
+    return int(numbers[7])
+
+
+@pytest.mark.slow
+def test_the_best_model_stays_and_advice_continues_the_training(
+    fit, bad_point, monkeypatch, caplog
+):
+    run = fit(BATCHES)
+    message = fail(run)
+    assert "diverged in step 2 of epoch 5: loss inf, gradient norm" in message
+    assert "in the step before loss" in message
+    row = read_points(run.data).find_rows("train")[bad_point]
+    assert f"the 32 points of the step with the largest errors (all in {run.state}" in message
+    assert f"diverged.json): points:{row}, " in message
+    assert "lower train.optimizer.lr (now 0.02), set train.clip_norm" in message
+    assert "goes on after epoch 4" in message
+    assert f"{run.model} is the best model so far" in message
+    lines = read_history(run)
+    assert [line["epoch"] for line in lines] == [2, 4]
+    assert json.loads(load_model(run.model)["provenance"])["unfinished"] == "epoch 4 of 8"
+    with caplog.at_level(logging.WARNING):
+        assert evaluate_surface(run)
+    assert "unfinished training (epoch 4 of 8)" in caplog.text
+
+    monkeypatch.undo()
+    lower = fit(BATCHES | {"optimizer": {"name": "adamw", "lr": 0.002, "weight_decay": 1e-3}})
+    train_surface(lower)
+    assert "train.optimizer.lr 0.002 instead of 0.02" in caplog.text
+    assert "afresh" not in caplog.text
+    after = read_history(lower)
+    assert after[:2] == lines
+    assert [line["lr"] for line in after] == [0.02, 0.02, 0.002, 0.002]
+    assert "unfinished" not in json.loads(load_model(run.model)["provenance"])
+
+
+@pytest.mark.slow
+def test_the_note_lists_the_points_of_the_step(fit, bad_point):
+    run = fit(BATCHES)
+    fail(run)
+    note = json.loads((run.state / "diverged.json").read_text())
+    assert note["state"] == {"epoch": 4, "step": 0}
+    plan = Plan(n_points=80, batch_size=32, capacity=80, seed=3, rank=0, n_ranks=1)
+    rows = read_points(run.data).find_rows("train")[plan.plan_epoch(4)[1].batches[0]]
+    with SampleFile(run.data, "data") as data:
+        sources = data.read_column("source")
+    assert sorted(note["samples"]) == sorted(sources[rows])
+
+
+@pytest.mark.parametrize("method", ["resident", "dataloader"])
+def test_a_rate_that_is_too_high_is_noticed_before_a_model_is_written(fit, method):
+    run = fit(DIVERGING | {"method": method})
+    message = fail(run)
+    assert re.search("diverged in step 1 of epoch 2: loss (inf|nan), gradient norm nan", message)
+    assert "the 80 points of the step" in message
+    assert not run.model.exists()
+    assert not (run.state / "last.pt").exists()
+
+
+def test_weights_that_diverge_in_the_last_step_before_a_record(fit):
+    run = fit({"optimizer": {"lr": 1e200}, "record_every": 1})
+    assert "diverged in epoch 1: losses inf, inf after its last step" in fail(run)
+
+
+def test_steps_that_are_repeated_are_those_that_were_taken(fit, monkeypatch):
+    """A training of which nothing diverges but the word of a record ends as it began."""
+    seen = []
+
+    def repeat(run, descent, steps, plan, ranks, weights, epochs):
+        taken = descent.state_dict()["module"]["transfers"].clone()
+        assert find(run, descent, steps, plan, ranks, weights, epochs) is None
+        seen.append(torch.equal(descent.state_dict()["module"]["transfers"], taken))
+
+    find = fit_module.find_divergence
+    monkeypatch.setattr(fit_module, "find_divergence", repeat)
+    answers = iter([False])
+    monkeypatch.setattr(Descent, "is_finite", lambda self: next(answers, True))
+    assert "after its last step" in fail(fit(BATCHES))
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("partition", "cure"),
+    [
+        ({}, "up to 80 points; set partition.capacity below 80, with the same result, or lower"),
+        ({"capacity": 1.0}, "up to 1 points; lower graph.degree or model.rank"),
+    ],
+)
+def test_want_of_memory_in_a_step_is_named_with_the_cure(fit, monkeypatch, partition, cure):
+    run, backward = fit(partition=partition), Descent._backward
+
+    def run_out(self, *args):
+        if run.history.exists() and len(read_history(run)) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried")
+        backward(self, *args)
+
+    monkeypatch.setattr(Descent, "_backward", run_out)
+    message = fail(run)
+    assert f"out of memory in epoch 5 on rank 0, whose passes hold {cure}" in message
+    assert "goes on after epoch 4" in message
+    assert json.loads(load_model(run.model)["provenance"])["unfinished"] == "epoch 4 of 8"
+
+
+@pytest.mark.parametrize(
+    ("method", "module", "name", "message"),
+    [
+        ("resident", fit_module, "tabulate", "for tree and points of points; lower graph.degree"),
+        ("solver", solve, "make_problem", r"in the solver of points; .*max_terms \(now 6000\)"),
+    ],
+)
+def test_want_of_memory_before_the_first_step(fit, monkeypatch, method, module, name, message):
+    def run_out(*args, **options):
+        np.zeros(1 << 50)
+
+    monkeypatch.setattr(module, name, run_out)
+    run = fit({"method": method, **SOLVER} if method == "solver" else {})
+    with pytest.raises(ValueError, match=f"^out of memory {message}"):
+        train_surface(run)
+
+
+def test_a_state_of_unknown_content_is_explained(fit):
+    train_surface(fit({"epochs": 4}))
+    run = fit()
+    path = run.state / "last.pt"
+    state = load_archive(path, "")
+    state["learner"]["optimizer"] = {"unknown": 1}
+    torch.save(state, path)
+    words = "not a state that this version of the package can continue.* remove the file, and"
+    with pytest.raises(ValueError, match=rf"^{path}: {words}"):
+        train_surface(run)
