@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Final
 
 from pipeline_core import store
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
@@ -23,6 +23,12 @@ from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Quantity, Samples, Task
+from pipeline_core.training.exhaustion import explain_exhaustion
+
+_CONSERVATION: Final = (
+    "where forces of a few samples are compared with a gradient, in double precision; call with "
+    "--device cpu"
+)
 
 
 def evaluate_run(run: Run) -> dict[str, Any]:
@@ -35,8 +41,8 @@ def evaluate_run(run: Run) -> dict[str, Any]:
         MAE of every quantity, by split; of direct forces also how far they are from a gradient.
 
     Raises:
-        ValueError: There is nothing to compare, the model does not belong to the run, or it
-            predicts something that is not finite.
+        ValueError: There is nothing to compare, the model does not belong to the run, it predicts
+            something that is not finite, or memory does not suffice.
     """
     options = run.get_section("evaluate", EvaluateOptions)
     with connect_ranks(run.device, run.state) as ranks:
@@ -56,7 +62,8 @@ def evaluate_run(run: Run) -> dict[str, Any]:
                 windows = predict_samples(task, own, ranks, capacity=capacity, load_part=load_part)
                 report[split] = _compare(windows, task.quantities, split, texts[split], writer)
                 if ranks.is_rank_zero and not is_divided:
-                    report[split] |= report_conservation(task, own)
+                    with explain_exhaustion(lambda: _CONSERVATION):
+                        report[split] |= report_conservation(task, own)
         if ranks.is_rank_zero:
             store.write_json(run.metrics, {**make_metrics_header(run, task), "splits": report})
     return {split: _list_errors(content) for split, content in report.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from pipeline_core.distributed.division import LoadPart
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Quantity, Samples, Task, sum_rows
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.loader import load_pieces
 
 Ints = NDArray[np.int64]
@@ -89,7 +91,7 @@ def predict_samples(
 
     Raises:
         ValueError: A prediction is not finite or has another shape than its label, or belongs to
-            edges of a structure that is divided.
+            edges of a structure that is divided; or memory does not suffice.
     """
     if load_part is None:
         return _predict_whole(task, samples, capacity, ranks)
@@ -104,8 +106,11 @@ def _predict_whole(
     pieces = load_pieces(own, lambda some: Piece(samples.batch(some.tolist())), ranks.device)
     pairs = zip(own, pieces, strict=True)
     parts = (_predict(task, int(some[0]), piece, ranks.device) for some, piece in pairs)
-    for _ in range(0, len(cuts), ranks.size):
-        for window in ranks.gather_on_zero(next(parts, None)):
+    for number in range(0, len(cuts), ranks.size):
+        cut = cuts[min(number + ranks.rank, len(cuts) - 1)]
+        with explain_exhaustion(partial(_describe_window, task, samples, cut, ranks)):
+            windows = ranks.gather_on_zero(next(parts, None))
+        for window in windows:
             if window is not None:
                 yield window
 
@@ -113,11 +118,33 @@ def _predict_whole(
 def _predict_parts(task: Task, count: int, load_part: LoadPart, ranks: Ranks) -> Iterator[Window]:
     _require_atoms(task.quantities)
     for number in range(count):
-        piece = load_part(number)
-        window = _predict(task, number, piece, ranks.device)
-        parts = ranks.gather_on_zero((piece.own_atoms, window))
-        if parts:
-            yield _join_parts(task.quantities, parts)
+        with explain_exhaustion(partial(_describe_part, number, ranks)):
+            piece = load_part(number)
+            window = _predict(task, number, piece, ranks.device)
+            parts = ranks.gather_on_zero((piece.own_atoms, window))
+            whole = _join_parts(task.quantities, parts) if parts else None
+        if whole is not None:
+            yield whole
+
+
+def _describe_window(task: Task, samples: Samples, cut: range, ranks: Ranks) -> str:
+    """Return what this rank predicts, and how it would take less memory."""
+    place = f"in the prediction of the samples {cut[0]} to {cut[-1]} of the split"
+    cost = float(task.cost(samples.sizes())[cut.start : cut.stop].sum())
+    cure = (
+        f"set partition.capacity below {cost:g}, which they cost, to take fewer at a time"
+        if len(cut) > 1
+        else "a single sample is too large: set partition.parts to graph and take several ranks, "
+        "call with --device cpu, or choose a smaller model"
+    )
+    return f"{place} on rank {ranks.rank}; {cure}"
+
+
+def _describe_part(number: int, ranks: Ranks) -> str:
+    return (
+        f"in the prediction of the sample {number} of the split on rank {ranks.rank}, which has a "
+        "part of its atoms; take more ranks, or choose a smaller model"
+    )
 
 
 def _predict(task: Task, start: int, piece: Piece, device: torch.device) -> Window:

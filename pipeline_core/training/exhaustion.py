@@ -1,4 +1,4 @@
-"""A training that runs out of memory: what it was doing, and the cure."""
+"""Work that runs out of memory: what it was doing, and the cure."""
 
 from __future__ import annotations
 

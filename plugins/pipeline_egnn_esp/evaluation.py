@@ -40,6 +40,7 @@ from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Task
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import (
@@ -98,7 +99,8 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                     if comparison.admit_levels(structure.own.matrix):
                         pieces = [*structure.collect()]
                         if ranks.is_rank_zero:
-                            with ranks.announce(f"levels of structure {index + 1} of {split}"):
+                            place = f"levels of structure {index + 1} of {split}"
+                            with ranks.announce(place), explain_exhaustion(_describe_levels):
                                 comparison.add_levels(join_blocks(pieces))
                     records = _make_records(structure.collect(), options.target, split, words)
                     if writer is None:
@@ -111,6 +113,10 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
             return {}
         store.write_json(run.metrics, _make_content(run, task, options, comparisons))
         return {split: comparison.summarize() for split, comparison in comparisons.items()}
+
+
+def _describe_levels() -> str:
+    return "for levels of a whole structure; lower evaluate.dense_orbitals to leave them out"
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,8 @@ def _make_predictor(
 ) -> Callable[[MatrixSamples], Iterator[_Predicted]]:
     """Return what yields the structures of a split, as the ranks divide them."""
     if run.get_section("partition", PartitionOptions).parts == "samples":
-        return partial(_predict_whole, task, ranks)
+        capacity = run.get_section("partition", PartitionOptions).capacity
+        return partial(_predict_whole, task, ranks, capacity)
     assert isinstance(task.module, ScaledNetwork)
     work_bytes = run.get_section("infer", ESPInferOptions).work_bytes
     divided = DividedSplits(run, task, ranks)
@@ -139,10 +146,12 @@ def _make_predictor(
     return partial(_predict_own, predictor, ranks)
 
 
-def _predict_whole(task: Task, ranks: Ranks, samples: MatrixSamples) -> Iterator[_Predicted]:
+def _predict_whole(
+    task: Task, ranks: Ranks, capacity: float | None, samples: MatrixSamples
+) -> Iterator[_Predicted]:
     """Yield each sample on rank 0; ranks predict whole structures."""
     baseline = _make_baseline(task) if ranks.is_rank_zero else None
-    for window in predict_samples(task, samples, ranks):
+    for window in predict_samples(task, samples, ranks, capacity=capacity):
         for number in range(len(window)):
             assert baseline is not None
             index = window.start + number
@@ -163,8 +172,16 @@ def _predict_own(
 ) -> Iterator[_Predicted]:
     """Yield each sample on every rank; each predicts the blocks of its own atoms."""
     for index in range(len(samples)):
-        own = predictor.predict(samples, index)
+        with explain_exhaustion(partial(_describe_own, index, ranks)):
+            own = predictor.predict(samples, index)
         yield _Predicted(own.blocks, partial(collect_pieces, own, ranks))
+
+
+def _describe_own(index: int, ranks: Ranks) -> str:
+    return (
+        f"in the prediction of the sample {index} of the split on rank {ranks.rank}, which has a "
+        "part of its atoms; take more ranks, or lower infer.work_bytes"
+    )
 
 
 def _read_blocks(window: Window, number: int) -> tuple[Floats, Floats]:

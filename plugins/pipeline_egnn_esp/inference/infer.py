@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.run import Run
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.collect import (
     SLAB_BYTES,
@@ -81,9 +83,18 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
         for subject in subjects:
             name = subject.options.name
             group = content.create_group(name) if content is not None else None
-            summary[name] = _Inference(run, module, subject, options, ranks).run(group)
+            with explain_exhaustion(partial(_describe, name, options, ranks)):
+                summary[name] = _Inference(run, module, subject, options, ranks).run(group)
         ranks.barrier()
     return summary
+
+
+def _describe(name: str, options: ESPInferOptions, ranks: Ranks) -> str:
+    return (
+        f"in infer.structures: {name} on rank {ranks.rank}; start more ranks, lower "
+        f"infer.work_bytes (now {options.work_bytes}), take fewer copies of the cell, or ask for "
+        "fewer outputs and levels"
+    )
 
 
 class _Inference:

@@ -18,6 +18,7 @@ from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.fields import SPLITS
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.cost import measure_costs
 from pipeline_gauge_flows.evaluation.headline import check_tail, make_headline
@@ -76,7 +77,8 @@ def evaluate_flow(run: Run) -> Summary:
 
     Raises:
         ValueError: The model does not belong to the run, the flow does not act on a lattice that is
-            asked for, there are no configurations to map, or a weight is not finite.
+            asked for, there are no configurations to map, a weight is not finite, or memory does
+            not suffice.
     """
     options = run.get_section("evaluate", GaugeEvaluateOptions)
     model = run.get_section("model", GaugeOptions)
@@ -85,7 +87,14 @@ def evaluate_flow(run: Run) -> Summary:
             f"{run.experiment}: evaluate.ensembles: the flow starts from the Haar measure and "
             "draws its configurations itself; name their lattices in evaluate.lattices"
         )
-    with connect_ranks(run.device, run.state) as ranks, ExitStack() as stack:
+    cure = f"lower evaluate.batch_size (now {options.batch_size})"
+    if model.pseudofermions is not None:
+        cure += f" or evaluate.shots (now {options.shots})"
+    with (
+        connect_ranks(run.device, run.state) as ranks,
+        explain_exhaustion(lambda: f"in the evaluation of {run.experiment}; {cure}"),
+        ExitStack() as stack,
+    ):
         task, flow = load_flow(run, ranks.device)
         ensemble = open_ensemble(run)
         if ensemble is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
+from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.correlated import differentiate, write_derivatives
@@ -50,15 +52,23 @@ def _write_all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -
     summary: dict[str, Any] = {}
     with writing as file:
         if options.samples is not None:
-            summary |= write_samples(run, flow, options.samples, ranks, file)
+            batch_size = options.samples.batch_size
+            with explain_exhaustion(partial(_describe, "samples", batch_size)):
+                summary |= write_samples(run, flow, options.samples, ranks, file)
         if options.derivatives is not None:
-            report, series = differentiate(run, flow, options.derivatives, ranks)
+            batch_size = options.derivatives.batch_size
+            with explain_exhaustion(partial(_describe, "derivatives", batch_size)):
+                report, series = differentiate(run, flow, options.derivatives, ranks)
             if file is not None:
                 group = file.create_group("derivatives")
                 group.attrs["report"] = json.dumps(report)
                 write_derivatives(group, series)
                 summary |= _summarize(report)
     return summary
+
+
+def _describe(work: str, batch_size: int) -> str:
+    return f"in infer.{work}; lower infer.{work}.batch_size (now {batch_size})"
 
 
 def _summarize(report: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Oracle: ASE's Lennard-Jones calculator, scaled like the model, and NumPy's formulas."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from core.evaluation.argon import (
@@ -17,6 +19,8 @@ from core.evaluation.argon import (
     make_structures,
 )
 from pipeline_core import hookimpl
+from pipeline_core.batch import count_samples
+from pipeline_core.distributed.pieces import Piece
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
@@ -101,6 +105,39 @@ def test_groups_and_elements_have_their_own_errors(tmp_path):
         forces = [a.get_forces() for a in atoms_list if a.info["group"] == name]
         check(metrics["groups"][name]["forces"], forces, [(SCALE - 1) * f for f in forces])
         assert metrics["groups"][name]["energy"]["count"] == len(forces)
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Returns what lets modules take no more than some samples at a time."""
+    predict = Piece.predict
+
+    def limit(most):
+        def run_out(self, module):
+            if count_samples(self.batch) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+            return predict(self, module)
+
+        monkeypatch.setattr(Piece, "predict", run_out)
+
+    return limit
+
+
+def test_want_of_memory_is_named_with_a_cure_that_helps(tmp_path, little_memory):
+    little_memory(2)
+    with pytest.raises(ValueError, match=r"^out of memory in the prediction of") as caught:
+        evaluate_run(make_run(tmp_path / "a"))
+    words = str(caught.value)
+    assert "samples 0 to 3 of the split on rank 0" in words
+    (cost,) = re.findall(r"set partition\.capacity below (\S+), which they cost", words)
+    evaluate_run(make_run(tmp_path / "b", partition={"capacity": 0.5 * float(cost)}))
+
+
+def test_a_sample_too_large_for_memory_is_named(tmp_path, little_memory):
+    little_memory(0)
+    run = make_run(tmp_path, partition={"capacity": 1e-3})
+    with pytest.raises(ValueError, match=r"samples 0 to 0 .* a single sample is too large: set"):
+        evaluate_run(run)
 
 
 def test_labels_and_predictions_stand_side_by_side(tmp_path):

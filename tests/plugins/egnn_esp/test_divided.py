@@ -19,6 +19,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
+from pipeline_egnn_esp.own_blocks import OwnPredictor
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.divided import (
@@ -165,6 +166,15 @@ def test_parts_are_evaluated_as_the_whole(folder, n_ranks):
     if n_ranks == "4":
         expected = {path: value for path, value in expected.items() if "/levels/" not in path}
     assert flatten_tree(metrics) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def test_want_of_memory_of_a_part_is_named_with_the_cure(folder, monkeypatch):
+    def run_out(self, samples, index):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    monkeypatch.setattr(OwnPredictor, "predict", run_out)
+    with pytest.raises(ValueError, match=r"of the sample 0 .* or lower infer\.work_bytes"):
+        trained.call(open_run(folder, "1"), "evaluate")
 
 
 @pytest.mark.parametrize("n_ranks", ["2", "4"])

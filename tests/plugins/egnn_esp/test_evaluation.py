@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from pipeline_core.batch import count_samples
+from pipeline_core.distributed.pieces import Piece
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.figures import results
 from pipeline_core.run import Run
@@ -16,6 +19,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
+from pipeline_egnn_esp.evaluation import evaluate_matrices
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from plugins.egnn_esp.hafnia import prepare_run
 from plugins.egnn_esp.reference import HAFNIA, read_matrices_of, read_shipped
@@ -206,6 +210,36 @@ def test_figures_find_the_comparison(run):
     assert actual.split == "test"
     assert len(actual.label) == len(actual.predicted) > 10_000
     assert actual.errors.unit == "eV"
+
+
+def test_want_of_memory_is_named_with_a_cure_that_helps(run, tmp_path, monkeypatch):
+    predict, sizes = Piece.predict, []
+    splits = run.sections["evaluate"].model_copy(update={"splits": ["train"]})
+    own = replace(run, folder=tmp_path, sections={**run.sections, "evaluate": splits})
+
+    def run_out(self, module):
+        sizes.append(count_samples(self.batch))
+        if sizes[-1] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+        return predict(self, module)
+
+    monkeypatch.setattr(Piece, "predict", run_out)
+    with pytest.raises(ValueError, match=r"out of memory .* set partition\.capacity below") as said:
+        evaluate_matrices(own)
+    (cost,) = re.findall(r"capacity below (\S+),", str(said.value))
+    section = run.sections["partition"].model_copy(update={"capacity": 0.4 * float(cost)})
+    evaluate_matrices(replace(own, sections={**own.sections, "partition": section}))
+    assert sizes[0] > 1
+    assert sizes.count(1) == len(sizes) - 1
+
+
+def test_want_of_memory_for_levels_is_named_with_the_cure(run, monkeypatch):
+    def run_out(self, matrix):
+        raise MemoryError
+
+    monkeypatch.setattr(Comparison, "add_levels", run_out)
+    with pytest.raises(ValueError, match=r"out of memory for levels .* evaluate\.dense_orbitals"):
+        evaluate_matrices(run)
 
 
 def test_nothing_to_compare_is_explained(run):

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.linalg
+import torch
 from ase import Atoms
 
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
@@ -23,7 +24,7 @@ from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import compute_levels
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import DeepHSource
-from pipeline_egnn_esp.inference import infer_run
+from pipeline_egnn_esp.inference import forward, infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
 from pipeline_egnn_esp.inference.structures import make_subject
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
@@ -225,6 +226,18 @@ def test_another_cutoff_than_that_of_the_model_is_refused(own):
 )
 def test_what_cannot_be_done_is_refused(own, structure, options, message):
     run = trained.open_run(own, {"structures": [{"name": "one", **structure}], **options})
+    with pytest.raises(ValueError, match=message):
+        infer_run(run)
+    assert not run.inference.exists()
+
+
+def test_want_of_memory_is_named_with_the_cure(own, monkeypatch):
+    def run_out(self, *arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    monkeypatch.setattr(forward._Forward, "update_atoms", run_out)
+    run = trained.open_run(own, {"structures": [{"name": "one"}], "work_bytes": 2**21})
+    message = r"memory in infer\.structures: one on rank 0; .* infer\.work_bytes \(now 2097152\)"
     with pytest.raises(ValueError, match=message):
         infer_run(run)
     assert not run.inference.exists()

@@ -10,11 +10,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline_core import store
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.exact import compute_torus_plaquette
+from pipeline_gauge_flows.inference import infer
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
 )
@@ -190,6 +192,22 @@ def test_a_trained_flow_has_smaller_errors(tmp_path):
         assert ratios["independent"] > ratios["best"]
     assert summary["ESS"] > 0.98 > summary["ESS_identity"]
     print({name: one["error_ratio"] for name, one in content["observables"].items()})
+
+
+@pytest.mark.parametrize("work", ["samples", "derivatives"])
+def test_want_of_memory_is_named_with_the_cure(identity, between, monkeypatch, work):
+    def run_out(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    for name in ("write_samples", "differentiate"):
+        monkeypatch.setattr(infer, name, run_out)
+    options = {
+        "samples": (identity, SampleOptions(n_configurations=4, batch_size=2)),
+        "derivatives": (between, DerivativeOptions(batch_size=2)),
+    }
+    run, section = options[work]
+    with pytest.raises(ValueError, match=rf"in infer\.{work}; .*{work}\.batch_size \(now 2\)"):
+        call_infer(run, **{work: section})
 
 
 def test_what_cannot_be_derived_is_refused(between, tmp_path):

@@ -29,6 +29,7 @@ from pipeline_gauge_flows.exact import (
     compute_torus_log_z,
     compute_torus_plaquette,
 )
+from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.evaluated import (
@@ -184,6 +185,16 @@ def test_what_cannot_be_evaluated_is_refused(identity):
         call_evaluate(identity, samples=4, lattices=[[4, 4, 4]])
     with pytest.raises(ValueError, match=r"evaluate\.ensembles: the flow starts from the Haar"):
         call_evaluate(identity, ensembles=["ensemble"])
+
+
+def test_want_of_memory_is_named_with_the_cure(identity, monkeypatch):
+    def run_out(self, links):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    monkeypatch.setattr(Flow, "forward", run_out)
+    message = r"out of memory in the evaluation of .*; lower evaluate\.batch_size \(now 7\) \["
+    with pytest.raises(ValueError, match=message):
+        call_evaluate(identity, samples=14, batch_size=7)
 
 
 def test_an_ensemble_of_another_theory_is_left_alone(tmp_path):
