@@ -7,7 +7,7 @@ import torch
 from ase.constraints import FixAtoms
 
 from core.evaluation.argon import REFERENCES, SCALE, make_run, make_structures
-from pipeline_core import store
+from pipeline_core import memory, store
 from pipeline_core.builtin import load_registry
 from pipeline_core.calculator import load_calculator
 from pipeline_core.inference.simulations import simulate_run
@@ -114,6 +114,21 @@ def test_a_molecule_cannot_be_repeated(tmp_path):
 
     with pytest.raises(ValueError, match=r"no cell vector 2 along which to repeat"):
         read_start_structure(make_run(tmp_path), str(tmp_path / "dimer.xyz"), (1, 3, 1))
+
+
+@pytest.mark.parametrize("start", ["test:1", "start.cif"])
+def test_copies_for_which_there_is_no_memory_are_refused(tmp_path, monkeypatch, start):
+    run = make_run(tmp_path)
+    atoms = make_structures()[5]
+    atoms.calc = None
+    ase.io.write(tmp_path / "start.cif", atoms)
+    place = start if ":" in start else str(tmp_path / start)
+    monkeypatch.setattr(memory, "find_free_memory", lambda: 1e9)
+    n_atoms = len(atoms) * 10**6
+    message = rf"infer\.md: {n_atoms} atoms take at least .* 1 GB of memory are free; lower repeat"
+    with pytest.raises(ValueError, match=message):
+        read_start_structure(run, place, (10**4, 10**2, 1))
+    assert len(read_start_structure(run, place, (10, 2, 1))) == 20 * len(atoms)
 
 
 def compute_expected(atoms):
