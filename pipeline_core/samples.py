@@ -284,7 +284,10 @@ class SampleFile:
                 rows = data[first:stop]
                 return (np.asarray(_decode(row) if field.dtype == "str" else row) for row in rows)
             offsets = self.offsets[field.kind][first : stop + 1]
-            return iter(np.split(data[offsets[0] : offsets[-1]], offsets[1:-1] - offsets[0]))
+            parts = np.split(data[offsets[0] : offsets[-1]], offsets[1:-1] - offsets[0])
+        for index, part in enumerate(parts, first):
+            self._require_within(name, index, part)
+        return iter(parts)
 
     def read_field(self, name: str, index: int) -> Array:
         """Return what one sample has of a field, as `read` does of all."""

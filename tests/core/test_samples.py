@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pipeline_core import samples as module
 from pipeline_core.fields import FIELDS, Field
 from pipeline_core.samples import SampleFile, SampleWriter
+from resealed import edit_sealed, edit_unsealed
 
 NAMES = (
     "cell",
@@ -228,6 +229,102 @@ def test_damage_in_an_array_and_in_offsets_is_noticed(tmp_path, monkeypatch):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"graph\.h5: its contents are damaged"):
             read_all(path)
+
+
+@pytest.mark.parametrize("editing", [edit_sealed, edit_unsealed])
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("offsets/atom", 0, 1),
+        ("offsets/atom", 1, 10**6),  # then they fall
+        ("offsets/atom", -1, 10**6),
+        ("offsets/edge", 1, -1),
+    ],
+)
+def test_offsets_that_do_not_fit_are_refused(tmp_path, editing, name, place, value):
+    """Files of versions without seals have no checksum of these; programs can write both."""
+    path = write_some(tmp_path)
+    with editing(path) as file:
+        file[name][place] = value
+    with pytest.raises(ValueError, match=r"graph\.h5: \S+ does not fit the rest .* run the stage"):
+        read_all(path)
+
+
+def test_offsets_and_fields_of_other_shapes_are_refused(tmp_path):
+    def shorten(file, name):
+        values = file[name][:-1]
+        del file[name]
+        file[name] = values
+
+    def forget(file, name):
+        del file[name]
+
+    for number, (change, name, named) in enumerate(
+        [
+            (shorten, "offsets/atom", "offsets/atom"),
+            (forget, "offsets/atom", "positions"),
+            (shorten, "energy", "energy"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = write_some(folder)
+        with edit_unsealed(path) as file:
+            change(file, name)
+        with pytest.raises(ValueError, match=f"{named} does not fit the rest of the file"):
+            SampleFile(path, "graph", ["energy", "positions"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("edge_index", 99, "edge_index of sample 0 refers to atom 99 of 5"),
+        ("edge_index", -1, "edge_index of sample 0 refers to atom"),
+        ("angle_edges", 40, "angle_edges of sample 0 refers to edge 40 of 4"),
+    ],
+)
+@pytest.mark.parametrize("preload", [True, False])
+def test_indices_beyond_their_sample_are_refused(tmp_path, name, value, words, preload):
+    path = write_some(tmp_path)
+    with edit_unsealed(path) as file:
+        file[name][0, 0] = value
+    with SampleFile(path, "graph", preload=preload) as file:
+        assert len(file.read(1)["positions"]) == 5
+        for read in (lambda: file.read(0), lambda: list(file), lambda: [*file.read_range(0, 1)]):
+            with pytest.raises(ValueError, match=rf"graph\.h5: {words}.*; run the stage"):
+                read()
+
+
+def test_indices_into_another_file_are_looked_at_there(tmp_path):
+    sample = make_sample()
+    edges = {name: sample[name] for name in ("edge_index", "angle_edges")}
+    graph = write_samples(tmp_path / "graph.h5", [edges], [*edges])
+    with SampleWriter(tmp_path / "data.h5", "data", {}, [FIELDS["positions"]]) as writer:
+        writer.add({"positions": sample["positions"]})
+    with edit_unsealed(graph) as file:
+        file["edge_index"][0, 0] = 5
+    with SampleFile(tmp_path / "data.h5", "data") as data:
+        beside = SampleFile(graph, "graph", beside=data)
+        with (
+            beside,
+            pytest.raises(ValueError, match=r"edge_index of sample 0 .* atom 5 of 5"),
+        ):
+            beside.read(0)
+
+
+def write_some(folder):
+    return write_samples(folder / "graph.h5", [make_sample(), make_sample()])
+
+
+def make_sample():
+    """Five atoms, four edges, two angles."""
+    edges = np.array([[0, 1], [1, 2], [2, 3], [3, 4]], dtype=np.int32)
+    return sample_of(np.random.default_rng(0)) | {
+        "atomic_numbers": np.arange(1, 6, dtype=np.int32),
+        "positions": np.arange(15.0).reshape(5, 3),
+        "edge_index": edges,
+        "angle_edges": np.array([[0, 1], [2, 3]], dtype=np.int32),
+    }
 
 
 def read_all(path):

@@ -20,7 +20,7 @@ from pipeline_core.seeds import draw_order
 from pipeline_core.stages.partition import partition
 from pipeline_core.task import build_task
 from pipeline_kernels.packing import assign_by_lpt
-from resealed import edit_sealed
+from resealed import edit_sealed, edit_unsealed
 
 
 def compute_expected_costs(split, n):
@@ -183,6 +183,40 @@ def test_a_dataset_smaller_than_a_step_can_be_forecast(tmp_path):
     assert summary["efficiency"]["64 ranks"]["balanced"] == pytest.approx(
         compute_expected_costs(0, 13).mean() * 13 / 64 / compute_expected_costs(0, 13).max()
     )
+
+
+@pytest.mark.parametrize("editing", [edit_sealed, edit_unsealed])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("cost", lambda costs: np.where(np.arange(13) == 2, -1.0, costs)),
+        ("cost", lambda costs: np.where(np.arange(13) == 2, np.nan, costs)),
+        ("cost", lambda costs: costs[:-1]),
+        ("bin", lambda bins: np.where(np.arange(13) == 2, 10**6, bins)),
+        ("bin", lambda bins: bins - 1),
+        ("bin", lambda bins: bins.astype(np.float64)),
+        ("sizes/atom", lambda rows: rows[:-1]),
+    ],
+)
+def test_what_contradicts_itself_is_refused(tmp_path, editing, name, change):
+    """Files of versions without seals have no checksum of these; programs can write both."""
+    run = toy.make_run(tmp_path)
+    with editing(run.partition) as file:
+        changed = change(file[f"train/{name}"][:])
+        del file[f"train/{name}"]
+        file[f"train/{name}"] = changed
+    with pytest.raises(ValueError, match=r"contradicts itself; run the stage 'partition' again"):
+        read_shares(run.partition, "train", 13)
+    assert read_shares(run.partition, "val", 5).costs.shape == (5,)
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, np.nan])
+def test_a_capacity_that_is_none_is_refused(tmp_path, capacity):
+    run = toy.make_run(tmp_path)
+    with edit_unsealed(run.partition) as file:
+        file.attrs["capacity"] = capacity
+    with pytest.raises(ValueError, match="contradicts itself"):
+        read_shares(run.partition, "train", 13)
 
 
 def test_other_samples_than_partitioned(tmp_path):
