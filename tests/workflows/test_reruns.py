@@ -6,6 +6,7 @@ time.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from zipfile import ZipFile
@@ -134,6 +135,28 @@ def test_a_touched_file_whose_bytes_are_the_same_changes_nothing(finished):
     (finished / "site/toy_plugin.py").touch()
     find_experiment(finished).touch()
     (finished / "workflows/datasets/raw.xyz").touch()
+    assert plan_jobs(finished) == {}
+
+
+def test_raw_data_that_are_replaced_with_their_time_kept_redo_everything(finished):
+    """As `cp -p` and `rsync -t` do, and then with a time before that of all results."""
+    path = finished / "workflows/datasets/raw.xyz"
+    content, before = path.read_text(), path.stat()
+    path.write_text(content[::-1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert path.read_text() != content
+    assert plan_jobs(finished)["data"] == 1
+    assert plan_jobs(finished)["train"] == 4
+    path.write_text(content)
+    os.utime(path, (1e9, 1e9))
+    assert plan_jobs(finished) == {}
+    other = path.with_name("other.xyz")
+    other.write_text(content[::-1])
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+    assert plan_jobs(finished)["train"] == 4
+    snakemake(finished)
     assert plan_jobs(finished) == {}
 
 
