@@ -25,11 +25,12 @@ FIGURES: Final = [
     Figure(
         name="table3",
         title="Table 3: gap between training and test",
-        caption="The sum over equal shares of a batch of their gradients is the gradient of the "
-        "batch, whatever the number of shares, so more devices alone cannot change what a "
-        "full-batch training finds. Ours cut one batch into as many shares; the last column is "
-        "the largest relative difference of the training loss from that with one share, over all "
-        "records.",
+        caption="If the loss is a mean of squares, the sum over equal shares of a batch of their "
+        "gradients is the gradient of the batch, whatever the number of shares: more devices alone "
+        "then cannot change what a full-batch training finds. The paper does not define its loss; "
+        "gradients of root-mean-square errors of the shares would not add up so. Ours cut one "
+        "batch into as many shares; the last column is the largest relative difference of the "
+        "training loss from that with one share, over all records.",
         category="Reproduction",
         draw=tables.draw_table3,
         paper=True,

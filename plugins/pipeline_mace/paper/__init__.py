@@ -9,8 +9,9 @@ from pipeline_mace.paper import bins, losses, saturation, scaling, shares, sizes
 
 _FOUR: Final = (
     "Baseline: plain PyTorch operations and equal numbers of samples for all ranks; balanced: "
-    "equal costs for all ranks; fused kernels: tensor products and contractions without large "
-    "intermediate results; both: what this project does unless told otherwise."
+    "equal costs for all ranks; fused kernels: tensor products that are summed as they are made, "
+    "and contractions as polynomials (both kinds of kernels store the radial weights of the "
+    "edges); both: what this project does unless told otherwise."
 )
 _PROJECTED: Final = (
     "Projected epochs are those of a set composed as Table 3 of the paper, whose samples cannot be "

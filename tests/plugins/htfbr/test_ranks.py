@@ -1,9 +1,10 @@
 """Ranks share the gradient, and nothing else depends on how many there are.
 
 Table 3 of Qiu et al. reports that the gap between training and test losses shrinks from 3.1e-4 with
-one GPU to 8e-5 with eight, and credits this to the average of gradients over GPUs. But the average
-of the gradients of equal shards of a full batch is the gradient of that batch: 1, 2 and 4 ranks
-follow one trajectory up to rounding, with one gap. What changed in that table was something else.
+one GPU to 8e-5 with eight, and credits this to the average of gradients over GPUs. If the loss is a
+mean of squares, the average of the gradients of equal shards of a full batch is the gradient of
+that batch: 1, 2 and 4 ranks follow one trajectory up to rounding, with one gap. The paper does not
+define its loss.
 """
 
 from __future__ import annotations
