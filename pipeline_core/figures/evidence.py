@@ -1,8 +1,9 @@
 """Evidence: the small files behind figures, kept with the experiments, to draw without training.
 
-`workflows/evidence` has the layout of a folder of results, and holds of it what figures read. For
-each experiment `evidence.json` says what else must be so for the figures to come out as they did:
-hashes of the files and of the plugins' sources, and of what was drawn.
+`workflows/evidence` has the layout of a folder of results, and holds of it what figures read, of
+predictions as little as `thinning` leaves. For each experiment `evidence.json` says what else must
+be so for the figures to come out as they did: hashes of the files and of the plugins' sources, and
+of what was drawn.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any, Final
 
 from pipeline_core import lineage, store
 from pipeline_core.figures.drawing import draw_experiment
+from pipeline_core.figures.thinning import copy_predictions
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project import EVIDENCE, Project
 from pipeline_core.registry import find_source_files
 from pipeline_core.run import READS, ExperimentRun, Run
 
 MANIFEST: Final = "evidence.json"
+MOST_BYTES: Final = 20_000_000
+"""Of the evidence of one experiment: it is kept in the repository."""
 _READ: Final = (*READS["figures"], "profile", "partition")
 _TOO_LARGE: Final = ("graph", "partition", "model")
 _NUMBERS: Final = ("*.csv", "reproduction.json")
@@ -32,7 +36,7 @@ _LINES: Final = "*.svg"
 
 
 def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
-    """Copy what the figures of an experiment read; draw them from the copy, and note their hashes.
+    """Copy what the figures of an experiment read, draw them from it, and note their hashes.
 
     Args:
         experiment: With results that are complete and current.
@@ -42,21 +46,71 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
         The folder of the evidence.
 
     Raises:
-        ValueError: A result is missing, stale, or made by another source of its plugin.
+        ValueError: A result is missing, stale, or made by another source of its plugin; figures
+            come out otherwise than from the results; or the files are too large to be kept.
     """
     lineage.require_current_results(experiment)
     for run in experiment.runs.values():
         _require_results(run)
     folder = project.workflows / EVIDENCE
-    shutil.rmtree(folder / experiment.experiment, ignore_errors=True)
-    for path in _list_files(experiment):
-        target = folder / path.relative_to(project.results)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    kept, home = load_evidence(experiment.experiment, project), folder / experiment.experiment
+    home = folder / experiment.experiment
+    shutil.rmtree(home, ignore_errors=True)
+    kept = load_evidence(experiment.experiment, project)
+    _copy_files(experiment, kept, project)
+    try:
+        _require_small(kept, home)
+        expected, described = _draw(experiment), _describe(kept, folder)
+        _require_same(expected, described["drawn"], kept)
+    except ValueError:
+        shutil.rmtree(home)
+        raise
     made = {variant: _read_causes(run) for variant, run in experiment.runs.items()}
-    store.write_json(home / MANIFEST, {"made": made, **_describe(kept, folder)})
+    store.write_json(home / MANIFEST, {"made": made, **described})
     return home
+
+
+def _copy_files(experiment: ExperimentRun, kept: ExperimentRun, project: Project) -> None:
+    whole = {run.predictions for run in experiment.runs.values()}
+    for path in _list_files(experiment):
+        if path not in whole:
+            target = project.workflows / EVIDENCE / path.relative_to(project.results)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    copy_predictions(experiment, kept)
+
+
+def _require_small(kept: ExperimentRun, home: Path) -> None:
+    sizes = {path: path.stat().st_size for path in _list_files(kept)}
+    if sum(sizes.values()) > MOST_BYTES:
+        largest = max(sizes, key=lambda path: sizes[path])
+        raise ValueError(
+            f"{home}: evidence of {sum(sizes.values()) / 1e6:.1f} MB, at most "
+            f"{MOST_BYTES / 1e6:.0f} MB are kept, most of it {largest.name} of "
+            f"{largest.parent.name} ({sizes[largest] / 1e6:.1f} MB); {_advise(largest.name)}"
+        )
+
+
+def _advise(name: str) -> str:
+    """Return what makes a file smaller."""
+    cures = {
+        "predictions.h5": "hold out fewer samples, or name fewer splits in evaluate.splits",
+        "inference.h5": "ask for less in the section infer, such as frames less often",
+        "partition.h5": "take a smaller dataset",
+    }
+    return cures.get(name, "leave out variants that no figure needs")
+
+
+def _require_same(
+    expected: Mapping[str, str], drawn: Mapping[str, str], kept: ExperimentRun
+) -> None:
+    other = [
+        name for name in sorted(expected.keys() | drawn) if expected.get(name) != drawn.get(name)
+    ]
+    if other:
+        raise ValueError(
+            f"{kept.path}: {', '.join(other)}: drawn otherwise from evidence than from results; a "
+            "figure reads what is not kept: see pipeline_core.figures.thinning"
+        )
 
 
 def load_evidence(name: str, project: Project) -> ExperimentRun:
@@ -161,14 +215,19 @@ def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
 
 def _describe(experiment: ExperimentRun, folder: Path) -> dict[str, Any]:
     """Draw an experiment; return the hashes of what was read and of what was drawn."""
-    draw_experiment(experiment)
-    drawn = [p for pattern in (*_NUMBERS, _LINES) for p in experiment.folder.glob(pattern)]
     return {
         "files": {str(p.relative_to(folder)): _hash(p) for p in _list_files(experiment)},
         "sources": _hash_sources(experiment),
-        "drawn": {path.name: _hash(path) for path in sorted(drawn)},
+        "drawn": _draw(experiment),
         "matplotlib": version("matplotlib"),
     }
+
+
+def _draw(experiment: ExperimentRun) -> dict[str, str]:
+    """Draw an experiment; return the hashes of its numbers and lines by the names of the files."""
+    draw_experiment(experiment)
+    drawn = [p for pattern in (*_NUMBERS, _LINES) for p in experiment.folder.glob(pattern)]
+    return {path.name: _hash(path) for path in sorted(drawn)}
 
 
 def _hash_sources(experiment: ExperimentRun) -> dict[str, str]:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
 import pytest
 
+from pipeline_core import store
 from pipeline_core.builtin import load_registry
-from pipeline_core.figures import evidence
+from pipeline_core.fields import SPLITS
+from pipeline_core.figures import evidence, thinning
 from pipeline_core.figures.drawing import draw_experiment
 from pipeline_core.project import EVIDENCE, Project
-from pipeline_core.testing.projects import STAGES, call, write_project
+from pipeline_core.samples import SampleFile
+from pipeline_core.testing.projects import call, prepare, write_project
 
 NAME = "chgnet/conformance"
 WIDTHS = ("atom_features", "bond_features", "angle_features", "hidden_features")
 SMALL = {
     "model": {**dict.fromkeys(WIDTHS, 8), "cutoff": 4.0},
     "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
+    "evaluate": {"splits": ["train", "val", "test"]},
+    "figures": {"formats": ["svg"]},
+    "variants": {"other": {"train": {"epochs": 1}}},
 }
 
 
@@ -26,10 +33,11 @@ def computed(tmp_path_factory) -> Path:
     """A folder with results and evidence."""
     folder = tmp_path_factory.mktemp("evidence") / "project"
     project = write_project(folder, "chgnet", SMALL)
-    run = project.run(NAME)
-    for stage in (*STAGES, "train", "evaluate", "infer"):
-        call(run, stage)
     experiment = project.load_experiment(NAME)
+    prepare(experiment.runs["base"])
+    for run in experiment.runs.values():
+        for stage in ("train", "evaluate", "infer"):
+            call(run, stage)
     draw_experiment(experiment)
     shutil.copytree(experiment.folder, folder / "drawn")
     evidence.keep_evidence(experiment, project)
@@ -51,6 +59,46 @@ def test_figures_need_no_results(computed, project):
     assert "parity.csv" in tables
     for name in tables:
         assert (experiment.folder / name).read_bytes() == (computed / "drawn" / name).read_bytes()
+
+
+def count_samples(path: Path) -> dict[str, int]:
+    """Return how many predicted samples of each split a file has."""
+    with SampleFile(path, "predictions") as file:
+        codes = file.read_column("split")
+        assert not {"group", "source"} & file.fields.keys()
+    return {split: int((codes == code).sum()) for code, split in enumerate(SPLITS)}
+
+
+def test_predictions_are_kept_as_far_as_figures_read_them(computed, project):
+    runs = evidence.load_evidence(NAME, project).runs
+    splits = dataclasses.replace(project, results=computed / "results").run(NAME).dataset
+    counts = store.read_json(splits.report)["splits"]
+    # Forces of the training samples are drawn of the first variant alone.
+    assert count_samples(runs["base"].predictions) == counts
+    assert count_samples(runs["other"].predictions) == {
+        "train": 0,
+        "val": 0,
+        "test": counts["test"],
+    }
+
+
+def test_too_much_is_not_kept(computed, tmp_path, monkeypatch):
+    folder = shutil.copytree(computed, tmp_path / "copy")
+    project = Project(folder / "workflows", folder / "results", load_registry())
+    monkeypatch.setattr(evidence, "MOST_BYTES", 1000)
+    message = r"evidence of \d\.\d MB, at most 0 MB are kept, most of it \S+\.h5 of (base|other)"
+    with pytest.raises(ValueError, match=message):
+        evidence.keep_evidence(project.load_experiment(NAME), project)
+    assert evidence.list_evidence(project.workflows) == []
+
+
+def test_figures_that_read_more_than_is_kept_are_named(computed, tmp_path, monkeypatch):
+    folder = shutil.copytree(computed, tmp_path / "copy")
+    project = Project(folder / "workflows", folder / "results", load_registry())
+    select = thinning._select_samples
+    monkeypatch.setattr(thinning, "_select_samples", lambda *args: list(select(*args))[:-1])
+    with pytest.raises(ValueError, match=r"parity\.svg.*drawn otherwise from evidence"):
+        evidence.keep_evidence(project.load_experiment(NAME), project)
 
 
 def test_nothing_differs_from_what_was_kept(project):
