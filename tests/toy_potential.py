@@ -256,6 +256,17 @@ def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any)
     return run
 
 
+def load_run_on_cpu(folder: Path) -> Run:
+    """Load a run in a process that has read nothing before."""
+    return replace(load_run(folder), device="cpu")
+
+
+def die(folder: Path) -> Run:
+    """End as a process that the system kills."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return load_run(folder)
+
+
 def load_run(folder: Path) -> Run:
     points = [EntryPoint("toy", "toy_potential", "pipeline_core")]
     return Project(folder / "workflows", folder / "results", load_registry(points, [])).run("pairs")

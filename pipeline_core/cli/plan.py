@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align
-from pipeline_core.training.allocator import keep_freed_memory
+from pipeline_core.run import Run
 
 Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
 Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones, too.")]
@@ -35,11 +37,21 @@ def plan(
     """
     from pipeline_core.profiling.planning import plan_training
 
-    run = options.load_project(workflows, results).run(experiment, variant)
-    keep_freed_memory()  # as the training does: steps are faster
+    load = partial(_load_run, workflows, results, experiment, variant, device)
     counts = [2**k for k in range(ranks.bit_length()) if 2**k < ranks] + [ranks]
-    content = plan_training(replace(run, device=device), counts, nodes)
+    content = plan_training(load, counts, nodes)
     typer.echo(json.dumps(content) if as_json else format_plan(content))
+
+
+def _load_run(
+    workflows: Path,
+    results: Path,
+    experiment: str,
+    variant: str,
+    device: str,
+) -> Run:
+    run = options.load_project(workflows, results).run(experiment, variant)
+    return replace(run, device=device)
 
 
 def format_plan(content: Mapping[str, Any]) -> str:
@@ -68,7 +80,7 @@ def format_plan(content: Mapping[str, Any]) -> str:
         "",
         align([head, *rows]),
         "",
-        "measured here: steps of a rank's own share, one rank at a time, and its memory",
+        "measured here: steps of own shares, the ranks of a machine at once, and memory",
         *(
             f"network {where}: {1e6 * one['alpha']:.3g} us, {one['bandwidth'] / 1e9:.3g} GB/s, "
             f"{one['source']}"

@@ -106,23 +106,21 @@ class StepTimer:
         return MeasuredStep(len(numbers), seconds, memory)
 
     def measure_steps(
-        self, plan: Plan, share: Callable[[Plan], Share], load: Load, n_steps: int
+        self, plan: Plan, share: Callable[[Plan], Share], load: Load
     ) -> Iterator[tuple[int, float]]:
-        """Do steps of an epoch as the trainer does, batches made beside them.
+        """Do steps of an epoch as the trainer does, batches made beside them, without end.
 
         Args:
-            plan: The epoch.
+            plan: The epoch; after its last step comes its first.
             share: Returns what is done of a step.
             load: Makes that into pieces.
-            n_steps: Number of steps that count, after two that do not; after the last step of the
-                epoch comes its first.
 
         Yields:
-            Number of each step that counts, and its seconds; those of the first one of an epoch
-            hold the wait for its batch.
+            Number of each step but the first two, and its seconds; those of the first one of an
+            epoch hold the wait for its batch.
         """
         done = 0
-        while done < n_steps + _WARM:
+        while True:
             begin = time.perf_counter()
             steps = load_steps(plan, share, load, self._objective, self._ranks.device)
             for number, step in enumerate(steps):
@@ -132,8 +130,7 @@ class StepTimer:
                 done += 1
                 if done > _WARM:
                     yield number, end - begin
-                if done == n_steps + _WARM:
-                    break
+                    end = time.perf_counter()
                 begin = end
 
     def measure_memory(self, pieces: list[Piece]) -> int | None:

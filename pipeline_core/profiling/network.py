@@ -1,7 +1,7 @@
-"""How long ranks take to add their gradients: measured between two, and a formula for more.
+"""How long ranks take to add their gradients: measured between some, and a formula for more.
 
-Run as a program, with the environment that torchrun gives, this module is one of the two ranks that
-are measured:
+Run as a program, with the environment that torchrun gives, this module is one of the ranks that are
+measured:
 
     python -m pipeline_core.profiling.network {cpu,cuda} FILE
 """
@@ -64,13 +64,16 @@ def fit_ring(
     return Network(alpha=max(float(alpha), 1e-12), bandwidth=1 / max(float(inverse), 1e-18))
 
 
-def measure_network(device: torch.device, patience: float = _PATIENCE) -> dict[str, Any]:
-    """Measure how fast two processes of this machine add tensors.
+def measure_network(
+    device: torch.device, n_ranks: int = 2, patience: float = _PATIENCE
+) -> dict[str, Any]:
+    """Measure how fast processes of this machine add tensors.
 
-    By gloo on the CPU; by NCCL if the device is a GPU and the machine has two of them.
+    By gloo on the CPU; by NCCL if the device is a GPU and the machine has as many of them.
 
     Args:
         device: What the gradients are on.
+        n_ranks: Number of processes.
         patience: Seconds after which to give up.
 
     Returns:
@@ -79,16 +82,16 @@ def measure_network(device: torch.device, patience: float = _PATIENCE) -> dict[s
     Raises:
         ValueError: The processes failed or did not end in time.
     """
-    kind = "cuda" if device.type == "cuda" and torch.cuda.device_count() > 1 else "cpu"
+    kind = "cuda" if device.type == "cuda" and torch.cuda.device_count() >= n_ranks else "cpu"
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "seconds.json"
-        _run_pair(kind, result, patience)
+        _run_ranks(kind, result, n_ranks, patience)
         seconds = json.loads(result.read_text(encoding="utf-8"))
-    network = fit_ring(SIZES, seconds, 2)
+    network = fit_ring(SIZES, seconds, n_ranks)
     return {
         "alpha": network.alpha,
         "bandwidth": network.bandwidth,
-        "source": "measured between 2 processes of this machine",
+        "source": f"measured between {n_ranks} processes here",
         "backend": "nccl" if kind == "cuda" else "gloo",
         "sizes": list(SIZES),
         "seconds": seconds,
@@ -100,42 +103,42 @@ def describe_network(network: Network) -> dict[str, Any]:
     return {**network.model_dump(), "source": "given", "sizes": [], "seconds": []}
 
 
-def _run_pair(kind: str, result: Path, patience: float) -> None:
+def _run_ranks(kind: str, result: Path, n_ranks: int, patience: float) -> None:
     # As torchrun does: whoever starts the ranks keeps the store, so its port cannot be lost.
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     common = {
-        "WORLD_SIZE": "2",
+        "WORLD_SIZE": str(n_ranks),
         "MASTER_ADDR": _LOOPBACK,
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", __name__, kind, str(result)]
-    logs = [result.with_name(f"rank{rank}.log") for rank in range(2)]
-    pair: list[subprocess.Popen[bytes]] = []
+    logs = [result.with_name(f"rank{rank}.log") for rank in range(n_ranks)]
+    ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank, log in enumerate(logs):
             environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             with log.open("wb") as file:
-                pair.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
-        problem = _watch(pair, patience)
+                ranks.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
+        problem = _watch(ranks, patience)
     finally:
-        for process in pair:
+        for process in ranks:
             process.kill()
             process.wait()
     if problem:
         said = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-3:]]
         raise ValueError(
-            f"profile.projection.network: two processes that add gradients {problem} "
+            f"profile.projection.network: {n_ranks} processes that add gradients {problem} "
             f"({'; '.join(said) or 'they said nothing'}); give alpha and bandwidth instead"
         )
 
 
-def _watch(pair: Sequence[subprocess.Popen[bytes]], patience: float) -> str | None:
+def _watch(ranks: Sequence[subprocess.Popen[bytes]], patience: float) -> str | None:
     """Wait for processes, until one fails; return what went wrong, or None."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        codes = [process.poll() for process in pair]
+        codes = [process.poll() for process in ranks]
         if any(codes):
             return "failed"
         if codes == [0] * len(codes):
@@ -158,7 +161,7 @@ def _measure_rank(kind: str) -> list[float]:
 
 def _measure_median(tensor: torch.Tensor) -> float:
     times = []
-    for _ in range(1 + _REPEATS):  # each sum waits for both ranks: the first one lines them up
+    for _ in range(1 + _REPEATS):  # each sum waits for all ranks: the first one lines them up
         begin = time.perf_counter()
         dist.all_reduce(tensor)
         if tensor.is_cuda:
@@ -168,7 +171,7 @@ def _measure_median(tensor: torch.Tensor) -> float:
 
 
 def main() -> None:
-    """Be one of the two ranks; the first one writes the seconds of all sizes."""
+    """Be one of the ranks; the first one writes the seconds of all sizes."""
     kind, file = sys.argv[1:]
     seconds = _measure_rank(kind)
     if find_world().rank == 0:

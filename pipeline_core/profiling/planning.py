@@ -1,51 +1,40 @@
 """What a training will take on more ranks, predicted from some of its own steps.
 
-Steps are real ones: the model, the samples and the shares are those of the training, and batches
-are made beside the steps as there, on as many cores as a rank would have. They give the cost model
-by which whole epochs are simulated; adding gradients is the ring formula of a measured, given or
-assumed network.
+Steps are real ones: the model, the samples and the shares are those of the training, batches are
+made beside the steps as there, and as many ranks compute at once as on a machine of the training.
+They give the cost model by which whole epochs are simulated; adding gradients is the ring formula
+of a measured, given or assumed network.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from pipeline_core.balance.cost_model import CostModel, fit
-from pipeline_core.balance.partitioning import Shares, read_shares
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.distributed.threads import count_threads_per_rank, limit_numpy_threads
-from pipeline_core.profiling.measure import StepTimer
-from pipeline_core.profiling.memory import find_used_bytes
+from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.profiling.network import describe_network, measure_network
 from pipeline_core.profiling.projection import Cluster, simulate
+from pipeline_core.profiling.side_by_side import LoadRun, Measured, SideBySide, Training, Wish
 from pipeline_core.run import Run
-from pipeline_core.seeds import use_deterministic
-from pipeline_core.task import DrawnSamples, Samples, Task, build_task
-from pipeline_core.training.division import make_sampler
-from pipeline_core.training.start import initialize_weights, start_metadata
 from pipeline_kernels.packing import Plan
 
 ASSUMED: Final = Network(alpha=20e-6, bandwidth=10e9)
 """Between nodes where nothing better is known: 100 Gbit/s, of which four fifths are used."""
 
-_STEPS: Final = 6
-"""Measured steps of each number of ranks, after two that do not count."""
 _COUNT_BYTES: Final = 8
 """Of the count of a term of the loss, which ranks add before each step."""
-
-Sizes = Mapping[str, NDArray[np.int64]]
+_MOST_BESIDE: Final = 2
+"""Ranks that are measured at once, in those that the cores can carry at once."""
 
 
 @dataclass(frozen=True)
@@ -78,59 +67,45 @@ class Layout:
         return max(1, self.units // self.units_per_rank)
 
     @property
+    def beside(self) -> int:
+        """Ranks of a machine that are measured at once: no more than show how they share it."""
+        return min(self.ranks_per_node, _MOST_BESIDE * self.at_once)
+
+    @property
     def used_units(self) -> int:
         """Cores, or GPUs, that all ranks use."""
         return min(self.ranks * self.units_per_rank, self.nodes * self.units)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Steps of one rank of several.
-
-    Attributes:
-        totals: Rows of each kind in the share of each step, kind -> (n_steps,).
-        seconds: Of each step, (n_steps,).
-        memory: Bytes of a rank: before the steps, and what a step adds; None if the system does
-            not tell.
-    """
-
-    totals: Sizes
-    seconds: NDArray[np.float64]
-    memory: int | None
-
-
-def plan_training(run: Run, ranks: Sequence[int], nodes: int = 1) -> dict[str, Any]:
+def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[str, Any]:
     """Predict steps and epochs of a training for numbers of ranks.
 
     Args:
-        run: Its data, graph and partition are read; nothing is written.
+        load: Returns the run, whose data, graph and partition are read; nothing is written. The
+            processes that are measured call it, so it can be pickled.
         ranks: Numbers of ranks, rising.
         nodes: Machines like this one, for numbers of ranks that are not smaller.
 
     Returns:
         experiment, variant, device, units ("cores" or "GPUs") and units_per_node, epochs, networks
-        ("here" and "between nodes", see `network.measure_network`), gradient_bytes, compute (the
-        cost models, by cores of a rank) and ranks: for each number ranks, nodes, units (used by
-        all ranks), steps and step_s of an epoch, epoch_s, speedup (over the first), balance,
-        communication (the part of the time that is none), efficiency (their product), memory
-        (bytes of a rank), unit_hours of the training, and parts (see `projection.Epoch`).
-        JSON-able.
+        ("here, 2 ranks" and other numbers, "between nodes", see `network.measure_network`),
+        gradient_bytes, compute (the cost models, by cores of a rank and ranks that compute at once)
+        and ranks: for each number ranks, nodes, units (used by all ranks), steps and step_s of an
+        epoch, epoch_s, speedup (over the first), balance, communication (the part of the time that
+        is none), efficiency (their product), memory (bytes of a rank), unit_hours of the training,
+        and parts (see `projection.Epoch`). JSON-able.
 
     Raises:
         ValueError: Stages before the training have not run, or it is not done by the shared trainer
             or not divided by samples.
     """
+    run = load()
     _require_shared_trainer(run, run.sections["train"])
-    options = run.get_section("train", TrainOptions)
-    with connect_ranks(run.device, run.state) as world, use_deterministic(options.deterministic):
-        task = build_task(run, start_metadata(options, run.model_info))
-        initialize_weights(task.module, options, run.model_info, fresh=True)
-        task.module.to(world.device)
-        planner = _Planner(run, task, options, world.device)
-        units = _count_units(world.device)
-        layouts = [Layout(n, min(nodes, n), units) for n in ranks]
-        with limit_numpy_threads():
-            return planner.plan(layouts)
+    with connect_ranks(run.device, run.state) as world:
+        device = world.device
+    units = _count_units(device)
+    layouts = [Layout(n, min(nodes, n), units) for n in ranks]
+    return _Planner(run, device).plan(layouts, load)
 
 
 def _require_shared_trainer(run: Run, options: BaseModel) -> None:
@@ -156,36 +131,35 @@ def _count_units(device: torch.device) -> int:
 class _Planner:
     """Measures shares of a training, and simulates its epochs."""
 
-    def __init__(self, run: Run, task: Task, options: TrainOptions, device: torch.device) -> None:
-        self._run, self._task, self._options, self._device = run, task, options, device
-        stored = task.samples("train")
-        if not len(stored):
-            raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
-        shares = read_shares(run.partition, "train", len(stored))
-        self._samples: Samples = stored.of_epoch(0) if isinstance(stored, DrawnSamples) else stored
-        self._sizes = _choose_sizes(shares)
-        self._sampler = make_sampler(shares, options, run.seed)
-        self._timer = StepTimer(task, options, device)
+    def __init__(self, run: Run, device: torch.device) -> None:
+        self._run, self._device = run, device
+        self._options = run.get_section("train", TrainOptions)
+        self._training = Training(run, self._options, torch.device("cpu"))
 
-    def plan(self, layouts: Sequence[Layout]) -> dict[str, Any]:
+    def plan(self, layouts: Sequence[Layout], load: LoadRun) -> dict[str, Any]:
         """Predict all layouts."""
         networks = self._find_networks(layouts)
-        plans = {one: self._sampler.plan_epoch(0, one.ranks) for one in layouts}
-        measured = {one: self._measure(one, plan) for one, plan in plans.items()}
+        with SideBySide(load, max(one.beside for one in layouts)) as processes:
+            measured = {
+                one: processes.measure(Wish(one.ranks, one.units_per_rank), one.beside)
+                for one in layouts
+            }
         models = _fit_models(measured)
-        trained = [p for p in self._task.module.parameters() if p.requires_grad]
+        task = self._training.task
+        trained = [p for p in task.module.parameters() if p.requires_grad]
         gradient_bytes = sum(p.numel() * p.element_size() for p in trained)
         records: list[dict[str, Any]] = []
-        for layout, plan in plans.items():
-            network = networks["between nodes" if layout.nodes > 1 else "here"]
+        for layout in layouts:
+            network = networks[_name_network(layout)]
             cluster = Cluster(
-                model=models[layout.units_per_rank],
+                model=models[_name_company(layout)],
                 network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
                 gradient_bytes=gradient_bytes,
-                count_bytes=_COUNT_BYTES * len(self._task.objective.weights),
+                count_bytes=_COUNT_BYTES * len(task.objective.weights),
                 nodes=layout.nodes,
                 at_once=layout.at_once,
             )
+            plan = self._training.sampler.plan_epoch(0, layout.ranks)
             records.append(self._describe(layout, plan, cluster, measured[layout].memory))
         for record in records:
             record["speedup"] = records[0]["epoch_s"] / record["epoch_s"]
@@ -198,42 +172,23 @@ class _Planner:
             "epochs": self._options.epochs,
             "gradient_bytes": gradient_bytes,
             "networks": networks,
-            "compute": {
-                str(units): {"units_per_rank": units, **model.coefficients}
-                for units, model in models.items()
-            },
+            "compute": {name: model.coefficients for name, model in models.items()},
             "ranks": records,
         }
 
-    def _measure(self, layout: Layout, plan: Plan) -> Measured:
-        """Time steps of rank 0 on as many cores as it would have."""
-        steps = []
-        with _use_cores(layout.units_per_rank, self._device):
-            for number, seconds in self._timer.measure_steps(
-                plan, lambda step: self._sampler.share(step, 0), self._load, _STEPS
-            ):
-                steps.append((plan.share(number, 0), seconds))
-            memory = self._timer.measure_memory(
-                [self._load(b) for b in self._sampler.share(plan.step(0), 0).micro_batches]
-            )
-        totals = {
-            kind: np.array([rows[share].sum() for share, _ in steps])
-            for kind, rows in self._sizes.items()
-        }
-        used = find_used_bytes(self._device)
-        total = None if memory is None or used is None else used + memory
-        return Measured(totals, np.array([seconds for _, seconds in steps]), total)
-
-    def _load(self, numbers: NDArray[np.int64]) -> Piece:
-        return Piece(self._samples.batch(numbers.tolist()))
-
     def _find_networks(self, layouts: Sequence[Layout]) -> dict[str, dict[str, Any]]:
         """Return what is known of the network within this machine and between machines."""
-        networks = {"here": measure_network(self._device)}
-        if any(one.nodes > 1 for one in layouts):
+        networks = {}
+        for layout in layouts:
+            name = _name_network(layout)
+            if name in networks:
+                continue
+            if layout.nodes == 1:
+                networks[name] = measure_network(self._device, max(2, layout.beside))
+                continue
             wanted = self._run.get_section("profile", ProfileOptions).projection
             given = wanted.network if wanted else None
-            networks["between nodes"] = (
+            networks[name] = (
                 {**describe_network(ASSUMED), "source": "assumed"}
                 if given is None
                 else describe_network(given)
@@ -243,7 +198,7 @@ class _Planner:
     def _describe(
         self, layout: Layout, plan: Plan, cluster: Cluster, memory: int | None
     ) -> dict[str, Any]:
-        epoch = simulate(plan, self._sizes, cluster)
+        epoch = simulate(plan, self._training.sizes, cluster)
         busy = epoch.compute + epoch.idle
         balance, free = epoch.compute / busy, busy / epoch.seconds
         hours = self._options.epochs * epoch.seconds / 3600
@@ -263,33 +218,26 @@ class _Planner:
         }
 
 
-def _choose_sizes(shares: Shares) -> dict[str, NDArray[np.int64]]:
-    """Return what the time of a share is a function of: its rows, or its samples."""
-    sizes = {kind: np.asarray(rows) for kind, rows in shares.sizes.items()}
-    return sizes or {"sample": np.ones(len(shares.costs), np.int64)}
+def _name_network(layout: Layout) -> str:
+    """Return what adds the gradients of a layout, as the plan says it."""
+    return "between nodes" if layout.nodes > 1 else f"here, {max(2, layout.beside)} ranks"
 
 
-def _fit_models(measured: Mapping[Layout, Measured]) -> dict[int, CostModel]:
-    """Fit a cost model for each number of cores that a rank may have."""
+def _name_company(layout: Layout) -> str:
+    """Return what a cost model holds for, as the plan says it."""
+    return f"{layout.units_per_rank} a rank, {layout.beside} at once"
+
+
+def _fit_models(measured: Mapping[Layout, Measured]) -> dict[str, CostModel]:
+    """Fit a cost model for each number of cores of a rank and of ranks that compute at once.
+
+    Where these take turns at the cores, the model tells what each takes when it is its turn.
+    """
     models = {}
-    for units in dict.fromkeys(layout.units_per_rank for layout in measured):
-        some = [m for layout, m in measured.items() if layout.units_per_rank == units]
-        totals = {k: np.concatenate([m.totals[k] for m in some]) for k in some[0].totals}
-        models[units] = fit(totals, np.concatenate([m.seconds for m in some]))
+    for name in dict.fromkeys(map(_name_company, measured)):
+        some = {one: m for one, m in measured.items() if _name_company(one) == name}
+        parts = list(some.values())
+        totals = {k: np.concatenate([m.totals[k] for m in parts]) for k in parts[0].totals}
+        turns = [m.seconds * min(1.0, one.at_once / one.beside) for one, m in some.items()]
+        models[name] = fit(totals, np.concatenate(turns))
     return models
-
-
-@contextmanager
-def _use_cores(n_cores: int, device: torch.device) -> Iterator[None]:
-    """Let this thread, and those that it starts, run on some cores alone."""
-    if device.type == "cuda":
-        yield
-        return
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, sorted(cores)[:n_cores])
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", n_cores)))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
-        torch.set_num_threads(threads)

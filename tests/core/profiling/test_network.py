@@ -46,15 +46,16 @@ def test_times_that_do_not_grow_have_no_finite_bandwidth_but_fit():
 
 
 @pytest.mark.slow
-def test_two_processes_are_measured():
-    result = measure_network(CPU)
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_processes_are_measured(n_ranks):
+    result = measure_network(CPU, n_ranks)
 
     assert result["sizes"] == [1024 * 4**n for n in range(9)]
     assert result["sizes"][-1] == 64 * 2**20
     assert len(result["seconds"]) == 9
     # A message that is 65536 times as long takes longer, however loaded the machine is.
     assert 0 < result["seconds"][0] < result["seconds"][-1]
-    assert result["source"] == "measured between 2 processes of this machine"
+    assert result["source"] == f"measured between {n_ranks} processes here"
     assert result["backend"] == "gloo"
     assert 1e-7 < result["alpha"] < 1
     assert isfinite(result["bandwidth"])
@@ -87,7 +88,7 @@ def started(monkeypatch):
 
 
 def test_processes_that_take_too_long_are_ended(started):
-    with pytest.raises(ValueError, match=r"network: two processes .* did not end within 0.05 s"):
+    with pytest.raises(ValueError, match=r"network: 2 processes .* did not end within 0.05 s"):
         measure_network(CPU, patience=0.05)
     assert [process.poll() is None for process in started] == [False, False]
 

@@ -1,7 +1,7 @@
 """Plans of trainings. Oracles: what the toy model sleeps, and balances by hand."""
 
 import json
-from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,14 +15,15 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling import planning
 from pipeline_core.profiling.planning import Layout, plan_training
 from pipeline_core.profiling.projection import Cluster, simulate
+from pipeline_core.profiling.side_by_side import Measured
 from pipeline_core.training.division import make_sampler
 from pipeline_kernels import packing
-from toy_potential import make_run
+from toy_potential import load_run_on_cpu, make_run
 
 NETWORK = {
     "alpha": 1e-5,
     "bandwidth": 1e9,
-    "source": "measured between 2 processes of this machine",
+    "source": "measured between 2 processes here",
     "sizes": [],
     "seconds": [],
 }
@@ -30,19 +31,24 @@ SLEEP = 2e-4  # s an edge
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "measure_network", lambda device: NETWORK)
+def load(tmp_path, monkeypatch):
+    """What loads a training whose model sleeps, on two cores."""
+    monkeypatch.setattr(planning, "measure_network", lambda device, n_ranks: NETWORK)
+    monkeypatch.setattr(planning, "_count_units", lambda device: 2)
     model = {"n_train": 40, "seconds_per_edge": SLEEP}
-    return replace(make_run(tmp_path, {"batch_size": 8, "epochs": 10}, model=model), device="cpu")
+    make_run(tmp_path, {"batch_size": 8, "epochs": 10}, model=model)
+    return partial(load_run_on_cpu, tmp_path)
 
 
 @pytest.mark.slow
-def test_steps_are_predicted_from_measured_ones(run):
+def test_steps_are_predicted_from_measured_ones(load):
+    run = load()
     before = sorted(run.folder.rglob("*"))
-    content = plan_training(run, [1, 2, 4], nodes=2)
+    content = plan_training(load, [1, 2, 4], nodes=2)
     assert sorted(run.folder.rglob("*")) == before, "a plan writes nothing"
-    assert content["networks"]["here"] == NETWORK
+    assert content["networks"]["here, 2 ranks"] == NETWORK
     assert content["networks"]["between nodes"]["source"] == "assumed"
+    assert content["compute"].keys() == {"2 a rank, 1 at once", "1 a rank, 2 at once"}
     shares = read_shares(run.partition, "train", 40)
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
     for record in content["ranks"]:
@@ -94,6 +100,19 @@ def test_a_step_ends_when_the_last_core_is_done(nodes, at_once, expected):
     assert simulate(plan, {"atom": atoms}, cluster).seconds == pytest.approx(expected)
 
 
+def test_ranks_that_take_turns_are_told_by_what_a_turn_takes():
+    four, two = Layout(ranks=4, nodes=1, units=2), Layout(ranks=2, nodes=1, units=2)
+    rows = {"atom": np.array([1, 2, 3, 4])}
+    # Four ranks on two cores: each step lasts twice as long as its work, 3 s an atom.
+    measured = {
+        two: Measured(rows, 2.0 * rows["atom"], None),
+        four: Measured(rows, 6.0 * rows["atom"], None),
+    }
+    models = planning._fit_models(measured)
+    assert models["1 a rank, 2 at once"].per["atom"] == pytest.approx(2.0)
+    assert models["1 a rank, 4 at once"].per["atom"] == pytest.approx(3.0)
+
+
 def test_counts_are_one_message_more():
     plan = packing.Plan(np.arange(2), np.arange(3), 2)
     cluster = Cluster(
@@ -110,7 +129,7 @@ def test_counts_are_one_message_more():
 def test_trainings_that_it_does_not_know_are_refused(tmp_path):
     run = make_run(tmp_path, partition={"parts": "graph"})
     with pytest.raises(ValueError, match=r"partition\.parts: graph divides each one"):
-        plan_training(run, [1])
+        plan_training(lambda: run, [1])
     for own in (SimpleNamespace(uses_shared_trainer=False), SimpleNamespace(penalty=1.0)):
         with pytest.raises(ValueError, match="trains this one by itself"):
             planning._require_shared_trainer(run, own)
