@@ -85,15 +85,18 @@ class StepTimer:
     Args:
         task: Its module is on the device.
         options: The training.
-        device: Where the steps are done, by this process alone.
+        device: Where the steps are done.
+        world: Who adds the gradients of these steps; this process alone if not given.
     """
 
-    def __init__(self, task: Task, options: TrainOptions, device: torch.device) -> None:
-        self._ranks = Ranks(World(), device)
+    def __init__(
+        self, task: Task, options: TrainOptions, device: torch.device, world: World | None = None
+    ) -> None:
+        self._ranks = Ranks(world or World(), device)
         self._objective = task.objective
         copy = replace(task, module=deepcopy(task.module))
         alone = options.model_copy(update={"profile": False})
-        self._learner = Learner(copy, alone, self._ranks)
+        self._learner = Learner(copy, alone, self._ranks, overlap=True)
         self._learner.train()
         self._totals = EpochTotals.zero(len(task.objective.weights), device)
 

@@ -45,6 +45,16 @@ def compute_ring_seconds(network: Network, n_bytes: float, n_ranks: int) -> floa
     return messages * (network.alpha + n_bytes / (n_ranks * network.bandwidth))
 
 
+def fit_latency(network: Network, sizes: Sequence[float], seconds: float, n_ranks: int) -> Network:
+    """Return the network whose ring adds messages of several `sizes` in that many seconds.
+
+    Its bandwidth stays, and its alpha does not fall: between steps messages wait for processes that
+    sleep or that others keep from their core, which those of `measure_network` do not.
+    """
+    rest = seconds / (2 * (n_ranks - 1)) - sum(sizes) / (n_ranks * network.bandwidth)
+    return network.model_copy(update={"alpha": max(network.alpha, rest / len(sizes))})
+
+
 def fit_ring(
     sizes: Sequence[float], seconds: Sequence[float] | NDArray[np.float64], n_ranks: int
 ) -> Network:
@@ -103,16 +113,23 @@ def describe_network(network: Network) -> dict[str, Any]:
     return {**network.model_dump(), "source": "given", "sizes": [], "seconds": []}
 
 
-def _run_ranks(kind: str, result: Path, n_ranks: int, patience: float) -> None:
-    # As torchrun does: whoever starts the ranks keeps the store, so its port cannot be lost.
+def host_ranks(n_ranks: int) -> tuple[TCPStore, dict[str, str]]:
+    """Return where ranks of this machine find each other, and what tells them, as torchrun does.
+
+    Whoever starts the ranks keeps the store until they have ended, so its port cannot be lost.
+    """
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
-    common = {
+    return store, {
         "WORLD_SIZE": str(n_ranks),
         "MASTER_ADDR": _LOOPBACK,
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "OMP_NUM_THREADS": "1",
     }
+
+
+def _run_ranks(kind: str, result: Path, n_ranks: int, patience: float) -> None:
+    store, variables = host_ranks(n_ranks)
+    common = variables | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", __name__, kind, str(result)]
     logs = [result.with_name(f"rank{rank}.log") for rank in range(n_ranks)]
     ranks: list[subprocess.Popen[bytes]] = []
@@ -126,6 +143,7 @@ def _run_ranks(kind: str, result: Path, n_ranks: int, patience: float) -> None:
         for process in ranks:
             process.kill()
             process.wait()
+        del store
     if problem:
         said = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-3:]]
         raise ValueError(

@@ -3,7 +3,8 @@
 Steps are real ones: the model, the samples and the shares are those of the training, batches are
 made beside the steps as there, and as many ranks compute at once as on a machine of the training.
 They give the cost model by which whole epochs are simulated; adding gradients is the ring formula
-of a measured, given or assumed network.
+of a measured, given or assumed network. Within a machine its latency is what steps that ranks do
+together last longer than the slowest of them computes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.threads import count_threads_per_rank
-from pipeline_core.profiling.network import describe_network, measure_network
-from pipeline_core.profiling.projection import Cluster, simulate
-from pipeline_core.profiling.side_by_side import LoadRun, Measured, SideBySide, Training, Wish
+from pipeline_core.profiling.network import describe_network, fit_latency, measure_network
+from pipeline_core.profiling.projection import Cluster, project_compute, simulate
+from pipeline_core.profiling.side_by_side import (
+    LoadRun,
+    Measured,
+    Training,
+    Wish,
+    measure_side_by_side,
+)
 from pipeline_core.run import Run
-from pipeline_kernels.packing import Plan
 
 ASSUMED: Final = Network(alpha=20e-6, bandwidth=10e9)
 """Between nodes where nothing better is known: 100 Gbit/s, of which four fifths are used."""
@@ -138,29 +144,17 @@ class _Planner:
 
     def plan(self, layouts: Sequence[Layout], load: LoadRun) -> dict[str, Any]:
         """Predict all layouts."""
-        networks = self._find_networks(layouts)
-        with SideBySide(load, max(one.beside for one in layouts)) as processes:
-            measured = {
-                one: processes.measure(Wish(one.ranks, one.units_per_rank), one.beside)
-                for one in layouts
-            }
+        measured = {
+            one: measure_side_by_side(load, Wish(one.ranks, one.units_per_rank), one.beside)
+            for one in layouts
+        }
         models = _fit_models(measured)
-        task = self._training.task
-        trained = [p for p in task.module.parameters() if p.requires_grad]
-        gradient_bytes = sum(p.numel() * p.element_size() for p in trained)
-        records: list[dict[str, Any]] = []
+        networks = self._find_networks(measured, models)
+        records = []
         for layout in layouts:
             network = networks[_name_network(layout)]
-            cluster = Cluster(
-                model=models[_name_company(layout)],
-                network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
-                gradient_bytes=gradient_bytes,
-                count_bytes=_COUNT_BYTES * len(task.objective.weights),
-                nodes=layout.nodes,
-                at_once=layout.at_once,
-            )
-            plan = self._training.sampler.plan_epoch(0, layout.ranks)
-            records.append(self._describe(layout, plan, cluster, measured[layout].memory))
+            model = models[_name_company(layout)]
+            records.append(self._predict(layout, model, network, measured[layout].memory))
         for record in records:
             record["speedup"] = records[0]["epoch_s"] / record["epoch_s"]
         return {
@@ -170,21 +164,23 @@ class _Planner:
             "units": "GPUs" if self._device.type == "cuda" else "cores",
             "units_per_node": layouts[0].units,
             "epochs": self._options.epochs,
-            "gradient_bytes": gradient_bytes,
+            "gradient_bytes": self._count_gradient_bytes(),
             "networks": networks,
             "compute": {name: model.coefficients for name, model in models.items()},
             "ranks": records,
         }
 
-    def _find_networks(self, layouts: Sequence[Layout]) -> dict[str, dict[str, Any]]:
+    def _find_networks(
+        self, measured: Mapping[Layout, Measured], models: Mapping[str, CostModel]
+    ) -> dict[str, dict[str, Any]]:
         """Return what is known of the network within this machine and between machines."""
         networks = {}
-        for layout in layouts:
+        for layout, steps in measured.items():
             name = _name_network(layout)
             if name in networks:
                 continue
             if layout.nodes == 1:
-                networks[name] = measure_network(self._device, max(2, layout.beside))
+                networks[name] = self._find_network_here(layout, steps, models)
                 continue
             wanted = self._run.get_section("profile", ProfileOptions).projection
             given = wanted.network if wanted else None
@@ -195,9 +191,41 @@ class _Planner:
             )
         return networks
 
-    def _describe(
-        self, layout: Layout, plan: Plan, cluster: Cluster, memory: int | None
+    def _find_network_here(
+        self, layout: Layout, steps: Measured, models: Mapping[str, CostModel]
     ) -> dict[str, Any]:
+        record = measure_network(self._device, max(2, layout.beside))
+        if steps.together is None:
+            return record
+        plan = self._training.sampler.plan_epoch(0, layout.ranks)
+        model = models[_name_company(layout)]
+        computing = project_compute(
+            plan, self._training.sizes, model, layout.beside, layout.at_once
+        )
+        network = Network(alpha=record["alpha"], bandwidth=record["bandwidth"])
+        messages = [self._count_gradient_bytes(), self._count_bytes()]
+        network = fit_latency(network, messages, steps.together - computing, layout.beside)
+        return {**record, "alpha": network.alpha, "source": f"steps of {layout.beside} ranks here"}
+
+    def _count_gradient_bytes(self) -> int:
+        trained = [p for p in self._training.task.module.parameters() if p.requires_grad]
+        return sum(p.numel() * p.element_size() for p in trained)
+
+    def _count_bytes(self) -> int:
+        return _COUNT_BYTES * len(self._training.task.objective.weights)
+
+    def _predict(
+        self, layout: Layout, model: CostModel, network: Mapping[str, Any], memory: int | None
+    ) -> dict[str, Any]:
+        cluster = Cluster(
+            model=model,
+            network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
+            gradient_bytes=self._count_gradient_bytes(),
+            count_bytes=self._count_bytes(),
+            nodes=layout.nodes,
+            at_once=layout.at_once,
+        )
+        plan = self._training.sampler.plan_epoch(0, layout.ranks)
         epoch = simulate(plan, self._training.sizes, cluster)
         busy = epoch.compute + epoch.idle
         balance, free = epoch.compute / busy, busy / epoch.seconds

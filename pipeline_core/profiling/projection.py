@@ -132,9 +132,7 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
         sizes: Of all samples.
         cluster: Times.
     """
-    busy = cluster.model.constant + plan.sum_loads(
-        cluster.model.predict_seconds(sizes)
-    )  # (n_steps, n_ranks)
+    busy = _predict_busy(plan, sizes, cluster.model)
     slowest = np.maximum(busy.max(1), _share_cores(busy, cluster))
     added = [cluster.gradient_bytes, *([cluster.count_bytes] if cluster.count_bytes else [])]
     adding = sum(compute_ring_seconds(cluster.network, n, plan.n_ranks) for n in added)
@@ -146,6 +144,27 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
         communication=communication,
         idle=float((slowest - busy.mean(1)).sum()),
     )
+
+
+def project_compute(
+    plan: Plan, sizes: Sizes, model: CostModel, n_ranks: int, at_once: int
+) -> float:
+    """Return the mean time of a step without communication of the first ranks of a plan.
+
+    Args:
+        plan: Who takes which sample.
+        sizes: Of all samples.
+        model: Time that a rank computes.
+        n_ranks: Ranks, all on one machine.
+        at_once: Of these, how many compute at the same time.
+    """
+    busy = _predict_busy(plan, sizes, model)[:, :n_ranks]
+    return float(np.maximum(busy.max(1), busy.sum(1) / at_once).mean())
+
+
+def _predict_busy(plan: Plan, sizes: Sizes, model: CostModel) -> NDArray[np.float64]:
+    """Return how long each rank computes in each step, (n_steps, n_ranks)."""
+    return np.asarray(model.constant + plan.sum_loads(model.predict_seconds(sizes)))
 
 
 def _share_cores(busy: NDArray[np.float64], cluster: Cluster) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
 """Steps of the ranks of one machine, measured while all of them compute.
 
 Ranks of a machine share more than its cores: caches, the bandwidth of memory, the parts of a core
-that two threads have in common. So each rank is a process that does steps of its own share, and
-goes on with them until the last one has been measured. They do not wait for each other: what adding
-gradients takes is measured by `network`.
+that two threads have in common. So each rank is a process that does steps of its own share, twice.
+First by itself: it goes on until the last one has been measured, and its times are those of
+computing. Then all together, adding their gradients: these times hold the waiting, too.
 """
 
 from __future__ import annotations
@@ -11,24 +11,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import distributed as dist
 
 from pipeline_core.balance.partitioning import Shares, read_shares
 from pipeline_core.balance.sampler import Sampler, Share
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.threads import limit_numpy_threads
+from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
 from pipeline_core.profiling.memory import find_used_bytes
+from pipeline_core.profiling.network import host_ranks
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import DrawnSamples, Samples, Task, build_task
@@ -37,8 +43,9 @@ from pipeline_core.training.division import make_sampler
 from pipeline_core.training.start import initialize_weights, start_metadata
 from pipeline_kernels.packing import Plan
 
-_STEPS: Final = 8
-"""Measured steps of each rank, after two that do not count."""
+_LEAST_STEPS: Final = 8
+_LEAST_SECONDS: Final = 1.0
+"""Measured steps of each rank, after two that do not count, and how long they take at least."""
 
 Sizes = Mapping[str, NDArray[np.int64]]
 LoadRun = Callable[[], Run]
@@ -46,7 +53,7 @@ LoadRun = Callable[[], Run]
 
 @dataclass(frozen=True)
 class Wish:
-    """What a process is to measure.
+    """What is to be measured.
 
     Attributes:
         ranks: Ranks of the training.
@@ -58,6 +65,21 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class _Meeting:
+    """That processes are to do their steps together.
+
+    Attributes:
+        size: Number of processes.
+        steps: How many, after two that do not count.
+        variables: By which they find each other.
+    """
+
+    size: int
+    steps: int
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Measured:
     """Steps of some ranks that compute at the same time.
 
@@ -66,11 +88,13 @@ class Measured:
         seconds: Of each step, (n_steps,).
         memory: Bytes of a rank: before the steps, and what a step adds; None if the system does
             not tell.
+        together: Mean seconds of a step that ranks do together; None of a single one.
     """
 
     totals: Sizes
     seconds: NDArray[np.float64]
     memory: int | None
+    together: float | None = None
 
     @classmethod
     def join(cls, parts: Sequence[Measured]) -> Self:
@@ -115,50 +139,39 @@ class Training:
         return Piece(self._samples.batch(numbers.tolist()))
 
 
-class SideBySide:
-    """Processes that are ranks of one machine, to be used as a context.
+def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measured:
+    """Measure steps of the first ranks of a training while all of them compute.
 
     Args:
         load: Returns the run; the processes call it, so it can be pickled.
-        n_processes: Most ranks that compute at once.
+        wish: What is trained.
+        n_processes: Ranks that compute at once.
+
+    Raises:
+        ValueError: One of them failed.
     """
-
-    def __init__(self, load: LoadRun, n_processes: int) -> None:
-        self._load, self._n_processes = load, n_processes
-        self._ends: list[Connection] = []
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            for number in range(self._n_processes):
-                self._ends.append(stack.enter_context(_start(self._load, number)))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def measure(self, wish: Wish, n_beside: int) -> Measured:
-        """Return what steps of the first ranks take while `n_beside` of them compute.
-
-        Raises:
-            ValueError: One of them failed.
-        """
-        ends = self._ends[:n_beside]
-        for end in ends:
-            end.send(wish)
-        parts = [_receive(end) for end in ends]
-        for end in ends:
-            end.send(None)  # all are measured, so all may stop
-        return Measured.join(parts)
+    with ExitStack() as stack:
+        ends = [stack.enter_context(_start(load, wish, n)) for n in range(n_processes)]
+        parts: list[Measured] = [_receive(end) for end in ends]
+        measured = Measured.join(parts)
+        if n_processes == 1:
+            return measured
+        store, variables = host_ranks(n_processes)
+        for end in ends:  # all are measured, so none has to keep the others company
+            end.send(_Meeting(n_processes, len(parts[0].seconds), variables))
+        together = float(np.mean([_receive(end) for end in ends]))
+        del store
+        return replace(measured, together=together)
 
 
 @contextmanager
-def _start(load: LoadRun, number: int) -> Iterator[Connection]:
+def _start(load: LoadRun, wish: Wish, number: int) -> Iterator[Connection]:
     """Start the process of a rank; yield what speaks with it."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
-    process: BaseProcess = context.Process(target=_serve, args=(load, number, theirs), daemon=True)
+    process: BaseProcess = context.Process(
+        target=_serve, args=(load, wish, number, theirs), daemon=True
+    )
     process.start()
     theirs.close()
     try:
@@ -169,7 +182,7 @@ def _start(load: LoadRun, number: int) -> Iterator[Connection]:
         process.join()
 
 
-def _receive(end: Connection) -> Measured:
+def _receive(end: Connection) -> Any:
     try:
         answer = end.recv()
     except (EOFError, ConnectionResetError):
@@ -179,13 +192,13 @@ def _receive(end: Connection) -> Measured:
         ) from None
     if isinstance(answer, BaseException):
         raise answer
-    assert isinstance(answer, Measured)
     return answer
 
 
-def _serve(load: LoadRun, number: int, end: Connection) -> None:
-    """Measure what is wished for until the other end is closed."""
+def _serve(load: LoadRun, wish: Wish, number: int, end: Connection) -> None:
+    """Be one of the processes, until the other end is closed."""
     keep_freed_memory()  # as the training does: steps are faster
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", wish.threads)))
     try:
         run = load()
         options = run.get_section("train", TrainOptions)
@@ -194,9 +207,9 @@ def _serve(load: LoadRun, number: int, end: Connection) -> None:
             use_deterministic(options.deterministic),
             limit_numpy_threads(),
         ):
-            rank = _Rank(Training(run, options, world.device), number, options, world.device)
-            while True:
-                rank.measure(end.recv(), end)
+            training = Training(run, options, world.device)
+            rank = _Rank(training, wish, number, options, world.device)
+            end.send(rank.meet(rank.measure(end)))
     except EOFError:
         pass
     except Exception as error:  # noqa: BLE001 - whoever asked is to know
@@ -207,43 +220,69 @@ class _Rank:
     """One of the processes: it does the steps that a rank of this number would do."""
 
     def __init__(
-        self, training: Training, number: int, options: TrainOptions, device: torch.device
+        self,
+        training: Training,
+        wish: Wish,
+        number: int,
+        options: TrainOptions,
+        device: torch.device,
     ) -> None:
-        self._training, self._number, self._device = training, number, device
-        self._timer = StepTimer(training.task, options, device)
+        self._training, self._number = training, number
+        self._options, self._device = options, device
+        self._plan = training.sampler.plan_epoch(0, wish.ranks)
 
-    def measure(self, wish: Wish, end: Connection) -> None:
-        """Tell what steps take, then go on with them until nobody needs the company."""
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", wish.threads)))
-        plan = self._training.sampler.plan_epoch(0, wish.ranks)
-        memory = self._measure_memory(plan)
-        steps: list[tuple[NDArray[np.int64], float]] = []
-        for step, seconds in self._timer.measure_steps(plan, self._share, self._training.load):
-            if len(steps) < _STEPS:
-                steps.append((plan.share(step, self._number), seconds))
-                if len(steps) == _STEPS:
+    def measure(self, end: Connection) -> _Meeting:
+        """Tell what steps take, then go on with them until all have been measured."""
+        timer = StepTimer(self._training.task, self._options, self._device)
+        memory = self._measure_memory(timer)
+        steps: list[tuple[int, float]] = []
+        is_told = False
+        for step in self._do_steps(timer):
+            if not is_told:
+                steps.append(step)
+                is_told = _are_enough([seconds for _, seconds in steps])
+                if is_told:
                     end.send(self._describe(steps, memory))
             elif end.poll():
-                end.recv()
-                return
+                break
+        meeting: _Meeting = end.recv()
+        return meeting
+
+    def meet(self, meeting: _Meeting) -> float:
+        """Return the mean seconds of steps that all processes do together."""
+        world = World("torchrun", self._number, meeting.size)
+        os.environ.update({**meeting.variables, "RANK": str(self._number)})
+        init_process_group(world, Path())
+        try:
+            timer = StepTimer(self._training.task, self._options, self._device, world)
+            steps = islice(self._do_steps(timer), meeting.steps)
+            return float(np.mean([seconds for _, seconds in steps]))
+        finally:
+            dist.destroy_process_group()
+
+    def _do_steps(self, timer: StepTimer) -> Iterator[tuple[int, float]]:
+        return timer.measure_steps(self._plan, self._share, self._training.load)
 
     def _share(self, step: Plan) -> Share:
         return self._training.sampler.share(step, self._number)
 
-    def _measure_memory(self, plan: Plan) -> int | None:
-        batches = [self._training.load(b) for b in self._share(plan.step(0)).micro_batches]
-        added = self._timer.measure_memory(batches)
+    def _measure_memory(self, timer: StepTimer) -> int | None:
+        first = self._share(self._plan.step(0))
+        added = timer.measure_memory([self._training.load(b) for b in first.micro_batches])
         used = find_used_bytes(self._device)
         return None if added is None or used is None else used + added
 
-    def _describe(
-        self, steps: Sequence[tuple[NDArray[np.int64], float]], memory: int | None
-    ) -> Measured:
+    def _describe(self, steps: Sequence[tuple[int, float]], memory: int | None) -> Measured:
+        shares = [self._plan.share(step, self._number) for step, _ in steps]
         totals = {
-            kind: np.array([rows[share].sum() for share, _ in steps])
+            kind: np.array([rows[share].sum() for share in shares])
             for kind, rows in self._training.sizes.items()
         }
         return Measured(totals, np.array([seconds for _, seconds in steps]), memory)
+
+
+def _are_enough(seconds: Sequence[float]) -> bool:
+    return len(seconds) >= _LEAST_STEPS and sum(seconds) >= _LEAST_SECONDS
 
 
 def _choose_sizes(shares: Shares) -> dict[str, NDArray[np.int64]]:

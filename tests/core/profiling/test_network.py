@@ -13,6 +13,7 @@ from pipeline_core.profiling.network import (
     SIZES,
     compute_ring_seconds,
     describe_network,
+    fit_latency,
     fit_ring,
     measure_network,
 )
@@ -43,6 +44,16 @@ def test_times_that_do_not_grow_have_no_finite_bandwidth_but_fit():
 
     assert result.alpha == pytest.approx(1e-3)
     assert compute_ring_seconds(result, SIZES[-1], 2) == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_a_latency_is_found_again_from_its_time(n_ranks):
+    true, sizes = Network(alpha=2e-3, bandwidth=1e9), [400_000, 16]
+    seconds = sum(compute_ring_seconds(true, size, n_ranks) for size in sizes)
+    quick = Network(alpha=5e-5, bandwidth=1e9)
+
+    assert fit_latency(quick, sizes, seconds, n_ranks).alpha == pytest.approx(2e-3, rel=1e-12)
+    assert fit_latency(quick, sizes, 0.0, n_ranks) == quick
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 
 from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.profiling import side_by_side
-from pipeline_core.profiling.side_by_side import Measured, SideBySide, Wish
+from pipeline_core.profiling.side_by_side import Measured, Wish, measure_side_by_side
 from pipeline_core.training.division import make_sampler
 from toy_potential import die, load_run_on_cpu, make_run
 
@@ -28,32 +27,31 @@ def test_each_process_does_the_share_of_its_rank(load):
     shares = read_shares(run.partition, "train", 40)
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
     edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])  # (n_steps, n_ranks)
-    with SideBySide(load, RANKS) as processes:
-        one = processes.measure(Wish(RANKS, THREADS), 1)
-        both = processes.measure(Wish(RANKS, THREADS), RANKS)
-    first = np.resize(edges[:, 0], len(edges) + 10)[2:][: side_by_side._STEPS]
-    second = np.resize(edges[:, 1], len(edges) + 10)[2:][: side_by_side._STEPS]
-    np.testing.assert_array_equal(one.totals["edge"], first)
-    np.testing.assert_array_equal(both.totals["edge"], [*first, *second])
-    # A busy machine only adds to what the model sleeps.
+    one, both = (measure_side_by_side(load, Wish(RANKS, THREADS), n) for n in (1, RANKS))
+    n = len(one.seconds)
+    np.testing.assert_array_equal(one.totals["edge"], np.resize(edges[:, 0], n + 2)[2:])
+    first, second = (np.resize(edges[:, k], 10_000)[2:] for k in range(RANKS))
+    n = len(both.seconds)
+    splits = [[*first[:k], *second[: n - k]] for k in range(1, n)]
+    assert both.totals["edge"].tolist() in splits
+    # A busy machine only adds to what the model sleeps, and ranks wait for the slower one.
     assert (both.seconds > SLEEP * both.totals["edge"]).all()
+    assert one.together is None
+    assert both.together > SLEEP * edges.max(1).mean() * 0.9
     assert both.memory is None or both.memory > 1e7
 
 
 @pytest.mark.slow
 def test_what_a_process_refuses_is_said(load):
     load().partition.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"partition\.h5: "), SideBySide(load, 1) as processes:
-        processes.measure(Wish(RANKS, THREADS), 1)
+    with pytest.raises(ValueError, match=r"partition\.h5: "):
+        measure_side_by_side(load, Wish(RANKS, THREADS), 1)
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_is_missed(tmp_path):
-    with (
-        pytest.raises(ValueError, match="ended without a word: probably it had too little memory"),
-        SideBySide(partial(die, tmp_path), 1) as processes,
-    ):
-        processes.measure(Wish(RANKS, THREADS), 1)
+    with pytest.raises(ValueError, match="ended without a word: probably it had too little memory"):
+        measure_side_by_side(partial(die, tmp_path), Wish(RANKS, THREADS), 1)
 
 
 def test_parts_are_joined():
@@ -65,3 +63,4 @@ def test_parts_are_joined():
     assert result.totals["atom"].tolist() == [1, 2, 3]
     assert result.seconds.tolist() == [0.1, 0.2, 0.3]
     assert result.memory == 7
+    assert result.together is None
