@@ -134,7 +134,7 @@ class MACE(Potential):
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:
     """Return the products of a layer that passes on so many degrees."""
-    irreps = ProductPlan.of("0e", options.lmax, list_harmonics(options.lmax)).irreps_out
+    irreps = make_plan(options, 0).irreps_out
     return Polynomial(irreps, irreps[:n_out], options.correlation, options.independent_couplings)
 
 

@@ -41,9 +41,7 @@ def test_an_epoch_is_that_of_a_share_and_the_adding_of_gradients(trained):
         # The largest share of each step, which has 30 points or what is left.
         sizes = [30] * (n_train // 30) + [n_train % 30] * (n_train % 30 > 0)
         assert record["points"] == sum(-(-size // record["ranks"]) for size in sizes)
-        ring = compute_ring_seconds(
-            Network(**NETWORK), content["gradient_bytes"], record["ranks"]
-        )
+        ring = compute_ring_seconds(Network(**NETWORK), content["gradient_bytes"], record["ranks"])
         assert record["communication"] == pytest.approx(record["steps"] * ring)
         assert record["seconds"] == pytest.approx(record["compute"] + record["communication"])
         assert record["compute"] > 0
