@@ -16,7 +16,7 @@ from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.message import Segments
 from pipeline_mace.basis import RadialBasis, compute_spherical_harmonics
 from pipeline_mace.kernels import KERNELS
-from pipeline_mace.layers import Interaction, ProductBasis, Readout, list_harmonics
+from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
 from pipeline_mace.sparsity import make_plan
 

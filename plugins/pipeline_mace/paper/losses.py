@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -108,7 +108,11 @@ def _describe_differences(
         for number, values in enumerate(losses.values()):
             epochs = np.arange(1, len(values) + 1)
             kept = values > 0  # equal losses have no place on a logarithmic axis
-            look = {"color": configuration.colour, "marker": configuration.marker, "markersize": 2}
+            look: dict[str, Any] = {
+                "color": configuration.colour,
+                "marker": configuration.marker,
+                "markersize": 2,
+            }
             label = f"{configuration.name}, each seed" if number == 0 else None
             axes.plot(epochs[kept], values[kept], _LINES[configuration], label=label, **look)
     if len(baseline) > 1:
