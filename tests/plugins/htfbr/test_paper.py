@@ -96,7 +96,7 @@ def test_each_measure_leads_to_a_number(hono, ethene):
 def test_most_numbers_of_the_paper_have_one_of_ours():
     entries = read_expected(EXPECTED).entries
     assert len(entries) == 70
-    assert sum(entry.measure is not None for entry in entries) >= 58
+    assert sum(entry.measure is not None for entry in entries) >= 55
     left = [entry for entry in entries if entry.measure is None]
     assert all("Not trained" in entry.differs for entry in left)
 
@@ -134,7 +134,8 @@ def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
         first = list(hono.runs).index("shares_1")
         expected = (1 + 1e-9 * variant) / (1 + 1e-9 * first) - 1
         assert deviation == pytest.approx(expected, abs=1e-15)
-        assert (ours, rival, nuwa > 0) == (3e-4, 3e-4, True)
+        assert (ours, nuwa > 0) == (3e-4, True)
+        assert rival == (None if number_of_shares == 4 else 3e-4)
     assert "3.1e−4" in made_up.list_words(figure)
 
 
