@@ -106,7 +106,7 @@ def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
 
 def wrap_device(device: str) -> str:
     """Return the name of a device in lines that fit below its bars."""
-    return "\n".join(wrap(device, 22))
+    return "\n".join(wrap(device, 14))
 
 
 def _choose_colour(kind: str) -> str:
