@@ -43,8 +43,9 @@ class Measure(Section):
     """What it is divided by, for ratios such as a speed-up."""
     factor: float = 1.0
     """What turns it into the unit of the paper."""
-    status: Literal["measured", "projected"] = "measured"
-    """Whether it was measured or follows from a cost model."""
+    status: Literal["measured", "projected", "input"] = "measured"
+    """Whether it was measured, follows from a cost model, or is no result but what projections
+    take from the paper."""
     stage: Literal["graph", "partition", "train", "evaluate", "infer", "profile"] | None = None
     """The stage whose machine counts, as of a time of training that evaluation reports; null for
     the one that wrote the artifact."""

@@ -1,4 +1,4 @@
-"""The paper's numbers beside ours: what was measured, what is projected, what was not attempted."""
+"""The paper's numbers beside ours: measured, projected, an input, or not attempted."""
 
 from __future__ import annotations
 

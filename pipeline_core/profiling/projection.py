@@ -6,17 +6,18 @@ sampler gives it; the step ends when the slowest rank is done and the gradients 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.profile import Network, Projection, SizeClass
-from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.config.sections import PartitionOptions, Strategy
 from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.task import Sizes, Task
 from pipeline_kernels.packing import Plan
@@ -77,7 +78,8 @@ def project_epochs(
     """Simulate an epoch for each number of ranks and each strategy.
 
     Steps hold `atoms_per_rank` atoms a rank on average, or in the mode strong `batch_size` samples,
-    and each rank does its share at once.
+    and each rank does its share at once. Algorithm 1 of MACE's paper (mace_bins) deals samples by
+    their atoms, as there; the other strategies share costs.
 
     Args:
         task: Gives the costs that strategies share.
@@ -89,7 +91,8 @@ def project_epochs(
         seed: Of sizes that are drawn, and of the order of samples.
 
     Returns:
-        Records with mode, strategy, ranks, samples and the attributes of `Epoch`.
+        Records with mode, strategy, ranks, samples, the attributes of `Epoch`, and what
+        `_describe_plan` adds.
 
     Raises:
         ValueError: A strategy lacks its capacity.
@@ -111,17 +114,39 @@ def project_epochs(
         batch_size = batch_size or choose_batch_size(samples, options.atoms_per_rank, ranks)
         for strategy in options.strategies:
             sampler = Sampler(
-                costs=np.asarray(costs, dtype=np.float64),
+                costs=_choose_costs(strategy, costs, samples),
                 batch_size=batch_size,
                 batch_by=batch_by,
                 capacity=np.inf if partition.capacity is None else partition.capacity,
                 seed=seed,
                 strategy=strategy,
             )
-            epoch = simulate(sampler.plan_epoch(0, ranks), samples, cluster)
-            facts = {"mode": mode, "strategy": strategy, "ranks": ranks}
-            records.append({**facts, "samples": len(samples["atom"]), **asdict(epoch)})
+            begin = time.perf_counter()
+            plan = sampler.plan_epoch(0, ranks)
+            shared = time.perf_counter() - begin
+            facts = {"mode": mode, "strategy": strategy, "ranks": ranks, "plan_seconds": shared}
+            facts |= {"samples": len(samples["atom"]), **_describe_plan(plan, samples)}
+            records.append({**facts, **asdict(simulate(plan, samples, cluster))})
     return records
+
+
+def _choose_costs(strategy: Strategy, costs: ArrayLike, sizes: Sizes) -> NDArray[np.float64]:
+    """Return what a strategy shares: the bins of MACE's paper hold so many atoms."""
+    return np.asarray(sizes["atom"] if strategy == "mace_bins" else costs, dtype=np.float64)
+
+
+def _describe_plan(plan: Plan, sizes: Sizes) -> dict[str, float]:
+    """Return the fewest and the most samples of a share, and the most atoms.
+
+    The last step, which may hold what is left, counts only if it is the only one.
+    """
+    n_steps = max(1, len(plan) - 1)
+    counts = np.diff(plan.starts)[: n_steps * plan.n_ranks]
+    return {
+        "least_samples": int(counts.min()),
+        "most_samples": int(counts.max()),
+        "most_atoms": float(plan.sum_loads(sizes["atom"])[:n_steps].max()),
+    }
 
 
 def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
@@ -209,6 +234,36 @@ def draw_sizes(
     total = len(sizes["atom"])
     chosen = generator.choice(total, n_samples, replace=n_samples > total)
     return {kind: rows[chosen] for kind, rows in sizes.items()}
+
+
+def describe_set(
+    known: Sizes, classes: Sequence[SizeClass], seed: int
+) -> dict[str, dict[str, float]]:
+    """Return what the samples that are drawn consist of.
+
+    Args:
+        known: As `draw_sizes`.
+        classes: As there; those of one name are taken together.
+        seed: As there.
+
+    Returns:
+        Name -> samples; share, their part of all; least and most, numbers of atoms.
+    """
+    generator = np.random.default_rng([seed, _DRAW])
+    by_name: dict[str, list[NDArray[np.int64]]] = {}
+    for one in classes:
+        by_name.setdefault(one.name, []).append(_draw_class(known, one, generator)["atom"])
+    atoms = {name: np.concatenate(parts) for name, parts in by_name.items()}
+    total = sum(map(len, atoms.values()))
+    return {
+        name: {
+            "samples": len(some),
+            "share": len(some) / total,
+            "least": int(some.min()),
+            "most": int(some.max()),
+        }
+        for name, some in atoms.items()
+    }
 
 
 def _draw_class(known: Sizes, one: SizeClass, generator: np.random.Generator) -> Sizes:

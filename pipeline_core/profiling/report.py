@@ -38,6 +38,25 @@ def find_saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"atoms": float(sizes[first]), "seconds_per_atom": float(rates.min())}
 
 
+def find_growth(records: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
+    """Return from which batch on larger ones take longer, of each size of samples.
+
+    Args:
+        records: As `steps.list_steps`.
+
+    Returns:
+        class_atoms, and samples: the least batch that takes more than 1.1 times as long as the
+        smallest one, or the largest batch if none does; by rising class.
+    """
+    growth = []
+    for number in sorted({record["class"] for record in records}):
+        mine = sorted((r for r in records if r["class"] == number), key=lambda r: r["samples"])
+        slow = [r for r in mine if r["seconds"] > _WITHIN * mine[0]["seconds"]]
+        first = (slow or mine[-1:])[0]
+        growth.append({"class_atoms": first["class_atoms"], "samples": first["samples"]})
+    return growth
+
+
 def find_capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str, Any]:
     """Return the largest step that the device can do.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,21 @@ from pipeline_core.profiling.measure import (
     measure_classes,
 )
 from pipeline_core.profiling.network import describe_network, measure_network
-from pipeline_core.profiling.projection import Cluster, project_epochs
+from pipeline_core.profiling.projection import Cluster, describe_set, project_epochs
 from pipeline_core.profiling.steps import collect_totals, list_steps
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import Samples, Sizes, Task
 
 
-def profile_run(run: Run) -> dict[str, Any]:
+def profile_run(run: Run, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Measure training steps of a run's trained model; write `run.profile`.
 
     Rank 0 does all the work.
+
+    Args:
+        run: Its trained model and its samples are read.
+        facts: What a plugin knows of the work of its model, to be written beside; JSON-able.
 
     Returns:
         The few numbers that a person wants to see first, see `report.summarize`.
@@ -48,7 +53,7 @@ def profile_run(run: Run) -> dict[str, Any]:
     with connect_ranks(run.device, run.state) as ranks:
         if not ranks.is_rank_zero:
             return {}
-        content = measure_steps(run, options, ranks.device)
+        content = {**(facts or {}), **measure_steps(run, options, ranks.device)}
     store.write_json(run.profile, content, run.make_provenance("profile"))
     return report.summarize(content)
 
@@ -62,9 +67,10 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         device: Where.
 
     Returns:
-        device, threads, precision, gradient_bytes; steps, see `steps.list_steps`; saturation and
-        capacity, see `report`; cost_model, the coefficients and relative_error, the median; and
-        with a projection network and projection. JSON-able.
+        device, threads, precision, gradient_bytes; steps, see `steps.list_steps`; saturation,
+        growth and capacity, see `report`; cost_model, the coefficients and relative_error, the
+        median; and with a projection network, projection and, of sizes that are drawn, set, see
+        `projection.describe_set`. JSON-able.
 
     Raises:
         ValueError: There is nothing to measure, the memory does not hold a single sample, or the
@@ -94,6 +100,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         "gradient_bytes": _count_gradient_bytes(task),
         "steps": records,
         "saturation": report.find_saturation(records),
+        "growth": report.find_growth(records),
         "capacity": report.find_capacity(classes, limit),
         "cost_model": report.describe_fit(model, totals, seconds),
     }
@@ -145,4 +152,5 @@ def _project(
     partition = run.get_section("partition", PartitionOptions)
     batch_by = run.get_section("train", TrainOptions).batch_by
     records = project_epochs(task, sizes, wanted, partition, batch_by, cluster, run.seed)
-    return {"network": network, "projection": records}
+    drawn = describe_set(sizes, wanted.sizes, run.seed)
+    return {"network": network, "projection": records, **({"set": drawn} if drawn else {})}

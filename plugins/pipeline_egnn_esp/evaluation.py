@@ -14,6 +14,8 @@ of the overlap. `run.metrics` has the layout of the engine, with the quantities 
 | `cutoff`      | of the model, Å; blocks beyond are predicted as zero                           |
 | `basis`       | degrees of the shells of each element, in the order of rows and columns        |
 | `splits`      | by split, see `Comparison.report`                                              |
+
+and the key `training`: `structures`, `atoms` of the largest one, and optimizer `steps`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
-from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.balance.partitioning import read_shares
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
@@ -37,9 +40,11 @@ from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import read_origins
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import FIELDS, SPLITS, Field
+from pipeline_core.figures.results import read_history
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Task
+from pipeline_core.training.division import make_sampler
 from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
@@ -252,6 +257,20 @@ def _make_records(
         yield record
 
 
+def _describe_training(run: Run, task: Task) -> dict[str, int]:
+    """Return what the model was trained on, and in how many steps; see the head of this file."""
+    samples, history = task.samples("train"), read_history(run)
+    shares = read_shares(run.partition, "train", len(samples))
+    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
+    # Windows are steps, whatever the number of ranks.
+    n_epochs = history[-1]["epoch"] if history else 0
+    return {
+        "structures": len(samples),
+        "atoms": int(samples.sizes()["atom"].max(initial=0)),
+        "steps": sum(len(sampler.plan_epoch(epoch, 1)) for epoch in range(n_epochs)),
+    }
+
+
 def _make_content(
     run: Run, task: Task, options: ESPOptions, comparisons: Mapping[str, Comparison]
 ) -> dict[str, Any]:
@@ -265,6 +284,7 @@ def _make_content(
             }
             for split, comparison in comparisons.items()
         },
+        "training": _describe_training(run, task),
         "matrices": {
             "target": options.target,
             "unit": UNITS[options.target],

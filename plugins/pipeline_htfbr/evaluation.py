@@ -10,6 +10,7 @@ key `surface`:
 | `ranks`             | of the interior nodes, children before parents                            |
 | `leaf_ranks`        | of the leaves                                                             |
 | `degrees`           | of the functions of each coordinate                                       |
+| `n_points`          | points of the dataset                                                     |
 | `n_train`           | points that were fitted                                                   |
 | `epochs`            | epochs, or iterations of a solver                                         |
 | `seconds`           | time that they took together                                              |
@@ -111,6 +112,7 @@ def report_surface(run: Run) -> dict[str, Any]:
         "ranks": list(about["ranks"]),
         "leaf_ranks": list(about["leaf_ranks"]),
         "degrees": [leaf["degree"] for leaf in about["structure"]["leaves"]],
+        "n_points": len(points.energy),
         "n_train": len(points.find_rows("train")),
         **read_training(run),
         "gap": _compute_gap(errors),

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline_core.config.limits import limit_power
+from pipeline_core.config.limits import Ranks, limit_power
+from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
@@ -109,6 +110,20 @@ class HTEvaluateOptions(EvaluateOptions):
     """Uniform random points of a known surface that are compared."""
     energy_windows: list[Positive] = [5000.0, 10_000.0, 20_000.0, 40_000.0]
     """Upper ends of the windows of energy in which errors are reported, cm⁻¹ above the minimum."""
+
+
+class HTProfileOptions(ProfileOptions):
+    """Epochs of which several devices share the points, projected from measured shares."""
+
+    shares: list[Ranks] = []
+    """Numbers of devices, such as [1, 2, 4, 8]; none to measure nothing."""
+    network: Network | None = None
+    """Between the devices; null to measure it between two processes of this machine."""
+
+    @property
+    def has_work(self) -> bool:
+        """As `ProfileOptions.has_work`."""
+        return super().has_work or bool(self.shares)
 
 
 class HTInferOptions(Section):

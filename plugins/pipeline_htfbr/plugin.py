@@ -13,6 +13,7 @@ from pipeline_htfbr.options import (
     HTGraphOptions,
     HTInferOptions,
     HTOptions,
+    HTProfileOptions,
     HTTrainOptions,
 )
 from pipeline_htfbr.training.checks import check
@@ -42,6 +43,7 @@ def model() -> ModelInfo:
             "train": HTTrainOptions,
             "evaluate": HTEvaluateOptions,
             "infer": HTInferOptions,
+            "profile": HTProfileOptions,
         },
         dataset=PointDataset,
     )
@@ -93,6 +95,14 @@ def infer(run: Run) -> Summary:
     from pipeline_htfbr.inference import use_surface
 
     return use_surface(run)
+
+
+@hookimpl
+def profile(run: Run) -> Summary:
+    """Measure epochs of shares of the points, and project those of several devices."""
+    from pipeline_htfbr.paper.sharing import profile_sharing
+
+    return profile_sharing(run)
 
 
 @hookimpl

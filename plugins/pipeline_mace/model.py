@@ -13,12 +13,12 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
-from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
 from pipeline_mace.basis import RadialBasis, compute_spherical_harmonics
 from pipeline_mace.kernels import KERNELS
-from pipeline_mace.layers import Interaction, ProductBasis, Readout, list_harmonics
+from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
+from pipeline_mace.sparsity import make_plan
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,7 @@ class MACE(Potential):
             is_last = layer == options.layers - 1
             n_out = 1 if is_last else options.max_l + 1
             kind = options.interaction if layer else options.first_interaction
-            plan = ProductPlan.of(
-                list_harmonics(options.max_l if layer else 0),
-                options.lmax,
-                list_harmonics(options.lmax),
-            )
+            plan = make_plan(options, layer)
             self.interactions.append(
                 Interaction(
                     plan,
@@ -138,7 +134,7 @@ class MACE(Potential):
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:
     """Return the products of a layer that passes on so many degrees."""
-    irreps = ProductPlan.of("0e", options.lmax, list_harmonics(options.lmax)).irreps_out
+    irreps = make_plan(options, 0).irreps_out
     return Polynomial(irreps, irreps[:n_out], options.correlation, options.independent_couplings)
 
 

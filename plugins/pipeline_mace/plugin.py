@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
 from pipeline_core.model_info import ModelInfo
@@ -36,6 +36,16 @@ def task(run: Run) -> Task:
     from pipeline_mace.build import build_mace_task
 
     return build_mace_task(run, options)
+
+
+@hookimpl
+def profile(run: Run) -> dict[str, Any]:
+    """Measure training steps, and count the coefficients that the fused product leaves out."""
+    from pipeline_core.profiling.study import profile_run
+    from pipeline_mace.sparsity import count_coefficients
+
+    options = run.get_section("model", MACEOptions)
+    return profile_run(run, {"coefficients": count_coefficients(options)})
 
 
 @hookimpl

@@ -35,7 +35,9 @@ def test_figures_wait_for_the_profiles_that_the_experiment_asks_for(monkeypatch)
     plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="mace/scaling")
     read = plan.inputs("figures")(job)
     profiles = [path for path in read if path.endswith("profile.json")]
-    assert profiles == [f"results/mace/scaling/{v}/profile.json" for v in ("base", "baseline")]
+    assert profiles == [
+        f"results/mace/scaling/{v}/profile.json" for v in ("base", "baseline", "double")
+    ]
     job.variant = "base"
     assert [Path(p).name for p in plan.inputs("profile")(job)] == [
         "data.h5",

@@ -17,7 +17,7 @@ the run holds one group a structure, which the reader `packed` takes where the o
 |--------------------|----------------------------------------------------------------------------|
 | `memory`           | JSON list: plan of each rank, and what was measured beside it, bytes       |
 | `structure`        | JSON: what was wanted                                                      |
-| `atoms`, `edges`, `ranks`, `matrices` | counts, and the file of the matrices                    |
+| `atoms`, `edges`, `rows`, `ranks`, `matrices` | counts, `rows` those of H, and the file of H    |
 | `atomic_numbers`   | of all atoms                                                               |
 | `picture/`         | largest elements in pixels, and atoms, see `picture.write_picture`         |
 | `levels/`          | `predicted`, and `reference` of the data where it is known, eV             |

@@ -124,6 +124,7 @@ class _Inference:
         summary: dict[str, Any] = {
             "atoms": len(structure.positions),
             "edges": sum(one["edges"] for one in plans),
+            "rows": int(network.basis.count_orbitals_per_atom(structure.atomic_numbers).sum()),
             "ranks": ranks.size,
         }
         levels: dict[str, Any] = {}

@@ -82,13 +82,14 @@ def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
     return [fit for fit in read_fits(experiment) if fit.surface["exact"] == exact]
 
 
-def group_by_shares(fits: Sequence[Fit]) -> dict[int, Fit]:
+def group_by_shares(fits: Sequence[Fit], method: str = "resident") -> dict[int, Fit]:
     """Return fits that differ in nothing but the number of shares of their full batch, by it.
 
-    They are those that are trained like the first fit whose experiment limits the capacity.
+    They are those that are trained like the first fit by a method whose experiment limits the
+    capacity.
     """
     full = [f for f in fits if f.run.get_section("train", HTTrainOptions).batch_size == "all"]
-    full = [f for f in full if f.method != "solver"]
+    full = [f for f in full if f.method == method]
     limited = [f for f in full if f.run.get_section("partition", PartitionOptions).capacity]
     if not limited:
         return {}

@@ -47,6 +47,7 @@ def draw_time(experiment: ExperimentRun) -> Drawn:
     for fit in ours:
         hours = _EPOCHS * fit.surface["seconds_per_epoch"] / 3600
         bars.append(Bar(fit.hardware or "here", fit.method, hours, "projected"))
+    bars += _list_shared(experiment)
     figure, ((axes,),) = style.make_canvas(width=style.PAGE, height=2.6)
     _draw_bars(axes, bars)
     handles = [
@@ -63,6 +64,17 @@ def draw_time(experiment: ExperimentRun) -> Drawn:
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
     header: list[object] = ["device", "implementation", "hours", "status"]
     return figure, [header, *map(list, bars)]
+
+
+def _list_shared(experiment: ExperimentRun) -> list[Bar]:
+    """Return the projected times of several devices like this machine, each with a share."""
+    profiles = [results.read_profile(run) or {} for run in experiment.runs.values()]
+    entries = [entry for content in profiles for entry in content.get("projection", ())]
+    return [
+        Bar(f"{e['ranks']} like ours", e["strategy"], _EPOCHS * e["seconds"] / 3600, "projected")
+        for e in sorted(entries, key=lambda e: e["ranks"])
+        if e["ranks"] > 1
+    ]
 
 
 def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
@@ -94,7 +106,7 @@ def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
 
 def wrap_device(device: str) -> str:
     """Return the name of a device in lines that fit below its bars."""
-    return "\n".join(wrap(device, 22))
+    return "\n".join(wrap(device, 14))
 
 
 def _choose_colour(kind: str) -> str:

@@ -8,15 +8,19 @@ from pipeline_core.figures import Figure
 from pipeline_mace.paper import bins, losses, saturation, scaling, shares, sizes
 
 _FOUR: Final = (
-    "Baseline: plain PyTorch operations and equal numbers of samples for all ranks; balanced: "
-    "equal costs for all ranks; fused kernels: tensor products that are summed as they are made, "
-    "and contractions as polynomials (both kinds of kernels store the radial weights of the "
-    "edges); both: what this project does unless told otherwise."
+    "Baseline: plain PyTorch operations and equal numbers of samples for all ranks; algorithm 1: "
+    "the bins of the paper; fused kernels: tensor products that are summed as they are made, and "
+    "contractions as polynomials (both kinds of kernels store the radial weights of the edges); "
+    "both: algorithm 1 with fused kernels, what the paper calls its optimised training. Ours is no "
+    "part of the paper: fused kernels with the balancer that this project has for its default."
 )
 _PROJECTED: Final = (
     "Projected epochs are those of a set composed as Table 3 of the paper, whose samples cannot be "
     "had: sizes are drawn, each step takes the time that the cost model of the measured steps "
-    "gives for the rank that has most to do, and gradients are added by a ring."
+    "gives for the rank that has most to do, and gradients are added by a ring. Algorithm 1 deals "
+    "samples by atoms there, as in the paper; in trainings by cost, atoms and edges. All measured "
+    "cells have about as many edges an atom, so the cost model cannot tell what is owed to edges: "
+    "it decides nothing between algorithm 1 and ours."
 )
 
 FIGURES: Final = [
@@ -35,7 +39,8 @@ FIGURES: Final = [
         title="Figure 6: what balancing and kernels are worth",
         caption="Time of an epoch of the baseline over that of each configuration on as many "
         f"ranks: the median over epochs without the first, and over seeds. {_FOUR} With one rank "
-        "there is nothing to balance. The paper's values are a picture only.",
+        "there is nothing to balance, though bins of algorithm 1 hold unequal numbers of samples. "
+        "The paper's values are a picture only.",
         category="Reproduction",
         draw=scaling.draw_ablation,
         paper=True,
@@ -64,9 +69,10 @@ FIGURES: Final = [
         name="figure9",
         title="Figure 9: training loss",
         caption="Left: mean over seeds; the bands reach from the smallest to the largest. Right: "
-        "how far the losses of the same seed are apart, beside what another seed changes. Both "
-        "ways to share give each step the same samples, and both kinds of kernels compute the "
-        "same, so rounding alone tells the two trainings apart.",
+        "how far the losses are from those of the baseline of the same seed, beside what another "
+        "seed changes. Algorithm 1 puts samples of like sizes into a step, so its training takes "
+        "another way. Ours gives each step the samples of the baseline, and both kinds of kernels "
+        "compute the same, so rounding alone tells the two apart.",
         category="Reproduction",
         draw=losses.draw,
         paper=True,
@@ -87,7 +93,7 @@ FIGURES: Final = [
         caption="Time and memory of a training step against the size of the batch. On the dotted "
         "slope twice the samples take twice the time. Saturated: the smallest batch from which on "
         "the time per atom stays within 10 % of the best. Capacity: the largest batch that memory "
-        "holds or time allows, or that was tried.",
+        "holds or time allows, or that was tried. Double: steps in double precision.",
         category="Workload",
         draw=saturation.draw,
         paper=True,
@@ -96,7 +102,8 @@ FIGURES: Final = [
         name="figure12",
         title="Figure 12: samples of one step",
         caption="The first step of an epoch: each bar is a rank, each piece a sample, as long as "
-        "its cost. The dashed line is the mean; all ranks wait for the longest bar.",
+        "its cost. The dashed line is the mean; all ranks wait for the longest bar. Ours is the "
+        "balancer that this project has for its default.",
         category="Workload",
         draw=bins.draw,
         paper=True,

@@ -15,8 +15,8 @@ from pipeline_core.run import ExperimentRun
 
 _WAYS: Final = {
     "random": "equal numbers",
-    "mace_bins": "iterative packing (the paper)",
-    "balanced": "balanced",
+    "mace_bins": "algorithm 1 (the paper)",
+    "balanced": "ours",
 }
 
 

@@ -27,7 +27,7 @@ class Point(NamedTuple):
     """Time of an epoch, or what follows from it.
 
     Attributes:
-        configuration: Which of the four.
+        configuration: Which one.
         status: Where the time comes from.
         ranks: Number of ranks.
         value: Time of the epoch, s, or a ratio of such times.

@@ -97,12 +97,13 @@ def _draw_ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:
         places += list(centres)
         names += [str(rank) for rank in range(n_ranks)]
         axes.annotate(
-            configuration.name,
+            _wrap(configuration),
             (group, 0),
-            (0, -22),
+            (0, -14),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             ha="center",
+            va="top",
             fontsize=7,
         )
     axes.set_xticks(places, names)
@@ -122,9 +123,13 @@ def _draw_shares(axes: Axes, projected: dict[Configuration, dict[str, Any]], mos
         axes.annotate(
             f"{compute:.0f} %", (place, compute / 2), ha="center", va="center", color="white"
         )
-    axes.set_xticks(range(len(projected)), [c.name for c in projected])
+    axes.set_xticks(range(len(projected)), [_wrap(c) for c in projected])
     axes.tick_params(axis="x", length=0)
     axes.set(ylabel="share of an epoch (%)", ylim=(0, 100), title=f"projected on {most} ranks")
+
+
+def _wrap(configuration: Configuration) -> str:
+    return configuration.name.replace(" ", "\n")
 
 
 def _draw_stack(axes: Axes, places: NDArray[Any], parts: Profile, width: float) -> None:

@@ -11,7 +11,13 @@ from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.profile import Network, Projection, SizeClass
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.profiling.network import compute_ring_seconds
-from pipeline_core.profiling.projection import Cluster, draw_sizes, project_epochs, simulate
+from pipeline_core.profiling.projection import (
+    Cluster,
+    describe_set,
+    draw_sizes,
+    project_epochs,
+    simulate,
+)
 from pipeline_core.seeds import draw_order
 from pipeline_kernels import packing
 
@@ -128,6 +134,52 @@ def test_an_epoch_is_that_of_the_trainers_order():
     assert result["steps"] == len(slowest)
     assert result["compute"] == pytest.approx(sum(busy), rel=1e-12)
     assert result["idle"] == pytest.approx(sum(slowest) - sum(busy), rel=1e-12)
+
+
+def test_bins_of_the_paper_hold_so_many_atoms_whatever_samples_cost():
+    # Oracle: ten samples of 4 atoms and ten of 2 fill bins of 6 exactly, one of each.
+    sizes = make_sizes(*[4, 2] * 10)
+    (record,) = run_projection(
+        sizes,
+        cluster(atom=1.0, gradient_bytes=0),
+        cost=lambda rows: np.arange(1.0, 21.0),
+        atoms_per_rank=6.0,
+        strategies=["mace_bins"],
+        strong=[2],
+    )
+    assert (record["steps"], record["most_atoms"]) == (5, 6.0)
+    assert (record["least_samples"], record["most_samples"]) == (2, 2)
+    assert record["idle"] == pytest.approx(0.0)
+    assert record["plan_seconds"] > 0
+
+
+def test_the_last_step_does_not_count_for_the_samples_of_a_share():
+    # 23 samples in steps of 8 for two ranks: 4 and 4, 4 and 4, then 4 and 3.
+    (record,) = run_projection(
+        make_sizes(*[5] * 23), cluster(), atoms_per_rank=20.0, strategies=["random"], strong=[2]
+    )
+    assert (record["least_samples"], record["most_samples"]) == (4, 4)
+    assert record["most_atoms"] == 20.0
+
+
+def test_the_composition_is_that_of_the_samples_that_are_drawn():
+    classes = [
+        SizeClass(name="a", samples=30, atoms=(1, 4), edges_per_atom=2.0),
+        SizeClass(name="b", samples=50, atoms=(7, 7), edges_per_atom=2.0),
+        SizeClass(name="a", samples=20, atoms=(5, 9), edges_per_atom=2.0),
+    ]
+    known = make_sizes(3)
+    result = describe_set(known, classes, 5)
+    drawn = draw_sizes(known, classes, None, 5)["atom"]
+    of_a = np.concatenate([drawn[:30], drawn[80:]])
+    assert result["a"] == {
+        "samples": 50,
+        "share": 0.5,
+        "least": of_a.min(),
+        "most": of_a.max(),
+    }
+    assert result["b"] == {"samples": 50, "share": 0.5, "least": 7, "most": 7}
+    assert describe_set(known, [], 5) == {}
 
 
 def test_balanced_scales_at_least_as_well_as_random():

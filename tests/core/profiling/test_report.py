@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.profiling.report import describe_fit, find_capacity, find_saturation
+from pipeline_core.profiling.report import (
+    describe_fit,
+    find_capacity,
+    find_growth,
+    find_saturation,
+)
 from pipeline_core.profiling.steps import MeasuredClass, MeasuredStep, SizeProbe
 
 
@@ -45,6 +50,23 @@ def make_measured_class(atoms, copies, limit=None, per_atom=50, memory=True):
         MeasuredStep(n, (n * 1.0,), 1000 + per_atom * n * atoms if memory else None) for n in copies
     ]
     return MeasuredClass(probe, tuple(steps), limit)
+
+
+def test_the_batch_from_which_on_larger_ones_take_longer():
+    # Up to 400 atoms a step takes as long as one of a single atom.
+    small, large = (
+        [
+            {**predict_step(atoms * n), "class": number, "class_atoms": atoms, "samples": n}
+            for n in counts
+        ]
+        for number, atoms, counts in ((0, 50, (16, 1, 2, 4, 8)), (1, 1000, (1, 2)))
+    )
+    assert find_growth([*large, *small]) == [
+        {"class_atoms": 50, "samples": 16},
+        {"class_atoms": 1000, "samples": 2},
+    ]
+    # None takes longer: the largest that was tried.
+    assert find_growth(small[1:3]) == [{"class_atoms": 50, "samples": 2}]
 
 
 def test_capacity_where_memory_is_the_limit():

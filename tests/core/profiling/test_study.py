@@ -46,6 +46,8 @@ def test_training_steps_are_measured(tmp_path):
     for epoch in study["projection"]:
         parts = epoch["compute"] + epoch["communication"] + epoch["idle"]
         assert epoch["seconds"] == pytest.approx(parts)
+    assert [g["class_atoms"] for g in study["growth"]] == [2, 8]
+    assert "set" not in study  # the samples are those of the training
     assert summary["capacity_atoms"] == 32
     assert summary["seconds_of"].keys() == {"constant", "atom", "edge"}
 

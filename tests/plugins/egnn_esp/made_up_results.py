@@ -47,16 +47,21 @@ def write_hfo2(folder):
     """Write what the comparison with the paper reads of egnn_esp/hfo2 and return it."""
     experiment = load(folder, "egnn_esp/hfo2")
     (run,) = experiment.runs.values()
-    record(run, "infer", {"tiled": {"atoms": 768, "edges": 300_000}})
-    metrics = {"splits": {"test": {"quantities": {"hamiltonian": {"mae": 0.0015}}}}}
+    record(run, "infer", {"tiled": {"atoms": 768, "edges": 300_000, "rows": 4608}})
+    record(run, "train", {"epochs": 32}, ranks=2)
+    metrics = {
+        "splits": {"test": {"quantities": {"hamiltonian": {"mae": 0.0015}}}},
+        "training": {"structures": 65, "atoms": 12, "steps": 2080},
+    }
     run.metrics.write_text(json.dumps(metrics))
     return experiment
 
 
-def record(run, stage, summary):
+def record(run, stage, summary, ranks=1):
     run.folder.mkdir(parents=True, exist_ok=True)
-    facts = {"stage": stage, "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": 1}
-    (run.folder / "records.jsonl").write_text(json.dumps({**facts, "summary": summary}) + "\n")
+    facts = {"stage": stage, "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": ranks}
+    with (run.folder / "records.jsonl").open("a") as file:
+        file.write(json.dumps({**facts, "summary": summary}) + "\n")
 
 
 def make_throughput(options):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_core import store
 from pipeline_core.batch import count_samples
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.evaluation.trained import load_trained_task
@@ -202,6 +203,12 @@ def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
     expected = own["hamiltonian"] - sample["energy_zero"] * own["overlap"]
     np.testing.assert_allclose(sample["hamiltonian_label"], expected, atol=1e-5)
     assert abs(sample["energy_zero"]) > 0.1
+
+
+def test_the_training_is_described(run):
+    # Three frames of 12 atoms, one epoch in steps of one frame.
+    content = store.read_json(run.metrics)
+    assert content["training"] == {"structures": 3, "atoms": 12, "steps": 3}
 
 
 def test_figures_find_the_comparison(run):

@@ -122,6 +122,17 @@ def test_each_measure_leads_to_a_number(scaling, tmp_path, expected):
     assert report["volume_512"]["ours"] == pytest.approx(26e5 / 2**20)
 
 
+def test_most_numbers_of_the_paper_have_one_of_ours(scaling, tmp_path, expected):
+    assert len(expected) == 27
+    assert sum(entry.measure is not None for entry in expected.values()) >= 24
+    reports = [reproduction.compare(e) for e in (scaling, made_up_results.write_hfo2(tmp_path))]
+    of_scaling, of_hfo2 = ({row["id"]: row["ours"] for row in one["entries"]} for one in reports)
+    # Ranks that were measured; those of projections are more.
+    assert of_scaling["ranks_strong"] == of_scaling["ranks_weak"] == 4
+    assert (of_hfo2["gst_atoms"], of_hfo2["gst_gpus"], of_hfo2["gst_steps"]) == (12, 2, 2080)
+    assert of_hfo2["tiled_rows"] == 4608
+
+
 def test_places_in_lists_are_those_that_the_pointers_mean(scaling):
     (run,) = scaling.runs.values()
     options = run.get_section("profile", ESPProfileOptions)

@@ -87,6 +87,18 @@ def test_each_measure_leads_to_a_number(hono, ethene):
     assert report["hono_cpu1_nuwa_time"]["ours"] == pytest.approx(100_000 / 60 / 3)
     assert report["hono_cpu1_nuwa_time"]["our_hardware"] == "A processor, 2 cores"
     assert report["direct_decomposition"]["ours"] == pytest.approx(1.1 * 6e-4)
+    # Eight devices: 40 / 8 + 1 s by torch, 8 / 8 + 1 s by ours.
+    assert report["speedup_8_gpu"]["ours"] == pytest.approx(6 / 2)
+    row = report["hono_gpu4_nuwa_time"]
+    assert (row["ours"], row["status"]) == (pytest.approx(100_000 * 3 / 60), "projected")
+
+
+def test_most_numbers_of_the_paper_have_one_of_ours():
+    entries = read_expected(EXPECTED).entries
+    assert len(entries) == 70
+    assert sum(entry.measure is not None for entry in entries) >= 55
+    left = [entry for entry in entries if entry.measure is None]
+    assert all("Not trained" in entry.differs for entry in left)
 
 
 @pytest.mark.parametrize("name", ["hono_paper", "ethene_paper"])
@@ -117,12 +129,13 @@ def test_table_2_has_the_papers_rows_and_ours(hono):
 def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
     figure, table = tables.draw_table3(hono)
     assert [row[0] for row in table[1:]] == [1, 2, 4, 8]
-    for number_of_shares, nuwa, _, ours, deviation in table[1:]:
+    for number_of_shares, nuwa, _, ours, deviation, rival in table[1:]:
         variant = list(hono.runs).index(f"shares_{number_of_shares}")
         first = list(hono.runs).index("shares_1")
         expected = (1 + 1e-9 * variant) / (1 + 1e-9 * first) - 1
         assert deviation == pytest.approx(expected, abs=1e-15)
         assert (ours, nuwa > 0) == (3e-4, True)
+        assert rival == (None if number_of_shares == 4 else 3e-4)
     assert "3.1e−4" in made_up.list_words(figure)
 
 
@@ -138,10 +151,14 @@ def test_figure_3_projects_the_measured_time_of_an_epoch(hono):
     figure, table = training.draw_time(hono)
     (paper,) = select_rows(table, device="1 GPU", implementation="benchmark")
     assert paper["hours"] == pytest.approx(7 + 51 / 60)
-    (ours,) = select_rows(table, implementation="resident")
+    (ours,) = select_rows(table, implementation="resident", device="A processor, 2 cores")
     assert ours["hours"] == pytest.approx(100_000 / 3 / 3600)
     assert (ours["device"], ours["status"]) == ("A processor, 2 cores", "projected")
     assert figure.axes[0].get_yscale() == "log"
+    shared = {row["device"]: row for row in select_rows(table, implementation="dataloader")}
+    assert list(shared) == ["A processor, 2 cores", "2 like ours", "4 like ours", "8 like ours"]
+    assert shared["8 like ours"]["hours"] == pytest.approx(100_000 * 6 / 3600)
+    assert shared["8 like ours"]["status"] == "projected"
 
 
 def test_figure_4_lays_the_curves_of_two_implementations_over_each_other(ethene):

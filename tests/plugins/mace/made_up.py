@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 ATOMS = np.repeat([12, 24, 48, 96, 192], 32)
 SLOW = {"fused": 1.0, "reference": 4.0}
 """Time of an epoch with these kernels, s."""
-WAITING = {"balanced": 0.05, "random": 0.25}
+WAITING = {"mace_bins": 0.05, "balanced": 0.02, "random": 0.25}
 """Part of the time by which the slowest of several ranks is slower than the mean."""
 RATE = 5e-4
 """Seconds an atom of a step with fused kernels."""
@@ -58,11 +58,16 @@ def predict_epoch(run, ranks):
 
 
 def make_history(run, ranks):
-    """Yield the epochs: the first one slow, all losses 1 / epoch but for seed and rounding."""
+    """Yield the epochs: the first one slow, all losses 1 / epoch but for what tells runs apart.
+
+    That is the seed, rounding with fused kernels, and a hundredth an epoch with algorithm 1. What
+    only uses a trained model has no epochs.
+    """
     kernels, strategy = name_options(run)
     seconds = predict_epoch(run, ranks)
-    for epoch in range(1, 6):
-        loss = 1 / epoch * (1 + 0.03 * run.seed) * (1 + (1e-6 * epoch if kernels == "fused" else 0))
+    for epoch in range(1, 6) if run.sections["train"].epochs else ():
+        apart = 1e-2 if strategy == "mace_bins" else 1e-6 if kernels == "fused" else 0
+        loss = 1 / epoch * (1 + 0.03 * run.seed) * (1 + apart * epoch)
         record = {"epoch": epoch, "seconds": seconds * (3 if epoch == 1 else 1)}
         record["train"] = {"loss": loss}
         if ranks > 1:
@@ -112,6 +117,7 @@ def share_costs(costs):
 def profile(run):
     """Return a profile: seconds and bytes are straight lines in the atoms."""
     rate = RATE * SLOW[name_options(run)[0]]
+    options = run.get_section("profile", ProfileOptions)
     steps = [
         {
             "class": number,
@@ -133,6 +139,8 @@ def profile(run):
         "precision": "32-true",
         "gradient_bytes": 200_000,
         "steps": steps,
+        "coefficients": {"all": 486, "nonzero": 102, "share": 102 / 486},
+        "growth": [{"class_atoms": n, "samples": 2} for n in (12, 48, 192)],
         "saturation": {"atoms": 192, "seconds_per_atom": rate},
         "capacity": {
             "atoms": 3072,
@@ -142,9 +150,29 @@ def profile(run):
             "memory_limit": 4e9,
         },
         "cost_model": {"constant": 0.01, "atom": rate, "edge": 0.0, "relative_error": 0.02},
+        **(make_projections(run, rate) if options.projection else {}),
+    }
+
+
+def make_projections(run, rate):
+    """Return what a profile with projections has more."""
+    return {
         "network": {"alpha": 1e-4, "bandwidth": 1e9, "source": "given"},
         "projection": make_projection(rate),
+        "set": make_set(run),
     }
+
+
+def make_set(run):
+    """Return the composition of the drawn set, by the options of the experiment."""
+    composition = {}
+    for one in run.get_section("profile", ProfileOptions).projection.sizes:
+        known = composition.setdefault(one.name, {"samples": 0, "least": 10**6, "most": 0})
+        known["samples"] += one.samples
+        known["least"] = min(known["least"], one.atoms[0])
+        known["most"] = max(known["most"], one.atoms[1])
+        known["share"] = known["samples"] / 2_650_823
+    return composition
 
 
 def make_projection(rate):
@@ -158,12 +186,16 @@ def make_projection(rate):
             "ranks": ranks,
             "samples": samples,
             "steps": 1000,
+            "plan_seconds": 0.5,
+            "least_samples": 27,
+            "most_samples": 28,
+            "most_atoms": 3072.0,
             "seconds": compute * (1.01 + waiting),
             "compute": compute,
             "communication": 0.01 * compute,
             "idle": waiting * compute,
         }
-        for strategy in ("random", "balanced")
+        for strategy in WAITING
         for mode, ranks, samples in points
         for compute in [100 * samples * rate / ranks]
         for waiting in [WAITING[strategy] * np.log2(ranks) / 4]
