@@ -13,6 +13,7 @@ from pipeline_core.figures.provenance import describe_hardware, read_stage_recor
 from pipeline_core.report.paper import (
     ELSEWHERE,
     HEADER,
+    INPUT,
     NOT_ATTEMPTED,
     NOT_RUN,
     format_row,
@@ -78,7 +79,7 @@ def _make_row(
         "unit": entry.unit,
         "paper": entry.value,
         "ours": ours,
-        "ratio": ours / entry.value if ours is not None and entry.value else None,
+        "ratio": _divide(ours, entry),
         "status": _name_status(measure, ours, here=here),
         "experiment": measure.experiment if measure is not None else None,
         "differs": entry.differs,
@@ -90,6 +91,12 @@ def _make_row(
         else None,
         "source": entry.source,
     }
+
+
+def _divide(ours: float | None, entry: Entry) -> float | None:
+    """Return our number over that of the paper; none for an input, which is theirs."""
+    is_result = entry.measure is not None and entry.measure.status != INPUT
+    return ours / entry.value if ours is not None and entry.value and is_result else None
 
 
 def _name_status(measure: Measure | None, ours: float | None, *, here: bool) -> str:

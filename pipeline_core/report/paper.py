@@ -14,6 +14,7 @@ from pipeline_core.report.formats import format_number
 NAME: Final = "reproduction.json"
 NOT_ATTEMPTED: Final = "not attempted"
 NOT_RUN: Final = "not computed yet"
+INPUT: Final = "input"
 ELSEWHERE: Final = "of another experiment"
 HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 _WHOLE: Final = (
@@ -62,7 +63,12 @@ def merge_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
 
 def has_numbers(report: Mapping[str, Any]) -> bool:
     """Tell whether any number of the paper has ours beside it."""
-    return any(row["ours"] is not None for row in report["entries"])
+    return any(map(is_result, report["entries"]))
+
+
+def is_result(row: Mapping[str, Any]) -> bool:
+    """Tell whether a number has one of ours: inputs of projections are the paper's own."""
+    return row["ours"] is not None and row["status"] != INPUT
 
 
 def merge_report(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def format_counts(report: Mapping[str, Any]) -> str:
     """Return how many numbers of a paper have which status, in a sentence."""
     counts = report["counts"]
     listed = [f"{counts[name]} {name}" for name in sorted(counts, key=lambda n: -counts[n])]
-    n_ours = sum(row["ours"] is not None for row in report["entries"])
+    n_ours = sum(map(is_result, report["entries"]))
     total = len(report["entries"])
     return f"{n_ours} of {total} numbers have ours beside them: {', '.join(listed)}."
 
@@ -101,8 +107,8 @@ def _format_values(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def make_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the numbers that have ours beside them, and all others with the reason."""
-    ours = [row for row in report["entries"] if row["ours"] is not None]
-    left = [row for row in report["entries"] if row["ours"] is None]
+    ours = [row for row in report["entries"] if is_result(row)]
+    left = [row for row in report["entries"] if not is_result(row)]
     usual = _find_usual(ours)
     tables = [
         Table(
@@ -154,7 +160,7 @@ def make_chapter(plugin: str, report: Mapping[str, Any]) -> Chapter:
         plugin: Name of the plugin that builds its system.
         report: One of `merge_reports`.
     """
-    n_ours = sum(row["ours"] is not None for row in report["entries"])
+    n_ours = sum(map(is_result, report["entries"]))
     title = f"of the paper's {len(report['entries'])} numbers have ours beside them"
     return Chapter(
         experiment=f"{plugin} and its paper",

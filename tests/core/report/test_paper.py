@@ -68,6 +68,17 @@ def test_each_number_is_that_of_the_experiment_that_has_it(folders):
     )
 
 
+def test_what_projections_take_from_the_paper_is_no_result():
+    report = make_report("toy/speed", step=6.0, memory=4.0)
+    rows = {row["id"]: row for row in report["entries"]}
+    rows["memory"].update(status=paper.INPUT, ratio=None)
+    report["counts"] = {"measured": 1, "input": 1}
+    assert paper.format_counts(report).startswith("1 of 4 numbers have ours beside them")
+    ours, left = paper.make_tables(report)
+    assert [row[1] for row in ours.rows] == ["the step"]
+    assert ["Table 1", "the memory", "4 s", "input", "why of memory"] in left.rows
+
+
 def test_the_order_of_experiments_changes_nothing(folders):
     reports = paper.read_reports(folders.values())
     backwards = paper.merge_reports(reports[::-1])
