@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from _faults_costs import measure_check, measure_shares
 from _faults_subjects import Subject, Warnings, finish_run, list_subjects, make_project
+from _machine import describe_host
 
 from pipeline_core import store
 from pipeline_core.run import Run
@@ -232,7 +233,8 @@ def main() -> None:
         cost = measure_check(folder)
     counts = {f"n_{kind}": total[kind] for kind in ("injected", *KINDS)}
     costs = {"check_share": shares, "structures": arguments.structures, "seconds_per_gb": cost}
-    print(json.dumps({"name": "faults", **counts, **costs}))
+    machine = describe_host("torch", "h5py")
+    print(json.dumps({"name": "faults", **counts, **costs, **machine}))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ import numpy as np
 from _fuzz_configuration import make_configuration_subjects
 from _fuzz_plugins import make_plugin_subjects
 from _fuzz_subjects import Content, Subject, make_subjects
+from _machine import describe_host
 
 FAILURES = ("structure", "traceback", "hang", "memory", "died", "broken")
 LIMIT_S, LIMIT_BYTES, SHARE = 10, 4 << 30, 1000
@@ -267,8 +268,10 @@ def main() -> None:
     for name, counts in by_reader.items():
         print(name, dict(counts), *examples.get(name, [])[:10], sep="\n  ")
     failed = sum(counts[kind] for counts in by_reader.values() for kind in FAILURES)
-    print(json.dumps({"name": "fuzz", "inputs_per_reader": args.inputs, "n_failed": failed,
-                      "by_reader": by_reader, "seconds": time.perf_counter() - begin}))  # fmt: skip
+    counts = {"inputs_per_reader": args.inputs, "n_failed": failed, "by_reader": by_reader}
+    seconds = time.perf_counter() - begin
+    machine = describe_host("ase", "h5py", "pymatgen")
+    print(json.dumps({"name": "fuzz", **counts, "seconds": seconds, **machine}))
 
 
 if __name__ == "__main__":

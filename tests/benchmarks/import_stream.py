@@ -10,7 +10,6 @@ The last line printed is one JSON object.
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -20,8 +19,8 @@ from pathlib import Path
 
 import ase
 import ase.io
-import h5py
 import numpy as np
+from _machine import describe_host
 
 N_ATOMS, N_CRYSTALS = 20, 200
 SPRING, BULK_MODULUS = 2.0, 0.6  # eV/Å², eV/Å³
@@ -85,13 +84,6 @@ def time_peer(path: Path, n_frames: int) -> float:
     return time.perf_counter() - begin
 
 
-def name_hardware() -> str:
-    """Name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def measure_import(folder: Path, n_frames: int, n_peer: int) -> dict:
     """Write the frames, import them, and read a part of them with ASE before and after."""
     datasets = folder / "workflows" / "datasets"
@@ -115,8 +107,7 @@ def measure_import(folder: Path, n_frames: int, n_peer: int) -> dict:
         "atoms_per_frame": N_ATOMS,
         "input_gb": path.stat().st_size / 1e9,
         "threads": 1,
-        "hardware": name_hardware(),
-        "versions": {"ase": ase.__version__, "h5py": h5py.__version__, "numpy": np.__version__},
+        **describe_host("ase", "h5py", "numpy"),
     }
 
 

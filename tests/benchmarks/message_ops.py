@@ -9,13 +9,12 @@ written once. The copy is too large for any cache, so a case that fits one can e
 
 import argparse
 import json
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numba
 import torch
+from _machine import name_processor
 from torch import Tensor
 
 from pipeline_kernels.message import Segments, gather_sum, segment_sum
@@ -100,9 +99,7 @@ def name_hardware(device: str) -> str:
     """Name of the processor or GPU that did the work."""
     if device == "cuda":
         return torch.cuda.get_device_name()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    return name_processor()
 
 
 def main() -> None:

@@ -20,11 +20,9 @@ ranks, `ratio` the time of such an epoch with next fit over that with the defaul
 
 import argparse
 import json
-import platform
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +30,7 @@ import ase.io
 import numba
 import numpy as np
 from _data import find_mptrj
+from _machine import name_processor
 
 from pipeline_core.graphs import build_neighbour_graph
 from pipeline_kernels import packing
@@ -165,13 +164,6 @@ def time_pyg(shuffled: np.ndarray, capacity: float) -> float | None:
     return seconds
 
 
-def name_hardware() -> str:
-    """Name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fraction", type=float, default=1.0, help="part of the graphs to use")
@@ -200,7 +192,7 @@ def main() -> None:
         f"{len(sizes[0])} real crystals of {sizes[0].min()} to {sizes[0].max()} atoms",
         "fraction": args.fraction,
         "threads": 1,
-        "hardware": name_hardware(),
+        "hardware": name_processor(),
         "versions": {"numba": numba.__version__, "numpy": np.__version__},
     }
     print(json.dumps(result))

@@ -20,17 +20,16 @@ sent. `ours_s` and `peer_s` are `low_nn` and METIS at 64 parts, or at the most p
 
 import argparse
 import json
-import platform
 import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pymetis
+from _machine import name_processor
 
 from pipeline_core.cli.output import align
 from pipeline_kernels.partition import (
@@ -125,13 +124,6 @@ def find_worst(rows: list[dict[str, Any]], figure: str) -> float:
     return max(by_case["auto", parts] / by_case["metis", parts] for parts in run & {64, 128} or run)
 
 
-def name_hardware() -> str:
-    """Name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", type=int, nargs="+", default=[32, 64, 96, 128])
@@ -177,7 +169,7 @@ def main() -> None:
         "seed": args.seed,
         "threads": 1,
         "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "hardware": name_hardware(),
+        "hardware": name_processor(),
         "versions": {
             "numba": numba.__version__,
             "numpy": np.__version__,

@@ -13,7 +13,6 @@ largest of |predicted / measured - 1| over plugins and the ranks 2 and 4.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from statistics import median
 
 import yaml
+from _machine import describe_host
 
 ROOT = Path(__file__).parents[2]
 RANKS = (1, 2, 4)
@@ -120,12 +120,6 @@ def compare(project: Path, plugin: str) -> dict:
     return result
 
 
-def name_hardware() -> str:
-    """Name of the processor."""
-    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return names[0] if names else "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plugins", nargs="+", choices=TRAININGS, default=[*TRAININGS])
@@ -141,7 +135,7 @@ def main() -> None:
         "max_error": max(errors),
         "plugins": plugins,
         "cores": len(os.sched_getaffinity(0)),
-        "hardware": name_hardware(),
+        **describe_host("torch", "numpy"),
     }
     print(json.dumps(result))
 

@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from _machine import describe_host
 from ase.data import chemical_symbols
 
 SIZES, FULL = (10_000, 100_000), 1_000_000
@@ -241,6 +242,7 @@ def main() -> None:
         },
         "packed": packed,
         "processes": len(os.sched_getaffinity(0)),
+        **describe_host("numpy", "h5py", "vesin"),
     }
     print(json.dumps(result))
 

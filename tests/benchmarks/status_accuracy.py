@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 
 import yaml
-from plan_accuracy import ROOT, TRAININGS, call, name_hardware, write_experiment
+from _machine import describe_host
+from plan_accuracy import ROOT, TRAININGS, call, write_experiment
 
 NAME = "chgnet/planned"
 
@@ -102,7 +103,7 @@ def main() -> None:
         start = end - sum(record["seconds"] for record in records)
         result = compare(lines, start, end, samples)
     facts = {"ranks": args.ranks, "epochs": args.epochs, "cores": len(os.sched_getaffinity(0))}
-    print(json.dumps({"name": "status_accuracy", **result, **facts, "hardware": name_hardware()}))
+    print(json.dumps({"name": "status_accuracy", **result, **facts, **describe_host("torch")}))
 
 
 if __name__ == "__main__":
