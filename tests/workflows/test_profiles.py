@@ -53,6 +53,27 @@ def test_without_any_other_the_default_profile_means_all_cores(profile):
     assert profile("default", ["snakemake", "-n", "paper_toy"])["cores"] == "all"
 
 
+@pytest.mark.parametrize(
+    ("home", "cache", "kept"),
+    [
+        ("home", "", "../home/.cache/snakemake"),
+        ("home", "cache", "../cache/snakemake"),
+        ("/dev/null", "", ".snakemake/cache/snakemake"),  # as in a container that is read only
+        ("relative", "relative", ".snakemake/cache/snakemake"),
+        ("home", "/dev/null", ".snakemake/cache/snakemake"),
+    ],
+)
+def test_snakemake_works_without_a_home(fresh, home, cache, kept):
+    def name(folder):
+        return folder if folder in ("", "/dev/null", "relative") else str(fresh.parent / folder)
+
+    model = "results/toy/first/base/graph.h5"
+    snakemake(fresh, model, HOME=name(home), XDG_CACHE_HOME=name(cache))
+    assert (fresh / model).exists()
+    assert (fresh / kept).is_dir()
+    assert not (fresh / "relative").exists()
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_rule_that_a_profile_names_exists(profile, name):
     for variables in ({}, {"PIPELINE_GPUS": "4", "PIPELINE_PARTITION": "gpu"}):
