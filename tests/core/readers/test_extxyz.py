@@ -168,6 +168,12 @@ def test_all_values_are_listed_under_their_names(tmp_path):
         ("2\n", "3\n", "truncated: 3 atoms announced in line 1, 2 lines found"),
         ("-0.3\n", "", "truncated: line of atom 2 has 6 columns, the first line has 7"),
         (" REF_energy", " stress={1 2 REF_energy", "comment line cannot be parsed"),
+        ("-1.5", "-1_5", "energy is not numeric"),
+        ("-1.5", "-\u0661.5", "energy is not numeric"),
+        ("4 0 0", "4_0 0 0", "an underscore"),
+        ("He 1 2", "He \uff11 2", "digits of another script"),
+        (" REF_energy", " REF_energy=-2.5 REF_energy", "gives REF_energy twice: '-2.5' and '-1.5'"),
+        ("pos:R:3:REF_forces:R:3", "pos:R:3:pos:R:3", "names pos twice; rename one"),
     ],
 )
 def test_a_damaged_frame_says_what_is_wrong(tmp_path, old, new, reason):
