@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+import pipeline_kernels
+
 PACKAGES: Final = (
     "pipeline-core",
     "torch",
@@ -38,6 +40,16 @@ def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1)
+def hash_source() -> str:
+    """Return a digest of the engine's and the kernels' source, whatever their version says."""
+    digest = hashlib.sha256()
+    for folder in (Path(__file__).parent, Path(pipeline_kernels.__file__).parent):
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
+            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)
