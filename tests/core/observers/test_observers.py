@@ -222,6 +222,13 @@ def test_tensorboard_only_where_asked_for(run, monkeypatch):
     assert not (run.folder / "tensorboard").exists()
 
 
+@pytest.mark.parametrize("word", ["true", "yes", "2"])
+def test_an_answer_about_tensorboard_that_is_none_is_refused(run, monkeypatch, word):
+    monkeypatch.setenv("PIPELINE_TENSORBOARD", word)
+    with pytest.raises(ValueError, match=rf"PIPELINE_TENSORBOARD: '{word}' is neither 1 nor 0"):
+        tensorboard.epoch(run, RECORD)
+
+
 def test_tensorboard_that_is_not_installed(run, monkeypatch):
     monkeypatch.setenv("PIPELINE_TENSORBOARD", "1")
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
