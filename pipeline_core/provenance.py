@@ -6,9 +6,11 @@ import hashlib
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import pipeline_kernels
@@ -24,6 +26,11 @@ PACKAGES: Final = (
     "vesin",
     "snakemake",
 )
+
+AT_BEGIN: Final[ContextVar[Mapping[Path, str]]] = ContextVar(
+    "identities", default=MappingProxyType({})
+)
+"""What the files that the running stage reads were when it began (`lineage.keep_identities`)."""
 
 
 def make_record(*, inputs: Mapping[str, str], **facts: Any) -> dict[str, Any]:

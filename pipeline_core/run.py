@@ -145,7 +145,9 @@ class DatasetRun:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
             facts |= self.registry.identify(self.options.plugin)
-        return provenance.make_record(stage="data", **facts, inputs=self.hash_raw_files())
+        files, known = self.find_raw_files(), provenance.AT_BEGIN.get()
+        hashes = {n: known.get(files[n], digest) for n, digest in self.hash_raw_files().items()}
+        return provenance.make_record(stage="data", **facts, inputs=hashes)
 
 
 @dataclass(frozen=True)
@@ -323,9 +325,10 @@ class Run:
 
     def make_provenance(self, stage: str) -> dict[str, Any]:
         """Record of where an artifact of this run comes from."""
-        paths = self.list_inputs(stage)
+        known = provenance.AT_BEGIN.get()
+        paths = {name: path for name, path in self.list_inputs(stage).items() if path.is_file()}
         return provenance.make_record(
-            inputs={name: identify(path) for name, path in paths.items() if path.is_file()},
+            inputs={name: known.get(path) or identify(path) for name, path in paths.items()},
             stage=stage,
             experiment=self.experiment,
             variant=self.variant,
