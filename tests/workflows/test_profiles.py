@@ -109,6 +109,26 @@ def test_the_slurm_profile_sends_training_to_gpus_of_several_nodes(profile):
     assert re.match(r"srun --nodes=2 --ntasks-per-node=4\b", train["launcher"])
 
 
+@pytest.mark.parametrize(
+    ("name", "variable", "word"),
+    [
+        *[("local", "PIPELINE_RANKS", word) for word in ("two", "0", "-2", "1.5")],
+        ("slurm", "PIPELINE_RANKS", "0"),
+        ("slurm", "PIPELINE_NODES", "zero"),
+        ("slurm", "PIPELINE_GPUS", "-1"),
+        ("slurm", "PIPELINE_THREADS", "8 "),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_variable(profile, name, variable, word):
+    with pytest.raises(SystemExit, match=rf"error, {variable}={word} is no whole number from \d"):
+        profile(name, **{variable: word})
+
+
+@pytest.mark.parametrize("name", ["local", "slurm"])
+def test_an_empty_variable_is_none(profile, name):
+    assert profile(name, PIPELINE_RANKS="") == profile(name)
+
+
 def test_one_rank_needs_no_launcher(profile):
     assert "mpi" not in profile("slurm", PIPELINE_GPUS="1")["set-resources"]["train"]
     assert "ranks" not in profile("local", PIPELINE_RANKS="1")["set-resources"]["train"]

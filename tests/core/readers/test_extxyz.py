@@ -275,6 +275,16 @@ def test_files_that_expand_without_end(tmp_path):
         list(open_frames(path, READER, {}))
 
 
+@pytest.mark.parametrize(("mark", "end"), [("\ufeff", "\n"), ("", "\r\n"), ("\ufeff", "\r\n")])
+def test_files_of_windows_are_read_like_others(tmp_path, mark, end):
+    text = TWO_ATOMS.format(more="")
+    path = tmp_path / "a.xyz"
+    path.write_bytes((mark + 2 * text.replace("\n", end)).encode())
+    for frame in read(path, {"energy": "REF_energy"}):
+        assert frame.labels["energy"] == -1.5
+        assert frame.positions.tolist() == [[0, 0, 0], [1, 2, 3]]
+
+
 def test_plain_xyz_has_no_labels(tmp_path):
     frame = read_one(tmp_path, "1\n i = 3, time = 0.5, E = -17.1\nO 1 2 3 0.5\n\n")
     assert frame.labels == {}
