@@ -3,6 +3,7 @@
 Oracle: numba's own count of what it has loaded from a file, and where the files lie.
 """
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def loops(tmp_path):
     return folder
 
 
-def call(loops, **variables):
+def call(loops, preexec=None, **variables):
     """Return result, number of loaded loops and warnings of a process with a home of its own."""
     home, temporary = loops.parent / "home", loops.parent / "tmp"
     for folder in (home, temporary):
@@ -56,6 +57,7 @@ def call(loops, **variables):
         capture_output=True,
         text=True,
         check=True,
+        preexec_fn=preexec,
     )
     assert not [*temporary.glob("pipeline_kernels_*")], "it goes with the process"
     return *map(int, done.stdout.split()), done.stderr.count("compiled anew by each process")
@@ -103,10 +105,22 @@ def test_a_folder_that_is_named_for_numba_is_looked_at_too(loops, tmp_path):
     assert call(loops, **chosen) == (2, 0, 1)
 
 
+def obey_modes():
+    """Take from root what lets it write where modes forbid it; others have never had it."""
+    drop, override, search = 24, 1, 2  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    for capability in (override, search):
+        ctypes.CDLL(None).prctl(drop, capability, 0, 0, 0)
+
+
 @pytest.mark.slow
 def test_loops_are_compiled_where_neither_package_nor_home_can_be_written(loops):
-    (loops / "__pycache__").write_text("no folder")
-    assert call(loops, HOME="/dev/null") == (2, 0, 1)
+    """As in a container that is read only."""
+    home = loops.parent / "read_only"
+    for folder in (home, loops):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o555)
+    assert call(loops, preexec=obey_modes, HOME=str(home)) == (2, 0, 1)
+    assert not [*loops.rglob("__pycache__"), *home.iterdir()]
 
 
 @pytest.fixture
