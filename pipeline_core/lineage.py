@@ -21,7 +21,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from pipeline_core import provenance, store
-from pipeline_core.config.raw_files import hash_raw_files
+from pipeline_core.config.raw_files import hash_raw_files, stamp_file
 from pipeline_core.model_info import MAKERS
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.seals import identify
@@ -71,12 +71,12 @@ def keep_identities(run: DatasetRun | Run, stage: str) -> Iterator[None]:
     """
     identities: dict[Path, str] = {}
     if isinstance(run, DatasetRun):
-        with suppress(ValueError):  # the stage says better what is wrong
-            files, hashes = run.find_raw_files(), run.hash_raw_files()
-            identities = {files[name]: digest for name, digest in hashes.items()}
+        with suppress(ValueError, OSError):  # the stage says better what is wrong
+            paths = run.find_raw_files().values()
+            identities = {path: str(stamp_file(path)) for path in paths if path.is_file()}
     else:
-        paths = run.list_inputs(stage).values()
-        identities = {path: identify(path) for path in paths if path.is_file()}
+        inputs = run.list_inputs(stage).values()
+        identities = {path: identify(path) for path in inputs if path.is_file()}
     token = provenance.AT_BEGIN.set(identities)
     try:
         yield

@@ -30,7 +30,8 @@ PACKAGES: Final = (
 AT_BEGIN: Final[ContextVar[Mapping[Path, str]]] = ContextVar(
     "identities", default=MappingProxyType({})
 )
-"""What the files that the running stage reads were when it began (`lineage.keep_identities`)."""
+"""What the files that the running stage reads were when it began (`lineage.keep_identities`):
+identities of artifacts, sizes and times of raw files."""
 
 
 def make_record(*, inputs: Mapping[str, str], **facts: Any) -> dict[str, Any]:
