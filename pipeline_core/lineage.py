@@ -13,14 +13,15 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline_core import store
-from pipeline_core.config.raw_files import hash_raw_files
+from pipeline_core import provenance, store
+from pipeline_core.config.raw_files import hash_raw_files, stamp_file
 from pipeline_core.model_info import MAKERS
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.seals import identify
@@ -60,6 +61,27 @@ def require_current(run: Run, stage: str) -> None:
     for name in run.list_inputs(stage):
         if name in MAKERS:
             _refuse(find_fault(run, name))
+
+
+@contextmanager
+def keep_identities(run: DatasetRun | Run, stage: str) -> Iterator[None]:
+    """Let artifacts of a stage say what its inputs were when it began, though they change since.
+
+    Its results may be of what was there then, and are never of what came later without being stale.
+    """
+    identities: dict[Path, str] = {}
+    if isinstance(run, DatasetRun):
+        with suppress(ValueError, OSError):  # the stage says better what is wrong
+            paths = run.find_raw_files().values()
+            identities = {path: str(stamp_file(path)) for path in paths if path.is_file()}
+    else:
+        inputs = run.list_inputs(stage).values()
+        identities = {path: identify(path) for path in inputs if path.is_file()}
+    token = provenance.AT_BEGIN.set(identities)
+    try:
+        yield
+    finally:
+        provenance.AT_BEGIN.reset(token)
 
 
 def require_current_model(run: Run) -> None:

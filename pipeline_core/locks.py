@@ -92,7 +92,7 @@ def hold(path: Path, work: str, ranks: int = 1) -> Iterator[None]:
 
 def _open_locked(path: Path, work: str, ranks: int) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = _open(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Its holder may have removed the file between the two calls.
@@ -110,6 +110,16 @@ def _open_locked(path: Path, work: str, ranks: int) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        cure = "choose another --results"
+        if isinstance(error, PermissionError):
+            cure = f"it is another user's: ask for the right to write there, or {cure}"
+        raise ValueError(f"{path}: cannot be written ({error.strerror}); {cure}") from error
 
 
 def _describe_self(ranks: int) -> dict[str, Any]:

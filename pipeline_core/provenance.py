@@ -6,10 +6,14 @@ import hashlib
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
+
+import pipeline_kernels
 
 PACKAGES: Final = (
     "pipeline-core",
@@ -22,6 +26,12 @@ PACKAGES: Final = (
     "vesin",
     "snakemake",
 )
+
+AT_BEGIN: Final[ContextVar[Mapping[Path, str]]] = ContextVar(
+    "identities", default=MappingProxyType({})
+)
+"""What the files that the running stage reads were when it began (`lineage.keep_identities`):
+identities of artifacts, sizes and times of raw files."""
 
 
 def make_record(*, inputs: Mapping[str, str], **facts: Any) -> dict[str, Any]:
@@ -38,6 +48,16 @@ def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1)
+def hash_source() -> str:
+    """Return a digest of the engine's and the kernels' source, whatever their version says."""
+    digest = hashlib.sha256()
+    for folder in (Path(__file__).parent, Path(pipeline_kernels.__file__).parent):
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
+            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pipeline_core import provenance
 from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.raw_files import hash_raw_files, match_files
+from pipeline_core.config.raw_files import hash_raw_files, match_files, stamp_file
 from pipeline_core.config.sections import PUBLISHED, FiguresOptions
 from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.registry import Registry
@@ -145,7 +145,11 @@ class DatasetRun:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
             facts |= self.registry.identify(self.options.plugin)
-        return provenance.make_record(stage="data", **facts, inputs=self.hash_raw_files())
+        hashes, known = self.hash_raw_files(), provenance.AT_BEGIN.get()
+        for name, path in self.find_raw_files().items():
+            if path in known and path.is_file() and known[path] != str(stamp_file(path)):
+                hashes[name] = "changed while it was read"  # the hash of no file: stale for ever
+        return provenance.make_record(stage="data", **facts, inputs=hashes)
 
 
 @dataclass(frozen=True)
@@ -323,9 +327,10 @@ class Run:
 
     def make_provenance(self, stage: str) -> dict[str, Any]:
         """Record of where an artifact of this run comes from."""
-        paths = self.list_inputs(stage)
+        known = provenance.AT_BEGIN.get()
+        paths = {name: path for name, path in self.list_inputs(stage).items() if path.is_file()}
         return provenance.make_record(
-            inputs={name: identify(path) for name, path in paths.items() if path.is_file()},
+            inputs={name: known.get(path) or identify(path) for name, path in paths.items()},
             stage=stage,
             experiment=self.experiment,
             variant=self.variant,

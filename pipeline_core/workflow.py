@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, Typ
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.config.workflow import WorkflowOptions
-from pipeline_core.config.yaml_files import validate_content
+from pipeline_core.config.variables import find_misspelled
+from pipeline_core.config.workflow import CONFIG, WorkflowOptions
+from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import EVIDENCE, NAME, Project
@@ -79,12 +80,16 @@ class Plan:
 
     @end_with_message
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
+        if (path := Path("workflows") / CONFIG).exists():
+            read_yaml(path)  # which refuses what Snakemake reads otherwise than it is written
         note = check_folder(Path())
         if note and note.schema_version < SCHEMA:
             sys.stderr.write(
                 "an older pipeline-core has made this folder: it works on; "
                 "`pipeline-core init --upgrade` brings what is new\n"
             )
+        for sentence in find_misspelled():
+            sys.stderr.write(f"{sentence}\n")
         self.options = validate_content(WorkflowOptions, config, Path("workflows/config.yaml"))
         self.project = Project(
             Path(self.options.workflows), Path(self.options.results), registry or load_registry()

@@ -296,4 +296,8 @@ if __name__ == "__main__":
     folder, device = sys.argv[1:]
     if "TOY_SLEEP_CLOCK" in os.environ:
         SleepClock().install()
-    print(train_run(replace(load_run(Path(folder)), device=device)))
+    run = replace(load_run(Path(folder)), device=device)
+    if os.environ.get("TOY_DIFFERS") == str(find_world().rank):  # has read another experiment
+        train = run.sections["train"].model_copy(update={"batch_size": 3})
+        run = replace(run, sections={**run.sections, "train": train})
+    print(train_run(run))

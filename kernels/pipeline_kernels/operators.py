@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import native
+from pipeline_kernels.cache import protect_triton
 from pipeline_kernels.eager import EagerOperator
 
 P = ParamSpec("P")
@@ -114,6 +115,7 @@ def _import_late(target: str) -> Callable[..., Any]:
     module, _, function = target.partition(":")
 
     def run(*args: Any) -> Any:
+        protect_triton()
         return getattr(import_module(module), function)(*args)
 
     return run

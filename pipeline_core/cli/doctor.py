@@ -8,20 +8,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import pipeline_kernels
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.findings import Finding, print_findings
 from pipeline_core.cli.slurm import examine_cluster
+from pipeline_core.config.variables import find_misspelled
 from pipeline_core.distributed.world import find_world
 from pipeline_core.memory import find_total_memory
 from pipeline_core.provenance import PACKAGES
+from pipeline_kernels.cache import find_cache, find_numba_cache
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
 
@@ -52,6 +56,9 @@ def examine(results: Path) -> Iterator[Finding]:
         "Slurm", ("sbatch",), "only for --profile slurm: call it where sbatch is on the PATH"
     )
     yield _check_folder(results)
+    yield from _check_caches()
+    for sentence in find_misspelled():
+        yield Finding("variable", "", sentence, needed=False)
     for plugin in load_registry().plugins:
         installed = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
         yield Finding(f"plugin {plugin.name}", installed, plugin.error or "", needed=False)
@@ -122,6 +129,37 @@ def _check_folder(results: Path) -> Finding:
             f"{results} cannot be written ({error.strerror}): choose another with --results",
         )
     return Finding("results", f"{results} can be written, {free / 2**30:.0f} GiB free")
+
+
+def _check_caches() -> Iterator[Finding]:
+    """Whether compiled code, and what Snakemake keeps, outlive a process."""
+    kernels = Path(pipeline_kernels.__file__).parent
+    finders: dict[str, Callable[[], Path]] = {
+        "cache of kernels in C": find_cache,
+        "cache of numba": partial(find_numba_cache, kernels / "packing"),
+        "cache of Triton": partial(find_cache, "triton", "TRITON_CACHE_DIR"),
+    }
+    for name, find in finders.items():
+        try:
+            yield Finding(name, str(find()))
+        except OSError as error:
+            yield Finding(name, "", f"compiled anew by each process: {error}", needed=False)
+    yield _check_snakemake_cache()
+
+
+def _check_snakemake_cache() -> Finding:
+    name = "cache of Snakemake"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "snakemake")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding(name, str(folder))
+    except (OSError, RuntimeError) as error:  # the latter without any home
+        cure = (
+            f"{error}; set XDG_CACHE_HOME to a folder of yours. Until then it lies in the folder "
+            ".snakemake/cache of each working folder"
+        )
+        return Finding(name, "", cure, needed=False)
 
 
 COMMANDS = {"doctor": diagnose}

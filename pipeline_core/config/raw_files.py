@@ -167,8 +167,7 @@ def hash_raw_files(files: Mapping[str, Path], memory: Path) -> dict[str, str]:
         if not path.exists():
             continue
         try:
-            facts = path.stat()
-            stamp = [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
+            stamp = stamp_file(path)
             entry = before.get(str(path))
             if entry is None or entry[:-1] != stamp:
                 entry = [*stamp, hash_file(path)]
@@ -178,6 +177,12 @@ def hash_raw_files(files: Mapping[str, Path], memory: Path) -> dict[str, str]:
     if now != before:
         _write_memory(memory, now)
     return hashes
+
+
+def stamp_file(path: Path) -> list[int]:
+    """Return size, times and inode of a file, of which one is another when it changes."""
+    facts = path.stat()
+    return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 
 
 def _read_memory(path: Path) -> dict[str, list[Any]]:

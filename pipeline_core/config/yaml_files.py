@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
@@ -13,6 +14,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 _MOST_NODES: Final = 1_000_000
+_MISREAD: Final = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+"""A number to the base of 8 or 60, which the first YAML had and hardly anybody means."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -22,7 +25,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: The file is missing, not YAML, or not a mapping; a key is given twice; it is
-            nested too deeply, or aliases make it far larger than it is written.
+            nested too deeply, or aliases make it far larger than it is written; YAML reads a word
+            as something that it does not look like.
     """
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
@@ -50,14 +54,16 @@ def _count_nodes(node: yaml.Node | None, path: Path, known: dict[int, int]) -> i
     """Return how many nodes there are with all aliases expanded.
 
     Raises:
-        ValueError: They are far too many, or a mapping has a key twice.
+        ValueError: They are far too many, a mapping has a key twice, or a word is misread.
     """
     if not isinstance(node, yaml.CollectionNode):
+        _require_as_written(node, path)
         return 1
     if id(node) not in known:
         children = node.value
         if isinstance(node, yaml.MappingNode):
             _require_different([key for key, _ in node.value], path)
+            _require_words([key for key, _ in node.value], path)
             children = [child for pair in node.value for child in pair]
         known[id(node)] = 1 + sum(_count_nodes(child, path, known) for child in children)
     if known[id(node)] > _MOST_NODES:
@@ -80,6 +86,27 @@ def _require_different(keys: Sequence[yaml.Node], path: Path) -> None:
                 f"{seen[key.value]}; keep one of them"
             )
         seen[key.value] = line
+
+
+def _require_as_written(node: yaml.Node | None, path: Path) -> None:
+    """Refuse 010, which YAML reads as 8, and 1:30, which it reads as 90."""
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None:
+        return
+    if node.tag.endswith((":int", ":float")) and _MISREAD.fullmatch(node.value):
+        raise ValueError(
+            f"{path}:{node.start_mark.line + 1}: YAML reads {node.value} as "
+            f"{yaml.safe_load(node.value)}; write that number, or quote what is a text"
+        )
+
+
+def _require_words(keys: Sequence[yaml.Node], path: Path) -> None:
+    """Refuse keys such as no, which YAML reads as false."""
+    for key in keys:
+        if isinstance(key, yaml.ScalarNode) and key.tag.endswith((":bool", ":null", ":float")):
+            raise ValueError(
+                f"{path}:{key.start_mark.line + 1}: YAML reads the key {key.value!r} as "
+                f"{yaml.safe_load(key.value)}; quote it"
+            )
 
 
 def validate_content(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.distributed.watch import Watch, explain
 from pipeline_core.distributed.world import World, find_world
+from pipeline_core.provenance import hash_source, read_versions
 
 T = TypeVar("T")
 
@@ -123,6 +124,29 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values  # type: ignore[return-value] # filled by the line above
 
+    def require_same(self, facts: Mapping[str, str], cure: str) -> None:
+        """Check that all ranks know the same of what their common result depends on.
+
+        Args:
+            facts: Name to value, as this rank sees it.
+            cure: What to do where they differ.
+
+        Raises:
+            ValueError: Some know something else than rank 0, which all ranks say alike.
+        """
+        first = self.broadcast(dict(facts))
+        other = [
+            f"{name} {facts.get(name, 'absent')} instead of {first.get(name, 'absent')}"
+            for name in sorted({*facts, *first})
+            if facts.get(name) != first.get(name)
+        ]
+        for rank, (host, differences) in enumerate(self.gather((socket.gethostname(), other))):
+            if differences:
+                shown = "; ".join(differences[:3])
+                raise ValueError(
+                    f"rank {rank} on {host} has another run than rank 0: {shown}; {cure}"
+                )
+
     def gather_on_zero(self, value: T) -> list[T]:
         """Return the values of all ranks, in order, on rank 0; an empty list on others."""
         if self.size == 1:
@@ -162,7 +186,10 @@ def _connect_group(world: World, folder: Path) -> Iterator[Watch]:
     watch = Watch()
     try:
         address = init_process_group(world, folder)
-        watch.connect(world, address, Ranks(world, torch.device("cpu")).broadcast)
+        ranks = Ranks(world, torch.device("cpu"))
+        watch.connect(world, address, ranks.broadcast)
+        software = read_versions() | {"source of the engine": hash_source()}
+        ranks.require_same(software, "give all nodes one environment, as on a shared file system")
         yield watch
     except BaseException as error:
         if loss := watch.leave(error):

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -91,11 +92,20 @@ def _read_cpu_model(cpuinfo: Path) -> str:
 def _append(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     plain = json.loads(json.dumps(record, default=str))
+    _part_from_copies(path)
     with path.open("a+b") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
         is_torn = file.read(1) not in (b"", b"\n")  # by a disk that was full
         line = json.dumps(add_checksum(plain)) + "\n"
         file.write(("\n" * is_torn + line).encode())
+
+
+def _part_from_copies(path: Path) -> None:
+    """Make a file of its own of one that a copy by hard links shares with other results."""
+    if path.is_file() and path.stat().st_nlink > 1:
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        shutil.copyfile(path, part)
+        part.replace(path)
 
 
 RECORDS: Final = StageWrappers(_observe, STAGES)

@@ -15,6 +15,20 @@ from pipeline_core.run import Run
 logger = logging.getLogger(__name__)
 
 
+def is_wanted() -> bool:
+    """Tell whether curves are asked for.
+
+    Raises:
+        ValueError: The variable says neither yes nor no.
+    """
+    word = os.environ.get("PIPELINE_TENSORBOARD", "")
+    if word not in ("", "0", "1"):
+        raise ValueError(
+            f"PIPELINE_TENSORBOARD: {word!r} is neither 1 nor 0; set it to 1 for curves"
+        )
+    return word == "1"
+
+
 @hookimpl
 def epoch(run: Run, record: Mapping[str, Any]) -> None:
     """Add the numbers of a finished epoch; where the disk takes none, the training goes on.
@@ -22,7 +36,7 @@ def epoch(run: Run, record: Mapping[str, Any]) -> None:
     Raises:
         ValueError: It is asked for but not installed.
     """
-    if os.environ.get("PIPELINE_TENSORBOARD") == "1":
+    if is_wanted():
         folder = run.folder / "tensorboard"
         try:
             _add(folder, record)

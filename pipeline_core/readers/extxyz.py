@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -224,12 +224,16 @@ def _find_cut(columns: Columns, rows: list[str]) -> str | None:
 
 def _parse(comment: str) -> dict[str, str]:
     """Return the pairs of a comment line, values as text."""
-    pairs, end, comment = {}, 0, comment.strip()
+    pairs: dict[str, str] = {}
+    end, comment = 0, comment.strip()
     for match in _PAIR.finditer(comment):
         if match.start() != end:
             break
         key, quoted, bare = match.groups()
-        pairs[key], end = (bare if quoted is None else quoted), match.end()
+        value = bare if quoted is None else quoted
+        if pairs.setdefault(key, value) != value:
+            raise ValueError(f"the comment line gives {key} twice: {pairs[key]!r} and {value!r}")
+        end = match.end()
     return pairs if end == len(comment) else _parse_by_ase(comment)
 
 
@@ -255,9 +259,12 @@ def _parse_layout(properties: str) -> Mapping[str, slice]:
     parts = properties.split(":")
     if len(parts) % 3 or not all(width.isdecimal() for width in parts[2::3]):
         raise ValueError(f"Properties={properties} is not a list of name:type:columns")
+    names = parts[::3]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"Properties={properties} names {twice} twice; rename one")
     stops = np.cumsum([int(width) for width in parts[2::3]]).tolist()
     starts = [0, *stops]
-    return {n: slice(a, b) for n, a, b in zip(parts[::3], starts, stops, strict=False)}
+    return {n: slice(a, b) for n, a, b in zip(names, starts, stops, strict=False)}
 
 
 def _read_table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
@@ -322,6 +329,7 @@ def _parse_cell(comment: Mapping[str, str]) -> Floats:
     numbers = comment["Lattice"].split()
     if len(numbers) != 9:
         raise ValueError(f"Lattice has {len(numbers)} numbers, expected 9")
+    _require_digits(numbers)
     return np.array(numbers, np.float64).reshape(3, 3)
 
 
@@ -344,11 +352,20 @@ def _parse_array(value: str | Columns) -> Floats | None:
 
 def _parse_numbers(value: str | Columns) -> Floats:
     if isinstance(value, str):
-        numbers = np.array(value.removeprefix("_JSON").translate(_BRACKETS).split(), np.float64)
+        words = value.removeprefix("_JSON").translate(_BRACKETS).split()
+        _require_digits(words)
+        numbers = np.array(words, np.float64)
         return numbers.reshape(()) if numbers.size == 1 else numbers
-    if any("_" in text for column in value for text in column):  # which Python reads as digits
-        raise ValueError("a number has an underscore")
+    for column in value:
+        _require_digits(column)
     return np.array(value[0] if len(value) == 1 else value, np.float64).T
+
+
+def _require_digits(words: Iterable[str]) -> None:
+    """Refuse what Python reads as a number and no program of physics writes."""
+    text = "".join(words)
+    if "_" in text or not text.isascii():
+        raise ValueError("a number has an underscore, or digits of another script")
 
 
 def _parse_scalar(text: str) -> str | int | float | bool:

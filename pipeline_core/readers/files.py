@@ -57,8 +57,11 @@ class _Expanding(io.RawIOBase):
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a file for reading lines; bytes that are not UTF-8 are replaced: labels are ASCII."""
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8", errors="replace")
+    """Open a file for reading lines; bytes that are not UTF-8 are replaced: labels are ASCII.
+
+    A mark of the byte order, which editors of Windows put first, is passed over.
+    """
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="replace")
 
 
 def strip_compression(path: Path) -> str:

@@ -5,23 +5,29 @@ from __future__ import annotations
 from typing import Final
 
 from pipeline_core.model_info import RUN_STAGES
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.stage_wrappers import Around, StageWrappers
 
 
-def _check(run: Run | ExperimentRun, stage: str) -> Around:
-    from pipeline_core.lineage import require_current, require_current_results
+def _check(run: DatasetRun | Run | ExperimentRun, stage: str) -> Around:
+    from pipeline_core.lineage import (
+        keep_identities,
+        require_current,
+        require_current_results,
+    )
 
     if isinstance(run, ExperimentRun):
         require_current_results(run)
-    else:
+        return (yield)
+    if isinstance(run, Run):
         if not run.has_stage(stage):
             raise ValueError(
                 f"{run.experiment}: the model {run.model_info.name!r} has no stage {stage!r}; "
                 "leave it out"
             )
         require_current(run, stage)
-    return (yield)
+    with keep_identities(run, stage):
+        return (yield)
 
 
-CHECKS: Final = StageWrappers(_check, RUN_STAGES, first=True)
+CHECKS: Final = StageWrappers(_check, ("data", *RUN_STAGES), first=True)

@@ -89,6 +89,7 @@ class Session:
             ValueError: The weights to start from are missing or do not fit, or the training is to
                 be finished and its state is of another one.
         """
+        self._require_one_run()
         found = self._find_state() if self._ranks.is_rank_zero else None
         changes, module = self._ranks.broadcast(found), self._task.module
         resumes = changes is not None
@@ -107,6 +108,12 @@ class Session:
         if not self._ranks.is_rank_zero:
             self.progress.best_weights = {}
         return saved
+
+    def _require_one_run(self) -> None:
+        """Check that all ranks train the same: a file may change while they start."""
+        if self._ranks.size > 1:
+            facts = state.resume_key(self._run, self._options)
+            self._ranks.require_same(facts, "let all ranks see the same files, and start again")
 
     def _find_state(self) -> dict[str, list[str]] | None:
         """Return what has changed since a state that is to be continued; None without one."""

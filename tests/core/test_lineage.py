@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 from pipeline_core import store
 from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
+from pipeline_core.evaluation import evaluate
 from pipeline_core.evaluation.trained import load_trained_task
+from pipeline_core.importing import dataset as importing
 from pipeline_core.project import Project
 from pipeline_core.seals import SealedFile, identify, read_seal
 from pipeline_core.task import build_task
@@ -206,6 +208,48 @@ def test_an_artifact_of_another_run(project, tmp_path, name):
     shutil.copy(getattr(theirs, name), getattr(run, name))
     message = refused(run, "evaluate" if name == "model" else "train")
     assert f"{getattr(run, name)}: {run.data} has changed since" in message
+
+
+def test_results_are_of_the_model_that_was_read_though_it_is_replaced_meanwhile(
+    project, monkeypatch
+):
+    experiment = project.load_experiment(NAME)
+    run = replace(experiment.runs["base"], device="cpu")
+    before, predict = identify(run.model), evaluate.predict_samples
+
+    def train_again(*args, **kwargs):
+        content, facts = load_model(run.model), store.read_provenance(run.model)
+        content["weights"] = {name: 1.01 * x for name, x in content["weights"].items()}
+        save_archive(run.model, content, facts)
+        return predict(*args, **kwargs)
+
+    monkeypatch.setattr(evaluate, "predict_samples", train_again)
+    call(run, "evaluate")
+    assert identify(run.model) != before
+    for path in (run.metrics, run.predictions):
+        assert store.read_provenance(path)["inputs"]["model"] == before
+    with pytest.raises(ValueError, match=rf"metrics.json: {run.model} has changed since; make it"):
+        experiment.registry.select_hook("draw", "chgnet")(run=experiment)
+
+
+def test_data_are_of_the_raw_file_that_was_read_though_it_is_replaced_meanwhile(
+    project, monkeypatch
+):
+    """Also of a plugin that says where its data come from when it has read them."""
+    dataset = project.load_dataset("samples")
+    raw = project.workflows / "datasets/alloys.extxyz"
+    digest = store.read_provenance(dataset.data)["inputs"]["alloys.extxyz"]
+    made = []
+
+    def read_first(run):
+        raw.write_text(raw.read_text().replace("Cu", "Ag", 1))
+        made.append(run.make_provenance()["inputs"])
+        return {}
+
+    monkeypatch.setattr(importing, "import_dataset", read_first)
+    dataset.registry.select_hook("data", None)(run=dataset)
+    assert made == [{"alloys.extxyz": "changed while it was read"}]
+    assert dataset.make_provenance()["inputs"]["alloys.extxyz"] not in (digest, made[0])
 
 
 @pytest.mark.parametrize("name", ["metrics", "predictions", "inference", "history"])

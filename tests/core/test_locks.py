@@ -133,6 +133,19 @@ def test_a_rank_that_outlives_its_launcher_is_an_orphan(tmp_path, launcher):
         assert "an orphan: what started it has ended (" in refused(path)
 
 
+def test_a_lock_that_another_user_has_left_is_named_with_a_cure(tmp_path, monkeypatch):
+    """As where the folder is shared, and files are for their owner alone."""
+
+    def refuse(path, flags, mode=0o777):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = tmp_path / ".train.lock"
+    monkeypatch.setattr(locks.os, "open", refuse)
+    message = rf"{path}: cannot be written \(Permission denied\); it is another user's: ask"
+    with pytest.raises(ValueError, match=message), locks.hold(path, "training"):
+        pytest.fail("a writer without the lock")
+
+
 def test_the_lock_of_a_failed_block_is_free(tmp_path):
     path = tmp_path / ".graph.lock"
     with pytest.raises(KeyError), locks.hold(path, "graph"):

@@ -4,7 +4,6 @@ Oracle: what the C standard says the few lines below return.
 """
 
 import ctypes
-import os
 import subprocess
 import sys
 import warnings
@@ -226,27 +225,3 @@ def test_without_a_home_compiled_code_is_kept_for_the_process(monkeypatch):
     assert folder == open_cache()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert "/dev/null" not in str(folder)
-
-
-@pytest.mark.slow
-def test_loops_are_compiled_where_neither_package_nor_home_can_be_written(tmp_path):
-    """Modes do not bind root: numba finds its folders below a file instead."""
-    program = (
-        "import numba.core.caching as caching\n"
-        "refuse = classmethod(lambda *_: None)\n"
-        "for name in ('InTreeCacheLocator', 'UserWideCacheLocator'):\n"
-        "    getattr(caching, name).from_function = refuse\n"
-        "import numpy as np\n"
-        "from pipeline_kernels.packing.cpu import is_permutation\n"
-        "print(is_permutation(np.array([1, 0])))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"HOME": "/dev/null", "XDG_CACHE_HOME": "", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "True\n"
-    assert done.stderr.count("compiled anew by each process") == 1
-    assert not [*tmp_path.glob("pipeline_kernels_*")], "it goes with the process"

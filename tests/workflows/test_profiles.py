@@ -53,6 +53,27 @@ def test_without_any_other_the_default_profile_means_all_cores(profile):
     assert profile("default", ["snakemake", "-n", "paper_toy"])["cores"] == "all"
 
 
+@pytest.mark.parametrize(
+    ("home", "cache", "kept"),
+    [
+        ("home", "", "../home/.cache/snakemake"),
+        ("home", "cache", "../cache/snakemake"),
+        ("/dev/null", "", ".snakemake/cache/snakemake"),  # as in a container that is read only
+        ("relative", "relative", ".snakemake/cache/snakemake"),
+        ("home", "/dev/null", ".snakemake/cache/snakemake"),
+    ],
+)
+def test_snakemake_works_without_a_home(fresh, home, cache, kept):
+    def name(folder):
+        return folder if folder in ("", "/dev/null", "relative") else str(fresh.parent / folder)
+
+    model = "results/toy/first/base/graph.h5"
+    snakemake(fresh, model, HOME=name(home), XDG_CACHE_HOME=name(cache))
+    assert (fresh / model).exists()
+    assert (fresh / kept).is_dir()
+    assert not (fresh / "relative").exists()
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_rule_that_a_profile_names_exists(profile, name):
     for variables in ({}, {"PIPELINE_GPUS": "4", "PIPELINE_PARTITION": "gpu"}):
@@ -86,6 +107,26 @@ def test_the_slurm_profile_sends_training_to_gpus_of_several_nodes(profile):
     assert train["slurm_partition"] == "gpu"
     assert (train["nodes"], train["tasks_per_node"], train["gres"]) == (2, 4, "gpu:4")
     assert re.match(r"srun --nodes=2 --ntasks-per-node=4\b", train["launcher"])
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "word"),
+    [
+        *[("local", "PIPELINE_RANKS", word) for word in ("two", "0", "-2", "1.5")],
+        ("slurm", "PIPELINE_RANKS", "0"),
+        ("slurm", "PIPELINE_NODES", "zero"),
+        ("slurm", "PIPELINE_GPUS", "-1"),
+        ("slurm", "PIPELINE_THREADS", "8 "),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_variable(profile, name, variable, word):
+    with pytest.raises(SystemExit, match=rf"error, {variable}={word} is no whole number from \d"):
+        profile(name, **{variable: word})
+
+
+@pytest.mark.parametrize("name", ["local", "slurm"])
+def test_an_empty_variable_is_none(profile, name):
+    assert profile(name, PIPELINE_RANKS="") == profile(name)
 
 
 def test_one_rank_needs_no_launcher(profile):

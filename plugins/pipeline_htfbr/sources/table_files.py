@@ -166,7 +166,7 @@ def _read_npz(name: str, path: Path) -> Table:
 
 def _parse_number(value: Any) -> float:
     text = value.decode() if isinstance(value, bytes) else str(value)
-    if "_" in text:  # which Python reads as digits
+    if "_" in text or not text.isascii():  # which Python reads as digits
         raise ValueError(text)
     return float(text)
 

@@ -200,6 +200,50 @@ def test_doctor_says_that_results_cannot_be_written(folder, call, monkeypatch):
     assert "cannot be written (Permission denied): choose another with --results" in result.output
 
 
+def read_findings(output):
+    """Return the lines of the doctor, by what they are of."""
+    return {line[: line.index("  ")]: " ".join(line.split()) for line in output.splitlines()}
+
+
+def test_doctor_lists_where_compiled_code_is_kept(folder, call, monkeypatch):
+    for name in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    lines = read_findings(call("doctor").output)
+    kept = folder / "home/.cache/pipeline_kernels"
+    assert lines["cache of kernels in C"].endswith(f" ok {kept}")
+    assert lines["cache of numba"].split()[3] == "ok"
+    assert lines["cache of Triton"].endswith(f" ok {kept}/triton")
+    assert lines["cache of Snakemake"].endswith(f" ok {folder}/home/.cache/snakemake")
+
+    kept.chmod(0o777)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(kept))
+    result = call("doctor")
+    assert result.exit_code == 0
+    lines = read_findings(result.output)
+    for name, variable in (
+        ("kernels in C", "PIPELINE_KERNELS_CACHE"),
+        ("numba", "NUMBA_CACHE_DIR"),
+        ("Triton", "PIPELINE_KERNELS_CACHE"),
+    ):
+        line = lines[f"cache of {name}"]
+        assert f"missing compiled anew by each process: {kept}: others can write here" in line
+        assert f"set {variable} to a folder of yours" in line
+
+    monkeypatch.setenv("HOME", "/dev/null")
+    line = read_findings(call("doctor").output)["cache of Snakemake"]
+    assert "missing" in line
+    assert "set XDG_CACHE_HOME to a folder of yours" in line
+
+
+def test_doctor_names_variables_that_nothing_reads(folder, call, monkeypatch):
+    monkeypatch.setenv("PIPELINE_RANK", "4")
+    monkeypatch.setenv("PIPELINE_OF_A_PLUGIN", "4")
+    output = call("doctor").output
+    assert "nothing reads PIPELINE_RANK; did you mean PIPELINE_RANKS?" in output
+    assert "PIPELINE_OF" not in output
+
+
 @pytest.mark.usefixtures("second_rank")
 def test_doctor_finds_the_ranks_of_a_launcher(folder, call):
     assert "2, started by torchrun" in call("doctor").output

@@ -133,6 +133,28 @@ def test_a_task_of_srun_descends_from_its_daemon(monkeypatch):
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("torch", "ranks.read_versions = lambda: {'torch': f'2.{rank}'}"),
+        ("source of the engine", "ranks.hash_source = lambda: f'2.{rank}'"),
+    ],
+)
+def test_ranks_of_different_software_do_not_compute_together(tmp_path, name, change):
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from pipeline_core.distributed import ranks\n"
+        "rank = ranks.find_world().rank\n"
+        f"{change}\n"
+        "with ranks.connect_ranks('cpu', Path(sys.argv[1])): print('connected')\n"
+    )
+    done = start(["-c", program, tmp_path], n_ranks=2)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert f"has another run than rank 0: {name} 2.1 instead of 2.0; give all nodes" in done.stderr
+
+
+@pytest.mark.mpi
 def test_ranks_take_the_threads_of_openmp(tmp_path):
     """Snakemake lets MKL have all threads of a job, which its ranks have to share."""
     program = (

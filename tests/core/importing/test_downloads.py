@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import pytest
 import yaml
@@ -143,6 +145,36 @@ def test_downloads_lie_beside_the_dataset_file(workshop, shelf, name):
 def test_urls_and_hashes_are_checked_when_they_are_read(workshop):
     with pytest.raises(ValueError, match=r"downloads.a.xyz.url: .*\n.*downloads.a.xyz.sha256: "):
         make_dataset(workshop, {"a.xyz": {"url": "ssh://x", "sha256": "123"}})
+
+
+@pytest.mark.parametrize("name", ["../a.xyz", "/a.xyz", "set/../../a.xyz"])
+def test_files_are_fetched_beside_the_dataset_file_alone(workshop, shelf, name):
+    _, declared = shelf
+    with pytest.raises(ValueError, match=r"downloads"):
+        make_dataset(workshop, {name: declared["set/train.xyz"]})
+
+
+def test_a_server_cannot_send_to_a_file_of_this_machine(workshop, shelf):
+    """Which a `file://` of the dataset file may name, and nobody else."""
+    folder, declared = shelf
+
+    class Redirect(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("Location", f"file://{folder}/train.xyz")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Redirect) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/train.xyz"
+        declared["set/train.xyz"]["url"] = url
+        with pytest.raises(ValueError, match=rf"{url}: cannot be fetched .*by hand"):
+            fetch(make_dataset(workshop, declared), ["set/train.xyz"])
+        server.shutdown()
+    assert not (workshop.datasets / "set/train.xyz").exists()
 
 
 def test_where_a_file_comes_from_is_no_reason_to_import_again(workshop, shelf):

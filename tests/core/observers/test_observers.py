@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import re
 import sys
 from dataclasses import replace
@@ -106,6 +107,18 @@ def test_a_record_for_which_there_is_no_room_ends_no_stage(run, caplog):
     assert run.model.exists()
     assert f"{path}: the stage 'train' has succeeded, but its record cannot be" in caplog.text
     assert "(No space left on device)" in caplog.text
+
+
+def test_results_that_were_copied_by_hard_links_get_no_foreign_record(run):
+    records.write_record(run.folder, "graph", 1.0, {})
+    path, copy = run.folder / "records.jsonl", run.folder.with_name("copy")
+    before = path.read_bytes()
+    copy.mkdir()
+    os.link(path, copy / "records.jsonl")
+    records.write_record(copy, "train", 2.0, {})
+    assert path.read_bytes() == before
+    assert len((copy / "records.jsonl").read_text().splitlines()) == 2
+    assert [p.name for p in copy.iterdir()] == ["records.jsonl"]
 
 
 def test_a_torn_record_does_not_take_the_next_one_with_it(run, caplog):
@@ -220,6 +233,13 @@ def test_tensorboard_only_where_asked_for(run, monkeypatch):
     monkeypatch.delenv("PIPELINE_TENSORBOARD", raising=False)
     tensorboard.epoch(run, RECORD)
     assert not (run.folder / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("word", ["true", "yes", "2"])
+def test_an_answer_about_tensorboard_that_is_none_is_refused(run, monkeypatch, word):
+    monkeypatch.setenv("PIPELINE_TENSORBOARD", word)
+    with pytest.raises(ValueError, match=rf"PIPELINE_TENSORBOARD: '{word}' is neither 1 nor 0"):
+        tensorboard.epoch(run, RECORD)
 
 
 def test_tensorboard_that_is_not_installed(run, monkeypatch):

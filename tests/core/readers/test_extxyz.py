@@ -168,6 +168,12 @@ def test_all_values_are_listed_under_their_names(tmp_path):
         ("2\n", "3\n", "truncated: 3 atoms announced in line 1, 2 lines found"),
         ("-0.3\n", "", "truncated: line of atom 2 has 6 columns, the first line has 7"),
         (" REF_energy", " stress={1 2 REF_energy", "comment line cannot be parsed"),
+        ("-1.5", "-1_5", "energy is not numeric"),
+        ("-1.5", "-\u0661.5", "energy is not numeric"),
+        ("4 0 0", "4_0 0 0", "an underscore"),
+        ("He 1 2", "He \uff11 2", "digits of another script"),
+        (" REF_energy", " REF_energy=-2.5 REF_energy", "gives REF_energy twice: '-2.5' and '-1.5'"),
+        ("pos:R:3:REF_forces:R:3", "pos:R:3:pos:R:3", "names pos twice; rename one"),
     ],
 )
 def test_a_damaged_frame_says_what_is_wrong(tmp_path, old, new, reason):
@@ -267,6 +273,16 @@ def test_files_that_expand_without_end(tmp_path):
     path.write_bytes(bytes(1 << 25))
     with pytest.raises(ValueError, match=r"a\.xyz: line 1 has over .* characters"):
         list(open_frames(path, READER, {}))
+
+
+@pytest.mark.parametrize(("mark", "end"), [("\ufeff", "\n"), ("", "\r\n"), ("\ufeff", "\r\n")])
+def test_files_of_windows_are_read_like_others(tmp_path, mark, end):
+    text = TWO_ATOMS.format(more="")
+    path = tmp_path / "a.xyz"
+    path.write_bytes((mark + 2 * text.replace("\n", end)).encode())
+    for frame in read(path, {"energy": "REF_energy"}):
+        assert frame.labels["energy"] == -1.5
+        assert frame.positions.tolist() == [[0, 0, 0], [1, 2, 3]]
 
 
 def test_plain_xyz_has_no_labels(tmp_path):

@@ -277,3 +277,21 @@ def test_a_damaged_header_of_a_vasprun(tmp_path, xml, old, new, reason):
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=rf"vasprun\.xml: .*{reason}"):
         read_frames(path)
+
+
+BOMB = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    "entities",
+    [f'<!ENTITY a0 "aaaaaaaaaa">{BOMB}', '<!ENTITY a9 SYSTEM "secret.txt">'],
+    ids=["bomb", "file"],
+)
+def test_entities_of_xml_neither_fill_the_memory_nor_read_a_file(tmp_path, entities):
+    (tmp_path / "secret.txt").write_text("secret")
+    path = tmp_path / "vasprun.xml"
+    path.write_text(f"<!DOCTYPE modeling [{entities}]><modeling><i>&a9;</i></modeling>")
+    (frame,) = read_frames(path)
+    assert isinstance(frame, BadFrame)
+    assert "truncated or damaged XML" in frame.reason
+    assert "secret" not in frame.reason

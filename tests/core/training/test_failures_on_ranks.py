@@ -76,6 +76,18 @@ def test_want_of_memory_of_one(tmp_path, whole, rank):
     assert_same_weights(run, whole)
 
 
+def test_ranks_that_read_another_experiment_do_not_train_together(tmp_path):
+    """As where it is edited while they start."""
+    run = toy.make_run(tmp_path)
+    done = toy.start_on_ranks(tmp_path, 2, TOY_DIFFERS="1")
+    assert done.returncode != 0
+    assert re.search(
+        r"rank 1 on .* another run than rank 0: train.batch_size 3 instead of 4; let all ranks see",
+        done.stderr,
+    )
+    assert not run.model.exists()
+
+
 def test_a_full_disk_of_the_rank_that_writes(tmp_path, whole):
     """The state before is whole, and holds the best model, for which there was no room."""
     run, errors = train_until(tmp_path, "fills", 0)

@@ -58,6 +58,15 @@ def test_a_model_of_a_later_version_is_refused(tmp_path):
         load_model(run.model, run.model_info)
 
 
+def test_a_state_of_a_later_version_is_refused_or_begun_anew(tmp_path, caplog):
+    run = toy.make_run(tmp_path, {"epochs": 1})
+    train_run(update_plugin(run))
+    longer = toy.make_run(tmp_path, {"epochs": 2})
+    train_run(longer)
+    assert "last.pt: the part of the plugin 'toy': of version 2" in caplog.text
+    assert "training starts afresh" in caplog.text
+
+
 def test_a_state_of_an_earlier_version_goes_on(tmp_path, caplog):
     run = toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 2})
     train_run(run)

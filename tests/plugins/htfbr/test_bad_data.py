@@ -77,6 +77,8 @@ def test_the_table_without_mistakes_is_read(workshop):
         (3, "0.1,30,0.1,b", "outside its domain ... change source.coordinates.0.lower"),
         (3, "2.0,30,x,b", "points.csv, line 4: 'E' is 'x', expected a number"),
         (3, "2.0,30,,b", "points.csv, line 4: 'E' is '', expected a number"),
+        (3, "2.0,30,1_0,b", "points.csv, line 4: 'E' is '1_0', expected a number"),
+        (3, "2.0,30,\uff11,b", "points.csv, line 4: 'E' is '\uff11', expected a number"),
         (3, "2.0,30,0.1", "points.csv, line 4: 3 values for 4 columns"),
         (0, "r,phi,E,E", "points.csv: two columns are called 'E'"),
         (0, "r,phi,e,run", "points.csv: source.energy.key 'E' is not in the file, which holds r, "

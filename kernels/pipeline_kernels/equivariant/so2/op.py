@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.cache import protect_triton
 from pipeline_kernels.equivariant.so2 import cpu, portable
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
@@ -110,6 +111,7 @@ def list_ends(segments: Segments | None, like: Tensor) -> list[Tensor]:
 def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
     """Return the module of the tensor's device; the plain one where there is no C."""
     if x.device.type == "cuda":
+        protect_triton()
         from pipeline_kernels.equivariant.so2 import cuda
 
         return cuda

@@ -1,0 +1,37 @@
+"""Variables of the environment: all that are read are known. Oracle: the sources."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline_core.config.variables import VARIABLES, find_misspelled
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("pipeline_core", "kernels", "plugins", "profiles")
+
+
+def test_every_variable_that_is_read_is_known():
+    files = [p for folder in SOURCES for p in (ROOT / folder).rglob("*.[py]*") if p.is_file()]
+    read = {name for p in files for name in re.findall(r"PIPELINE_[A-Z_]+", p.read_text())}
+    assert read - {"PIPELINE_CORE"} == set(VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PIPELINE_RANK", "PIPELINE_RANKS"),
+        ("PIPELINE_HOUR", "PIPELINE_HOURS"),
+        ("PIPELINE_PARTITIONS", "PIPELINE_PARTITION"),
+        ("PIPELINE_TENSORBORD", "PIPELINE_TENSORBOARD"),
+    ],
+)
+def test_a_misspelled_variable_is_told(name, meant):
+    assert list(find_misspelled({name: "1"})) == [f"nothing reads {name}; did you mean {meant}?"]
+
+
+def test_variables_of_others_are_theirs():
+    known = dict.fromkeys(VARIABLES, "1")
+    assert not list(find_misspelled(known | {"PIPELINE_DATA": "x", "RANK": "0", "PIPE_RANKS": ""}))
