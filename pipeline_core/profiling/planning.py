@@ -51,11 +51,13 @@ class Layout:
         ranks: Their number.
         nodes: Number of machines, all like this one.
         units: Cores, or GPUs, of a machine.
+        on_gpus: Whether they are GPUs.
     """
 
     ranks: int
     nodes: int
     units: int
+    on_gpus: bool = False
 
     @property
     def ranks_per_node(self) -> int:
@@ -74,8 +76,16 @@ class Layout:
 
     @property
     def beside(self) -> int:
-        """Ranks of a machine that are measured at once: no more than show how they share it."""
-        return min(self.ranks_per_node, _MOST_BESIDE * self.at_once)
+        """Ranks of a machine that are measured at once: no more than show how they share it.
+
+        Those that have a GPU each share nothing.
+        """
+        return 1 if self.on_gpus else min(self.ranks_per_node, _MOST_BESIDE * self.at_once)
+
+    @property
+    def adding(self) -> int:
+        """Ranks of a machine between which the network is measured."""
+        return min(self.ranks_per_node, self.units) if self.on_gpus else self.beside
 
     @property
     def used_units(self) -> int:
@@ -110,7 +120,7 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
     with connect_ranks(run.device, run.state) as world:
         device = world.device
     units = _count_units(device)
-    layouts = [Layout(n, min(nodes, n), units) for n in ranks]
+    layouts = [Layout(n, min(nodes, n), units, device.type == "cuda") for n in ranks]
     return _Planner(run, device).plan(layouts, load)
 
 
@@ -152,7 +162,7 @@ class _Planner:
         networks = self._find_networks(measured, models)
         records = []
         for layout in layouts:
-            network = networks[_name_network(layout)]
+            network = networks.get(_name_network(layout))
             model = models[_name_company(layout)]
             records.append(self._predict(layout, model, network, measured[layout].memory))
         for record in records:
@@ -177,7 +187,7 @@ class _Planner:
         networks = {}
         for layout, steps in measured.items():
             name = _name_network(layout)
-            if name in networks:
+            if name in networks or layout.ranks == 1:
                 continue
             if layout.nodes == 1:
                 networks[name] = self._find_network_here(layout, steps, models)
@@ -194,8 +204,8 @@ class _Planner:
     def _find_network_here(
         self, layout: Layout, steps: Measured, models: Mapping[str, CostModel]
     ) -> dict[str, Any]:
-        record = measure_network(self._device, max(2, layout.beside))
-        if steps.together is None:
+        record = measure_network(self._device, layout.adding)
+        if steps.together is None:  # on GPUs
             return record
         plan = self._training.sampler.plan_epoch(0, layout.ranks)
         model = models[_name_company(layout)]
@@ -215,11 +225,16 @@ class _Planner:
         return _COUNT_BYTES * len(self._training.task.objective.weights)
 
     def _predict(
-        self, layout: Layout, model: CostModel, network: Mapping[str, Any], memory: int | None
+        self,
+        layout: Layout,
+        model: CostModel,
+        network: Mapping[str, Any] | None,
+        memory: int | None,
     ) -> dict[str, Any]:
+        known = network or ASSUMED.model_dump()  # of one rank, which adds nothing, there is none
         cluster = Cluster(
             model=model,
-            network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
+            network=Network(alpha=known["alpha"], bandwidth=known["bandwidth"]),
             gradient_bytes=self._count_gradient_bytes(),
             count_bytes=self._count_bytes(),
             nodes=layout.nodes,
@@ -248,7 +263,7 @@ class _Planner:
 
 def _name_network(layout: Layout) -> str:
     """Return what adds the gradients of a layout, as the plan says it."""
-    return "between nodes" if layout.nodes > 1 else f"here, {max(2, layout.beside)} ranks"
+    return "between nodes" if layout.nodes > 1 else f"here, {layout.adding} ranks"
 
 
 def _name_company(layout: Layout) -> str:

@@ -42,7 +42,7 @@ def iterate_frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
     run = _Run()
     index = 0
     try:
-        for _, element in ET.iterparse(file):  # noqa: S314 - expat 2.4.1 and later stops entity bombs
+        for element in _iterate_elements(file):
             if element.tag in _BULKY:
                 element.clear()
             elif element.tag == "atominfo":
@@ -57,6 +57,14 @@ def iterate_frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
         raise ValueError(f"its header cannot be read: {error}") from error
     except ET.ParseError as error:
         yield BadFrame(index, f"truncated or damaged XML ({error}); what follows is lost")
+
+
+def _iterate_elements(file: BinaryIO) -> Iterator[ET.Element]:
+    try:
+        for _, element in ET.iterparse(file):  # noqa: S314 - expat 2.4.1 and later stops entity bombs
+            yield element
+    except LookupError as error:  # its encoding is none
+        raise ET.ParseError(str(error)) from error
 
 
 class _Run:

@@ -23,7 +23,7 @@ from ase.data import chemical_symbols
 from ase.geometry import complete_cell
 from numpy.typing import NDArray
 
-from pipeline_core.readers.hdf5 import DAMAGE, read_dataset
+from pipeline_core.readers.hdf5 import open_hdf5, read_dataset
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_hermitian
@@ -204,21 +204,18 @@ def _read_blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Float
     if not path.is_file():
         raise ValueError(f"{path}: is missing; hamiltonians and overlaps are both needed")
     blocks: dict[Key, Floats] = {}
-    try:
-        with h5py.File(path) as file:
-            for name, data in file.items():
-                key = _parse_key(path, name, len(orders))
-                rows, columns = orders[key[3]], orders[key[4]]
-                block = read_dataset(data)
-                if block.shape != (len(rows), len(columns)) or (block.dtype.kind not in "fiu"):
-                    raise ValueError(
-                        f"{path}: block {name} is {block.dtype} of the shape {block.shape}, but "
-                        f"orbital_types.dat gives ({len(rows)}, {len(columns)}); correct the "
-                        "types, or the order of the atoms"
-                    )
-                blocks[key] = block[np.ix_(rows, columns)].astype(np.float64)
-    except DAMAGE as error:
-        raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
+    with open_hdf5(path) as file:
+        for name, data in file.items():
+            key = _parse_key(path, name, len(orders))
+            rows, columns = orders[key[3]], orders[key[4]]
+            block = read_dataset(data)
+            if block.shape != (len(rows), len(columns)) or (block.dtype.kind not in "fiu"):
+                raise ValueError(
+                    f"{path}: block {name} is {block.dtype} of the shape {block.shape}, but "
+                    f"orbital_types.dat gives ({len(rows)}, {len(columns)}); correct the "
+                    "types, or the order of the atoms"
+                )
+            blocks[key] = block[np.ix_(rows, columns)].astype(np.float64)
     return blocks
 
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import h5py
 import numpy as np
 from ase.data import chemical_symbols
 
-from pipeline_core.readers.hdf5 import DAMAGE, read_dataset
+from pipeline_core.readers.hdf5 import open_hdf5, read_dataset
 from pipeline_core.structure import Structure
 from pipeline_core.units import find_factor
 from pipeline_egnn_esp.basis import Basis
@@ -39,22 +38,19 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
     Raises:
         ValueError: The file is damaged, lacks something, or does not fit the basis.
     """
-    try:
-        with h5py.File(path) as file:
-            if "energy_unit" not in file.attrs:
-                raise ValueError(
-                    f"{path}: does not say the unit of H; set the attribute energy_unit of the "
-                    "file, such as hartree or eV"
-                )
-            unit = str(file.attrs["energy_unit"])
-            for name in file:
-                arrays = _read_arrays(file[name], f"{path}: {name}")
-                try:
-                    yield name, _make_matrix(arrays, find_factor("energy", unit), source)
-                except ValueError as error:
-                    raise ValueError(f"{path}: {name}: {error}") from error
-    except DAMAGE as error:
-        raise ValueError(f"{path}: cannot be read ({error}); fetch or write it again") from error
+    with open_hdf5(path) as file:
+        if "energy_unit" not in file.attrs:
+            raise ValueError(
+                f"{path}: does not say the unit of H; set the attribute energy_unit of the "
+                "file, such as hartree or eV"
+            )
+        unit = str(file.attrs["energy_unit"])
+        for name in file:
+            arrays = _read_arrays(file[name], f"{path}: {name}")
+            try:
+                yield name, _make_matrix(arrays, find_factor("energy", unit), source)
+            except ValueError as error:
+                raise ValueError(f"{path}: {name}: {error}") from error
 
 
 def _read_arrays(group: Any, place: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.readers.files import explain_cut
-from pipeline_core.readers.hdf5 import DAMAGE, read_dataset
+from pipeline_core.readers.hdf5 import DAMAGE, open_hdf5, read_dataset
 
 Floats = NDArray[np.float64]
 
@@ -148,7 +148,7 @@ def _read_hdf5(name: str, path: Path) -> Table:
         if isinstance(node, h5py.Dataset):
             arrays[key] = read_dataset(node)
 
-    with h5py.File(path) as file:
+    with open_hdf5(path) as file:
         file.visititems(add)
     return Table(name, arrays)
 

@@ -45,6 +45,7 @@ def test_steps_are_predicted_from_measured_ones(load):
     run = load()
     before = sorted(run.folder.rglob("*"))
     content = plan_training(load, [1, 2, 4], nodes=2)
+    assert content["networks"].keys() == {"between nodes"}
     assert sorted(run.folder.rglob("*")) == before, "a plan writes nothing"
     assert content["networks"]["between nodes"]["source"] == "assumed"
     assert content["compute"].keys() == {"2 a rank, 1 at once", "1 a rank, 2 at once"}
@@ -67,11 +68,25 @@ def test_steps_are_predicted_from_measured_ones(load):
     assert "between nodes: 20 us, 10 GB/s, assumed" in text
 
 
+@pytest.mark.slow
+def test_adding_gradients_lasts_as_long_as_in_steps_that_ranks_do_together(load):
+    content = plan_training(load, [1, 2])
+    assert content["networks"].keys() == {"here, 2 ranks"}
+    assert content["networks"]["here, 2 ranks"]["source"] == "steps of 2 ranks here"
+    assert content["networks"]["here, 2 ranks"]["alpha"] >= NETWORK["alpha"]
+    one, two = content["ranks"]
+    assert one["parts"]["communication"] == 0.0
+    assert two["parts"]["communication"] > 0.0
+
+
 def test_cores_are_shared_by_more_ranks_than_there_are():
     two = Layout(ranks=2, nodes=1, units=2)
     assert (two.units_per_rank, two.at_once, two.used_units) == (1, 2, 2)
     four = Layout(ranks=4, nodes=1, units=2)
     assert (four.units_per_rank, four.at_once, four.used_units) == (1, 2, 2)
+    assert (two.beside, four.beside, Layout(ranks=64, nodes=1, units=2).beside) == (2, 4, 4)
+    gpus = Layout(ranks=4, nodes=1, units=4, on_gpus=True)
+    assert (gpus.beside, gpus.adding) == (1, 4)
     spread = Layout(ranks=4, nodes=2, units=8)
     assert (spread.units_per_rank, spread.at_once, spread.used_units) == (4, 2, 16)
 
