@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.figures.evidence import check_evidence, list_drift, list_evidence
+from pipeline_core.project import Project
 from pipeline_core.working_folder import make_folder
 from processes import start
 from workflows.toy import plan_jobs, snakemake
 
 NAME = "htfbr/smoke"
 EVIDENCE = ("--config", "evidence=true", "scale=smoke")
+WORKFLOWS = Path(__file__).parents[2] / "workflows"
+KEPT = list_evidence(WORKFLOWS)
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +54,11 @@ def test_a_paper_is_drawn_from_evidence_alone(tmp_path):
     done = call(folder, "check-evidence", NAME)
     assert done.returncode == 1
     assert f"{path}: not the file that was kept" in done.stdout
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_the_repository_keeps_is_as_it_was_kept(name, tmp_path):
+    project = Project(WORKFLOWS, tmp_path, load_registry())
+    assert check_evidence(name, project) == []
+    if drift := list_drift(name, project):
+        print(f"{name}: made before changes of {', '.join(drift)}")
