@@ -52,7 +52,7 @@ docs: env  ## the documentation: docs/_build/index.html
 	python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/_build
 	@echo $(CURDIR)/docs/_build/index.html
 
-wheel: env  ## the package, built, installed into an environment of its own, and tried in an empty folder
+wheel: env  ## the package, built, installed into an environment of its own, and tried there, with a model from outside
 	rm -rf build dist
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	python -m venv build/fresh
@@ -61,6 +61,13 @@ wheel: env  ## the package, built, installed into an environment of its own, and
 	build/fresh/bin/python -m pip install --quiet --no-deps dist/*.whl
 	build/fresh/bin/pipeline-core init --experiment htfbr/smoke build/empty
 	cd build/empty && ../fresh/bin/snakemake && ../fresh/bin/snakemake --report results/report.html
+	# A model from outside, by a wheel of its own, beside CHGNet and MACE on one split, in one report.
+	cp -r tests/outside/painn build/outside
+	build/fresh/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/outside/dist build/outside
+	build/fresh/bin/python -m pip install --quiet --no-deps build/outside/dist/*.whl
+	build/fresh/bin/pipeline-core init --experiment chgnet/hfo2 build/outside
+	cd build/outside && ../fresh/bin/snakemake --config experiments=painn/hfo2 \
+		&& ../fresh/bin/snakemake --config experiments=painn/hfo2 --report results/report.html
 	@ls dist/*.whl
 
 bench: env  ## one benchmark with NAME=<name>, otherwise all of them as a table

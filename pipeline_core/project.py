@@ -272,3 +272,26 @@ def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
 def _locate(path: Path, keys: Sequence[str]) -> str:
     """Return file, line and key, as messages begin."""
     return f"{path}:{find_line(path, keys)}: {'.'.join(keys)}"
+
+
+def list_experiments(folder: Path) -> list[str]:
+    """Return the experiments in the folder of a plugin, as plugin/name."""
+    stems = sorted(path.stem for path in folder.glob("*.yaml"))
+    return [f"{folder.name}/{stem}" for stem in stems if stem != "expected"]
+
+
+def list_all_experiments(workflows: Path) -> list[str]:
+    """Return the experiments of all plugins, as plugin/name."""
+    folders = sorted((workflows / "experiments").glob("*/"))
+    return [name for folder in folders for name in list_experiments(folder)]
+
+
+def explain_missing(experiment: ExperimentRun) -> str | None:
+    """Return what is wrong with the raw files of an experiment; None if they can be had."""
+    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
+    try:
+        for dataset in datasets.values():
+            dataset.find_raw_files()
+    except ValueError as error:
+        return str(error)
+    return None

@@ -25,7 +25,14 @@ from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
-from pipeline_core.project import EVIDENCE, NAME, Project
+from pipeline_core.project import (
+    EVIDENCE,
+    NAME,
+    Project,
+    explain_missing,
+    list_all_experiments,
+    list_experiments,
+)
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.working_folder import SCHEMA, check_folder
@@ -303,32 +310,52 @@ class Plan:
     def paper(self, plugin: str) -> Paths:
         """Return the function that gives all figures of a plugin at the configured scale.
 
-        Experiments whose raw files are not there, and cannot be fetched, are left out, and where
-        figures are drawn from evidence those without.
+        Experiments whose raw files are not there, and cannot be fetched, are left out. From
+        evidence those of all scales are drawn that have any.
         """
 
         @end_with_message
         def list_paths(wildcards: Any) -> list[str]:
-            folder = self.project.workflows / "experiments" / plugin
-            experiments = [self._load_experiment(name) for name in list_experiments(folder)]
-            chosen = [e for e in experiments if e.file.scale == self.options.scale]
-            if not chosen:
-                scales = sorted({e.file.scale for e in experiments})
-                raise ValueError(
-                    f"{folder}: no experiment has the scale {self.options.scale!r}, "
-                    f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
-                )
-            missing = {e.experiment: reason for e in chosen if (reason := self._explain(e))}
-            if len(missing) == len(chosen):
-                raise ValueError("\n".join(missing.values()))
-            for name, reason in missing.items():
-                sys.stderr.write(f"paper_{plugin} leaves out {name}: {reason}\n")
-            left = [e for e in chosen if e.experiment not in missing]
-            if is_reporting():
-                return _keep_drawn(left) or self._refuse_report()
-            return [str(e.folder) for e in left]
+            return self._list_figures(plugin)
 
         return list_paths
+
+    @end_with_message
+    def all_papers(self, wildcards: Any) -> list[str]:
+        """Return what `paper` gives of all plugins, from evidence of those that have any."""
+        plugins = self.papers
+        if self.options.evidence:
+            kept = self.project.workflows / EVIDENCE
+            plugins = [name for name in plugins if (kept / name).is_dir()] or plugins
+            for name in sorted({*self.papers} - {*plugins}):
+                sys.stderr.write(f"papers leaves out {name}: no evidence in {kept / name}\n")
+        return [figures for plugin in plugins for figures in self._list_figures(plugin)]
+
+    def _list_figures(self, plugin: str) -> list[str]:
+        chosen = self._choose_experiments(plugin)
+        missing = {e.experiment: reason for e in chosen if (reason := self._explain(e))}
+        if len(missing) == len(chosen):
+            raise ValueError("\n".join(missing.values()))
+        for name, reason in missing.items():
+            sys.stderr.write(f"paper_{plugin} leaves out {name}: {reason}\n")
+        left = [e for e in chosen if e.experiment not in missing]
+        if is_reporting():
+            return _keep_drawn(left) or self._refuse_report()
+        return [str(e.folder) for e in left]
+
+    def _choose_experiments(self, plugin: str) -> list[ExperimentRun]:
+        folder = self.project.workflows / "experiments" / plugin
+        experiments = [self._load_experiment(name) for name in list_experiments(folder)]
+        if self.options.evidence:
+            return experiments
+        chosen = [e for e in experiments if e.file.scale == self.options.scale]
+        if not chosen:
+            scales = sorted({e.file.scale for e in experiments})
+            raise ValueError(
+                f"{folder}: no experiment has the scale {self.options.scale!r}, "
+                f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
+            )
+        return chosen
 
     def _explain(self, experiment: ExperimentRun) -> str | None:
         """Return why an experiment cannot be computed or drawn; None if it can."""
@@ -379,35 +406,12 @@ def _keep_drawn(experiments: Iterable[ExperimentRun]) -> list[str]:
     return [str(one.folder) for one in experiments if (one.folder / _INDEX).exists()]
 
 
-def list_experiments(folder: Path) -> list[str]:
-    """Return the experiments in the folder of a plugin, as plugin/name."""
-    stems = sorted(path.stem for path in folder.glob("*.yaml"))
-    return [f"{folder.name}/{stem}" for stem in stems if stem != "expected"]
-
-
-def list_all_experiments(workflows: Path) -> list[str]:
-    """Return the experiments of all plugins, as plugin/name."""
-    folders = sorted((workflows / "experiments").glob("*/"))
-    return [name for folder in folders for name in list_experiments(folder)]
-
-
 def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
     found = {**dataset.find_raw_files(), **find_beside(dataset)}
     files = {n: path for n, path in found.items() if n not in declared}
     return {**declared, **hash_raw_files(files, dataset.raw_memory)}
-
-
-def explain_missing(experiment: ExperimentRun) -> str | None:
-    """Return what is wrong with the raw files of an experiment; None if they can be had."""
-    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
-    try:
-        for dataset in datasets.values():
-            dataset.find_raw_files()
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _has_work(run: Run) -> bool:

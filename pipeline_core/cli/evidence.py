@@ -8,7 +8,17 @@ import typer
 
 from pipeline_core.cli import options
 
-Kept = Annotated[list[str], typer.Argument(help="Experiments as plugin/name, computed.")]
+Kept = Annotated[
+    list[str], typer.Argument(help="Experiments as plugin/name, computed or, to draw again, kept.")
+]
+Redrawn = Annotated[
+    bool,
+    typer.Option(
+        "--redrawn",
+        help="Leave the kept files as they are, draw again, and keep what figures are now: "
+        "after a change of figures on purpose.",
+    ),
+]
 Checked = Annotated[
     list[str] | None, typer.Argument(help="Experiments as plugin/name; all with evidence if none.")
 ]
@@ -16,6 +26,7 @@ Checked = Annotated[
 
 def keep_evidence(
     experiments: Kept,
+    redrawn: Redrawn = False,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
@@ -24,9 +35,19 @@ def keep_evidence(
 
     project = options.load_project(workflows, results)
     for name in experiments:
+        if redrawn:
+            changed = evidence.redraw_evidence(name, project)
+            typer.echo(f"{name}: drawn otherwise than before: {', '.join(changed) or 'nothing'}")
+            _echo_drift(evidence.list_drift(name, project), name)
+            continue
         folder = evidence.keep_evidence(project.load_experiment(name), project)
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         typer.echo(f"{folder}: {size / 1e6:.2g} MB")
+
+
+def _echo_drift(files: list[str], name: str) -> None:
+    if files:
+        typer.echo(f"{name}: made before changes of {', '.join(files)}")
 
 
 def check_evidence(
@@ -43,8 +64,7 @@ def check_evidence(
         n_faults += len(faults)
         for fault in faults:
             typer.echo(fault)
-        if drift := evidence.list_drift(name, project):
-            typer.echo(f"{name}: made before changes of {', '.join(drift)}")
+        _echo_drift(evidence.list_drift(name, project), name)
         typer.echo(f"{name}: {'differs' if faults else 'as it was kept'}")
     if n_faults:
         raise typer.Exit(1)

@@ -15,10 +15,9 @@ from pipeline_core.cli.output import align
 from pipeline_core.config.experiments import ExperimentFile
 from pipeline_core.config.workflow import read_options
 from pipeline_core.config.yaml_files import read_yaml, validate_content
-from pipeline_core.project import Project
+from pipeline_core.project import Project, list_all_experiments
 from pipeline_core.readers import Reader, Units
 from pipeline_core.registry import Plugin
-from pipeline_core.workflow import list_all_experiments
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]
 

@@ -19,9 +19,8 @@ from pipeline_core.cli.overview import Overview, read_overview
 from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
 from pipeline_core.cli.status_lines import format_all
 from pipeline_core.config.workflow import CONFIG, read_options
-from pipeline_core.project import Project
+from pipeline_core.project import Project, list_all_experiments
 from pipeline_core.run import ExperimentRun
-from pipeline_core.workflow import list_all_experiments
 
 Names = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.workflow import list_all_experiments
+from pipeline_core.project import list_all_experiments
 
 if TYPE_CHECKING:
     from pipeline_core.lineage import Fault

@@ -30,7 +30,8 @@ class WorkflowOptions(Section):
     results: Folder = "results"
     """Folder for artifacts."""
     evidence: Annotated[bool, Field(strict=False)] = False  # Snakemake gives "true" as text
-    """Whether figures are drawn from workflows/evidence; then nothing is trained."""
+    """Whether figures are drawn from workflows/evidence; then nothing is trained, and papers have
+    the experiments of all scales."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
 

@@ -3,7 +3,8 @@
 `workflows/evidence` has the layout of a folder of results, and holds of it what figures read, of
 predictions as little as `thinning` leaves. For each experiment `evidence.json` says what else must
 be so for the figures to come out as they did: hashes of the files and of the plugins' sources, and
-of what was drawn.
+of what was drawn. Where figures were drawn again by later sources, `sources_of_data` are those that
+the data were made by.
 """
 
 from __future__ import annotations
@@ -131,13 +132,64 @@ def check_evidence(name: str, project: Project) -> list[str]:
     Raises:
         ValueError: There is no evidence of the experiment, or it cannot be drawn.
     """
+    known, experiment = _read_manifest(name, project), load_evidence(name, project)
     folder = project.workflows / EVIDENCE
-    manifest = folder / name / MANIFEST
+    if faults := _find_altered(known, experiment, folder):
+        return faults
+    return [
+        f"{experiment.folder / file}: not what was drawn from the same evidence"
+        for file in _list_changed(known, _describe(experiment, folder))
+    ]
+
+
+def redraw_evidence(name: str, project: Project) -> list[str]:
+    """Draw what is kept by figure code that was changed on purpose; note the new hashes.
+
+    Returns:
+        The drawn files that come out otherwise than before.
+
+    Raises:
+        ValueError: There is no evidence of the experiment, a file or an option is not as it was
+            kept, or it cannot be drawn.
+    """
+    known, experiment = _read_manifest(name, project), load_evidence(name, project)
+    folder = project.workflows / EVIDENCE
+    if faults := _find_altered(known, experiment, folder):
+        told = "\n".join(faults)
+        raise ValueError(
+            f"{told}\nonly what is as it was kept is drawn again; restore it, or compute the "
+            f"experiment, then pipeline-core keep-evidence {name}"
+        )
+    now = _describe(experiment, folder)
+    sources = {"sources_of_data": _get_sources_of_data(known)}
+    store.write_json(folder / name / MANIFEST, {"made": known["made"], **now, **sources})
+    return list(_list_changed(known, now))
+
+
+def list_drift(name: str, project: Project) -> list[str]:
+    """Return the source files of plugins that have changed since the data were made."""
+    known = _get_sources_of_data(_read_manifest(name, project))
+    now = _hash_sources(load_evidence(name, project))
+    return sorted(file for file in known.keys() | now.keys() if known.get(file) != now.get(file))
+
+
+def _read_manifest(name: str, project: Project) -> Mapping[str, Any]:
+    manifest = project.workflows / EVIDENCE / name / MANIFEST
     if not manifest.is_file():
         raise ValueError(
             f"{manifest}: no such file; compute it, then pipeline-core keep-evidence {name}"
         )
-    known, experiment = store.read_json(manifest), load_evidence(name, project)
+    content: Mapping[str, Any] = store.read_json(manifest)
+    return content
+
+
+def _get_sources_of_data(known: Mapping[str, Any]) -> Mapping[str, str]:
+    sources: Mapping[str, str] = known.get("sources_of_data", known["sources"])
+    return sources
+
+
+def _find_altered(known: Mapping[str, Any], experiment: ExperimentRun, folder: Path) -> list[str]:
+    """Return which files and options are not those that were kept."""
     faults = [
         f"{folder / file}: not the file that was kept"
         for file, digest in known["files"].items()
@@ -146,15 +198,7 @@ def check_evidence(name: str, project: Project) -> list[str]:
     if faults:
         return faults
     lineage.require_current_results(experiment)
-    faults = list(_compare_causes(known["made"], experiment))
-    return faults or list(_compare_drawn(known, experiment, folder))
-
-
-def list_drift(name: str, project: Project) -> list[str]:
-    """Return the source files of plugins that have changed since the evidence was made."""
-    known = store.read_json(project.workflows / EVIDENCE / name / MANIFEST)["sources"]
-    now = _hash_sources(load_evidence(name, project))
-    return sorted(file for file in known.keys() | now.keys() if known.get(file) != now.get(file))
+    return list(_compare_causes(known["made"], experiment))
 
 
 def _read_causes(run: Run) -> dict[str, Any]:
@@ -179,15 +223,13 @@ def _compare_causes(made: Mapping[str, Any], experiment: ExperimentRun) -> Itera
                 yield f"{experiment.path}: {variant}: {problem}; {run.name_command(stage)}"
 
 
-def _compare_drawn(
-    known: Mapping[str, Any], experiment: ExperimentRun, folder: Path
-) -> Iterator[str]:
-    now = _describe(experiment, folder)
+def _list_changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the drawn files that are not the same in two descriptions."""
     same_pictures = known["matplotlib"] == now["matplotlib"]
     for file in sorted(known["drawn"].keys() | now["drawn"].keys()):
         compared = same_pictures or not Path(file).match(_LINES)
         if compared and known["drawn"].get(file) != now["drawn"].get(file):
-            yield f"{experiment.folder / file}: not what was drawn from the same evidence"
+            yield file
 
 
 def _require_results(run: Run) -> None:

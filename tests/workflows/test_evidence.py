@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.figures.evidence import check_evidence, list_drift, list_evidence
+from pipeline_core.project import Project
 from pipeline_core.working_folder import make_folder
 from processes import start
 from workflows.toy import plan_jobs, snakemake
 
 NAME = "htfbr/smoke"
-EVIDENCE = ("--config", "evidence=true", "scale=smoke")
+WITHOUT = "mace/smoke"
+EVIDENCE = ("--config", "evidence=true")
+WORKFLOWS = Path(__file__).parents[2] / "workflows"
+KEPT = list_evidence(WORKFLOWS)
 
 pytestmark = pytest.mark.slow
 
@@ -25,27 +31,43 @@ def call(folder, command, *words):
 
 def test_a_paper_is_drawn_from_evidence_alone(tmp_path):
     folder = tmp_path / "work"
-    make_folder(folder, [NAME], load_registry())
+    make_folder(folder, [NAME, WITHOUT], load_registry())
     path = folder / f"workflows/experiments/{NAME}.yaml"
     content = yaml.safe_load(path.read_text()) | {"variants": {}}
     path.write_text(yaml.safe_dump(content))
     text = snakemake(folder, "-n", "papers", *EVIDENCE, ok=False)
     assert "no evidence in workflows/evidence/htfbr/smoke" in text
-    snakemake(folder)
+    snakemake(folder, "--config", f"experiments={NAME}")
     assert call(folder, "keep-evidence", NAME).returncode == 0
     shutil.move(folder / "results", tmp_path / "computed")
     assert plan_jobs(folder, "papers", *EVIDENCE) == {"papers": 1, "figures": 1}
-    snakemake(folder, "papers", *EVIDENCE)
+    text = snakemake(folder, "papers", *EVIDENCE)
+    assert "papers leaves out mace: no evidence in workflows/evidence/mace" in text
     figures = folder / "results/htfbr/smoke/figures"
     assert list(figures.parent.iterdir()) == [figures, figures.with_suffix(".log")]
     for table in figures.glob("*.csv"):
         before = tmp_path / "computed/htfbr/smoke/figures" / table.name
         assert table.read_bytes() == before.read_bytes()
+    # Evidence draws whatever is forced; without it everything is computed.
+    assert plan_jobs(folder, "papers", "--forceall", *EVIDENCE) == {"papers": 1, "figures": 1}
+    assert plan_jobs(folder, "paper_htfbr", "--config", "scale=smoke")["train"] == 1
+    snakemake(folder, "papers", *EVIDENCE, "--report", "report.html")
+    assert f'id="{NAME}"' in (folder / "report.html").read_text()
     done = call(folder, "check-evidence")
     assert done.returncode == 0
     assert done.stdout == "htfbr/smoke: as it was kept\n"
+    done = call(folder, "keep-evidence", "--redrawn", NAME)
+    assert done.stdout == "htfbr/smoke: drawn otherwise than before: nothing\n"
     path = folder / "workflows/evidence/htfbr/smoke/base/metrics.json"
     path.write_text(path.read_text().replace("0.0", "0.1", 1))
     done = call(folder, "check-evidence", NAME)
     assert done.returncode == 1
     assert f"{path}: not the file that was kept" in done.stdout
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_the_repository_keeps_is_as_it_was_kept(name, tmp_path):
+    project = Project(WORKFLOWS, tmp_path, load_registry())
+    assert check_evidence(name, project) == []
+    if drift := list_drift(name, project):
+        print(f"{name}: made before changes of {', '.join(drift)}")

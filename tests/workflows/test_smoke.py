@@ -14,6 +14,7 @@ import pytest
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.project import Project
+from pipeline_core.report.collect import write_report
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 
@@ -22,6 +23,8 @@ WORKFLOWS = ROOT / "workflows"
 NAMES = sorted(
     f"{path.parent.name}/{path.stem}" for path in (WORKFLOWS / "experiments").glob("*/smoke.yaml")
 )
+MOST_BYTES = 1_000_000
+"""Of an experiment in a report: that of the demo, which has five, is to be sent by mail."""
 
 
 def shorten(run: Run) -> Run:
@@ -52,3 +55,7 @@ def test_smoke(name, tmp_path):
     for entry in index:
         for file in entry["files"]:
             assert (experiment.folder / file).stat().st_size > 0
+    report = tmp_path / "report.html"
+    write_report(report, {name: experiment.folder})
+    assert name in report.read_text()
+    assert report.stat().st_size < MOST_BYTES

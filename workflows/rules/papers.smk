@@ -10,5 +10,5 @@ for paper in plan.papers:
 
 rule papers:
     input:
-        [plan.paper(paper) for paper in plan.papers],
+        plan.all_papers,
     localrule: True

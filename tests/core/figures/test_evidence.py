@@ -127,6 +127,55 @@ def test_a_figure_that_comes_out_otherwise_is_named(project, monkeypatch):
     assert fault.endswith("learning.csv: not what was drawn from the same evidence")
 
 
+def test_a_figure_with_another_line_is_named(project, monkeypatch):
+    from pipeline_core.figures import style
+
+    choose = style.choose_colour
+    monkeypatch.setattr(style, "choose_colour", lambda number: choose(number + 1))
+    faults = [
+        Path(fault.partition(":")[0]).name for fault in evidence.check_evidence(NAME, project)
+    ]
+    assert "learning.svg" in faults
+    assert not [file for file in faults if not file.endswith(".svg")]
+
+
+def test_figures_of_changed_code_are_drawn_again_on_request(project, monkeypatch):
+    from pipeline_core.figures import learning
+
+    home = project.workflows / EVIDENCE / NAME
+    before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    made = store.read_json(home / evidence.MANIFEST)
+    make, get_hash = learning._make_table, evidence._hash
+    monkeypatch.setattr(learning, "_make_table", lambda *args: make(*args)[:-1])
+    monkeypatch.setattr(
+        evidence, "_hash", lambda path: "other" if path.name == "layers.py" else get_hash(path)
+    )
+    for changed in (["learning.csv"], []):
+        assert evidence.redraw_evidence(NAME, project) == changed
+        assert evidence.check_evidence(NAME, project) == []
+        # What the data were made by is still known.
+        assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/layers.py"]
+    now = store.read_json(home / evidence.MANIFEST)
+    assert now["sources_of_data"] == made["sources"] != now["sources"]
+    assert now["made"] == made["made"]
+    after = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    assert {p.name for p in after if after[p] != before.get(p)} == {evidence.MANIFEST}
+
+
+def test_altered_evidence_is_not_drawn_again(project):
+    path = project.workflows / EVIDENCE / NAME / "base/history.jsonl"
+    path.write_text(path.read_text().replace('"epoch": 2', '"epoch": 3'))
+    with pytest.raises(ValueError, match=r"base/history\.jsonl: not the file that was kept"):
+        evidence.redraw_evidence(NAME, project)
+
+
+def test_evidence_of_other_options_is_not_drawn_again(project):
+    path = project.workflows / f"experiments/{NAME}.yaml"
+    path.write_text(path.read_text().replace("epochs: 2", "epochs: 3"))
+    with pytest.raises(ValueError, match=r"base: made with train\.epochs 2, now 3"):
+        evidence.redraw_evidence(NAME, project)
+
+
 def test_options_that_have_changed_make_it_stale(project):
     path = project.workflows / f"experiments/{NAME}.yaml"
     path.write_text(path.read_text().replace("epochs: 2", "epochs: 3"))
