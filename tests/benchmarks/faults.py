@@ -9,8 +9,9 @@ user, `n_hung` reads of more than ten seconds, `n_lost` files that reading has c
 be 0.
 
 The last line printed is one JSON object. `check_share` is the part of the time of each stage that
-checks and seals take in a run of `--structures` structures, with one epoch of a tiny network, which
-is the worst case; below 0.02 is wanted. `seconds_per_gb` is what checking costs.
+checks and seals take in a run of `--structures` structures, with two epochs of a tiny network,
+which is the worst case; a stage is a process, whose start counts. Below 0.02 is wanted.
+`seconds_per_gb` is what checking costs.
 """
 
 from __future__ import annotations
