@@ -127,6 +127,37 @@ def test_a_figure_that_comes_out_otherwise_is_named(project, monkeypatch):
     assert fault.endswith("learning.csv: not what was drawn from the same evidence")
 
 
+@pytest.mark.parametrize(
+    ("suffix", "text", "elsewhere", "changed"),
+    [
+        (
+            ".csv",
+            "a,0.1\nb,-2.5e-07\n",
+            "a,0.09999999999999999\nb,-2.5000000000000004e-07\n",
+            "0.11",
+        ),
+        (
+            ".svg",
+            '<a href="#p0a1b2c3d4e"/> M 1.5 2',
+            '<a href="#pffffffffff"/> M 1.4999999 2',
+            "1.6",
+        ),
+        (".json", '{"ours": 12.345}', '{"ours": 12.345000000000002}', "12.347"),
+    ],
+)
+def test_digits_that_depend_on_the_processor_do_not_count(
+    tmp_path, suffix, text, elsewhere, changed
+):
+    def digest(content):
+        path = tmp_path / f"drawn{suffix}"
+        path.write_text(content)
+        return evidence.digest_drawn(path)
+
+    number = next(n for n in ("0.1", "1.5", "12.345") if n in text)
+    assert digest(text) == digest(elsewhere)
+    assert digest(text) != digest(text.replace(number, changed, 1))
+
+
 def test_a_figure_with_another_line_is_named(project, monkeypatch):
     from pipeline_core.figures import style
 
