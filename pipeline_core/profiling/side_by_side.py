@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final, Self
@@ -152,14 +152,14 @@ def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measure
     """
     with ExitStack() as stack:
         ends = [stack.enter_context(_start(load, wish, n)) for n in range(n_processes)]
-        parts: list[Measured] = [_receive(end) for end in ends]
+        parts: list[Measured] = _receive_all(ends)
         measured = Measured.join(parts)
         if n_processes == 1:
             return measured
         store, variables = host_ranks(n_processes)
         for end in ends:  # all are measured, so none has to keep the others company
             end.send(_Meeting(n_processes, len(parts[0].seconds), variables))
-        together = float(np.mean([_receive(end) for end in ends]))
+        together = float(np.mean(_receive_all(ends)))
         del store
         return replace(measured, together=together)
 
@@ -180,6 +180,16 @@ def _start(load: LoadRun, wish: Wish, number: int) -> Iterator[Connection]:
         ours.close()
         process.terminate()
         process.join()
+
+
+def _receive_all(ends: Sequence[Connection]) -> list[Any]:
+    """Return what all processes answer, in order; the first that fails is heard at once."""
+    answers: dict[Connection, Any] = {}
+    while len(answers) < len(ends):
+        for end in wait([one for one in ends if one not in answers]):
+            assert isinstance(end, Connection)
+            answers[end] = _receive(end)
+    return [answers[end] for end in ends]
 
 
 def _receive(end: Connection) -> Any:
