@@ -53,8 +53,8 @@ TRAININGS = {
 }
 """What differs from the experiment `smoke` of each plugin."""
 POINTS = 200_000
-"""Of HONO: with the 10,000 of the paper a step of HT-FBR takes one or two milliseconds, as long as
-it takes this machine to wake a process, and a training repeats itself no better than a plan."""
+"""Of HONO: with those of the smoke a step of HT-FBR takes a millisecond, about as long as it takes
+to wake a process, and on two ranks one training takes twice as long as the next."""
 
 
 def write_experiment(project: Path, plugin: str) -> None:
