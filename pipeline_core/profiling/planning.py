@@ -24,7 +24,12 @@ from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.profiling.network import describe_network, fit_latency, measure_network
-from pipeline_core.profiling.projection import Cluster, project_compute, simulate
+from pipeline_core.profiling.projection import (
+    Cluster,
+    count_gradient_bytes,
+    project_compute,
+    simulate,
+)
 from pipeline_core.profiling.side_by_side import (
     LoadRun,
     Measured,
@@ -174,7 +179,7 @@ class _Planner:
             "units": "GPUs" if self._device.type == "cuda" else "cores",
             "units_per_node": layouts[0].units,
             "epochs": self._options.epochs,
-            "gradient_bytes": self._count_gradient_bytes(),
+            "gradient_bytes": count_gradient_bytes(self._training.task),
             "networks": networks,
             "compute": {name: model.coefficients for name, model in models.items()},
             "ranks": records,
@@ -213,13 +218,9 @@ class _Planner:
             plan, self._training.sizes, model, layout.beside, layout.at_once
         )
         network = Network(alpha=record["alpha"], bandwidth=record["bandwidth"])
-        messages = [self._count_gradient_bytes(), self._count_bytes()]
+        messages = [count_gradient_bytes(self._training.task), self._count_bytes()]
         network = fit_latency(network, messages, steps.together - computing, layout.beside)
         return {**record, "alpha": network.alpha, "source": f"steps of {layout.beside} ranks here"}
-
-    def _count_gradient_bytes(self) -> int:
-        trained = [p for p in self._training.task.module.parameters() if p.requires_grad]
-        return sum(p.numel() * p.element_size() for p in trained)
 
     def _count_bytes(self) -> int:
         return _COUNT_BYTES * len(self._training.task.objective.weights)
@@ -235,7 +236,7 @@ class _Planner:
         cluster = Cluster(
             model=model,
             network=Network(alpha=known["alpha"], bandwidth=known["bandwidth"]),
-            gradient_bytes=self._count_gradient_bytes(),
+            gradient_bytes=count_gradient_bytes(self._training.task),
             count_bytes=self._count_bytes(),
             nodes=layout.nodes,
             at_once=layout.at_once,

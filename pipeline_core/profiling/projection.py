@@ -204,6 +204,12 @@ def _share_cores(busy: NDArray[np.float64], cluster: Cluster) -> NDArray[np.floa
     return np.asarray(work.max(1) / cluster.at_once)
 
 
+def count_gradient_bytes(task: Task) -> int:
+    """Return the size of what ranks add after each backward pass."""
+    trained = [p for p in task.module.parameters() if p.requires_grad]
+    return sum(p.numel() * p.element_size() for p in trained)
+
+
 def choose_batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:
     """Return the number of samples whose atoms give each rank `atoms_per_rank` on average."""
     return max(1, round(atoms_per_rank * n_ranks / float(sizes["atom"].mean())))

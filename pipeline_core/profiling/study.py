@@ -22,7 +22,12 @@ from pipeline_core.profiling.measure import (
     measure_classes,
 )
 from pipeline_core.profiling.network import describe_network, measure_network
-from pipeline_core.profiling.projection import Cluster, describe_set, project_epochs
+from pipeline_core.profiling.projection import (
+    Cluster,
+    count_gradient_bytes,
+    describe_set,
+    project_epochs,
+)
 from pipeline_core.profiling.steps import collect_totals, list_steps
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
@@ -97,7 +102,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         "device": device.type,
         "threads": torch.get_num_threads(),
         "precision": training.precision,
-        "gradient_bytes": _count_gradient_bytes(task),
+        "gradient_bytes": count_gradient_bytes(task),
         "steps": records,
         "saturation": report.find_saturation(records),
         "growth": report.find_growth(records),
@@ -127,11 +132,6 @@ def _read_sizes(run: Run, task: Task, samples: Samples) -> Sizes:
     return sizes
 
 
-def _count_gradient_bytes(task: Task) -> int:
-    trained = [p for p in task.module.parameters() if p.requires_grad]
-    return sum(p.numel() * p.element_size() for p in trained)
-
-
 def _project(
     run: Run,
     options: ProfileOptions,
@@ -147,7 +147,7 @@ def _project(
     cluster = Cluster(
         model=model,
         network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
-        gradient_bytes=_count_gradient_bytes(task),
+        gradient_bytes=count_gradient_bytes(task),
     )
     partition = run.get_section("partition", PartitionOptions)
     batch_by = run.get_section("train", TrainOptions).batch_by
