@@ -62,8 +62,8 @@ def test_the_time_of_earlier_starts_counts(tmp_path):
     train_run(run)
     times = [line["elapsed"] for line in read_history(run)]
     assert times == sorted(times)
-    assert times[2] > times[1] == before
-    assert listener.heard[0].elapsed > before
+    assert times[1] == before
+    assert listener.heard[0].elapsed > before - 1e-3  # the history is rounded to milliseconds
 
 
 def test_validation_is_assumed_to_take_a_third_of_training_a_sample(tmp_path, monkeypatch):
