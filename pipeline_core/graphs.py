@@ -45,7 +45,7 @@ _MOST_CELLS: Final = 50_000.0
 """Half of what `vesin` makes at most"""
 _LONGEST: Final = 150
 """Cutoffs; of a structure that is shorter no direction is thin."""
-_ONE_PLACE: Final = 1e-6
+ONE_PLACE: Final = 1e-6
 """Å below which two atoms are in one place, where no potential has a value."""
 
 
@@ -252,7 +252,7 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
             "belong under reference_energies of the dataset), or set graph.isolated to keep if "
             "such structures are meant"
         )
-    if len(index) and length.min() < _ONE_PLACE:
+    if len(index) and length.min() < ONE_PLACE:
         i, j = index[length.argmin()].tolist()
         raise ValueError(
             f"atoms {i} and {j} are {length.min():.2g} Å apart, which is one place; remove one of "

@@ -81,10 +81,8 @@ class NeighbourSearch:
         return np.stack([i, j], axis=1)[order], shift[order]
 
     def _is_edge(self, i: Ints, j: Ints, shift: Ints) -> NDArray[np.bool_]:
-        positions, cell = self._structure.positions, self._structure.cell
-        # Each number is minus that of the reverse edge, to the last bit.
-        vectors = positions[j] - positions[i]
-        vectors += shift[:, :1] * cell[0] + shift[:, 1:2] * cell[1] + shift[:, 2:] * cell[2]
+        structure, index = self._structure, np.stack([i, j], axis=1)
+        vectors = compute_vectors(structure.positions, structure.cell, index, shift)
         near = np.square(vectors).sum(axis=1) <= self._cutoff**2
         mask: NDArray[np.bool_] = near & ((i != j) | shift.any(axis=1))
         return mask
@@ -123,6 +121,25 @@ def find_edges(structure: Structure, cutoff: float, receivers: Ints) -> tuple[In
         return np.zeros((0, 2), dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
     index, shift = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     return index, shift
+
+
+def compute_vectors(positions: Floats, cell: Floats, edge_index: Ints, edge_shift: Ints) -> Floats:
+    """Return the vector of each edge from receiver to sender, Å, (n_edges, 3).
+
+    Each number is minus that of the reverse edge, to the last bit.
+    """
+    receiver, sender = edge_index.T
+    vectors: Floats = positions[sender] - positions[receiver]
+    shift = edge_shift
+    vectors += shift[:, :1] * cell[0] + shift[:, 1:2] * cell[1] + shift[:, 2:] * cell[2]
+    return vectors
+
+
+def compute_lengths(positions: Floats, cell: Floats, edge_index: Ints, edge_shift: Ints) -> Floats:
+    """Return the length of each edge, Å, (n_edges,), that of its reverse to the last bit."""
+    vectors = compute_vectors(positions, cell, edge_index, edge_shift)
+    lengths: Floats = np.sqrt(np.square(vectors).sum(axis=1))
+    return lengths
 
 
 def fill_cell(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:

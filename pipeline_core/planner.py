@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,22 +20,22 @@ class Planner(Generic[Plan]):
     graph of the step before, and a calculator passes its tensors again.
 
     Args:
-        make: Makes the plan.
+        make: Makes the plan of a batch, and of what else `plan` is given.
         fields: Fields of the batch that it reads; all have to be there.
     """
 
-    def __init__(self, make: Callable[[Batch], Plan], fields: Sequence[str]) -> None:
+    def __init__(self, make: Callable[..., Plan], fields: Sequence[str]) -> None:
         self._make, self._fields = make, tuple(fields)
         self._last: tuple[list[tuple[Tensor, int]], Plan] | None = None
 
-    def plan(self, batch: Batch) -> Plan:
-        """Return the plan of a batch."""
+    def plan(self, batch: Batch, *others: Any) -> Plan:
+        """Return the plan of a batch; what else it is made of belongs to the batch's tensors."""
         if torch.compiler.is_compiling():
-            return self._make(batch)
+            return self._make(batch, *others)
         read = [_read_version(batch[name]) for name in self._fields]
         if self._last is None or not _are_same(self._last[0], read):
             self._last = None  # before its successor takes memory
-            self._last = read, self._make(batch)
+            self._last = read, self._make(batch, *others)
         return self._last[1]
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.domain import Domain
 from pipeline_core.task import Outputs
 
 MAX_Z: Final = 118
@@ -40,6 +41,9 @@ class Potential(nn.Module):
     or an edge it receives: message-passing layers. With it, ranks can divide single structures.
     Direct forces may then depend on atoms at most twice as far away, and a direct stress has to be
     a sum over atoms or over edges, counted for their sample; otherwise leave it None."""
+    takes_domains: ClassVar[bool] = False
+    """Whether `energies` takes a domain as third argument, and exchanges features itself: then
+    ranks can divide single structures, and each works on its own atoms alone."""
     direct: frozenset[str] = frozenset()
     """Which of forces and stress `energies` returns itself."""
     heads: nn.Module | None
@@ -66,6 +70,12 @@ class Potential(nn.Module):
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
         """Return what the model predicts without differentiation.
 
+        Where `takes_domains`, a third argument `domain: Domain | None = None` is the part of one
+        structure that this rank owns. Rows of atoms are then own ones followed by the halo, but
+        those of `atom_sample` are own ones alone. Results belong to own atoms: energies are added
+        over them, and other ranks have the rest. `domain.exchange` appends features of the halo to
+        those of own atoms.
+
         Args:
             batch: Samples with their graph; positions must not be used.
             vectors: (n_edges, 3) from receiver to sender, Å, of the type of the parameters unless
@@ -76,8 +86,14 @@ class Potential(nn.Module):
             and any further field.
         """
 
-    def forward(self, batch: Batch) -> Outputs:
+    def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
         """Predict all of `predicts`.
+
+        Args:
+            batch: Samples with their graph.
+            domain: The part of one structure that this rank owns, if `takes_domains`. Ranks call
+                this together; energy and stress are then parts of this rank, which have to be
+                added, and rows of atoms those of own atoms.
 
         Returns:
             energy (n_samples,) eV, forces (n_atoms, 3) eV/Å, stress (n_samples, 3, 3) eV/Å³ (zero
@@ -90,7 +106,7 @@ class Potential(nn.Module):
         derived = {"forces", "stress"}.intersection(self.predicts) - self.direct
         with torch.set_grad_enabled(training or bool(derived)):
             vectors.requires_grad_(bool(derived))
-            outputs = self.energies(batch, vectors)
+            outputs = self._call_energies(batch, vectors, domain)
             if derived:
                 (gradient,) = torch.autograd.grad(
                     outputs["energy"].sum(), vectors, create_graph=training, materialize_grads=True
@@ -99,14 +115,26 @@ class Potential(nn.Module):
                     outputs["forces"] = compute_forces(batch, gradient)
                 if "stress" in derived:
                     outputs["stress"] = compute_stress(batch, vectors.detach(), gradient)
-        references = self.atom_energies[batch["atomic_numbers"]]
-        base = references.new_zeros(count_samples(batch))
-        outputs["energy"] = outputs["energy"].double() + base.index_add(
-            0, batch["atom_sample"], references
-        )
+            if domain is not None and "forces" in outputs:
+                outputs["forces"] = domain.collect(outputs["forces"])
+        outputs["energy"] = outputs["energy"].double() + self._sum_references(batch)
         return {
             name: outputs[name] if training else outputs[name].detach() for name in self.predicts
         }
+
+    def _call_energies(self, batch: Batch, vectors: Tensor, domain: Domain | None) -> Outputs:
+        if domain is None:
+            return self.energies(batch, vectors)
+        assert self.takes_domains, f"{type(self).__name__}.energies takes no domain"
+        energies: Callable[..., Outputs] = self.energies
+        return energies(batch, vectors, domain)
+
+    def _sum_references(self, batch: Batch) -> Tensor:
+        """Return the energies of the free atoms of each sample, (n_samples,) eV."""
+        sample = batch["atom_sample"]
+        references = self.atom_energies[batch["atomic_numbers"][: len(sample)]]
+        base = references.new_zeros(count_samples(batch))
+        return base.index_add(0, sample, references)
 
 
 def compute_edge_vectors(batch: Batch) -> Tensor:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, Typ
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.config.variables import find_misspelled
 from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
@@ -227,14 +228,18 @@ class Plan:
 
         return format_params
 
-    @end_with_message
-    def ranks(self, wildcards: Any) -> int:
-        """Return the processes of a training, as its experiment says.
+    def ranks(self, stage: str) -> Callable[[Any], int]:
+        """Return the function that gives the processes of a stage, as its experiment says.
 
         A resource and no parameter, so that other ranks train nothing again; what a profile says of
         it wins, and the launcher of a profile wins over it.
         """
-        return self._run(wildcards).ranks
+
+        @end_with_message
+        def count(wildcards: Any) -> int:
+            return _count_ranks(self._run(wildcards), stage)
+
+        return count
 
     def threads(self, stage: str) -> Callable[[Any], int]:
         """Return the function that gives the cores of a stage: one a process at least.
@@ -247,7 +252,7 @@ class Plan:
         def count(wildcards: Any) -> int:
             run = self._run(wildcards)
             n_cores = run.file.threads or (1 if run.file.scale == "smoke" else THREADS[stage])
-            return max(n_cores, run.ranks if stage == "train" else 1)
+            return max(n_cores, _count_ranks(run, stage))
 
         return count
 
@@ -412,6 +417,13 @@ def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     found = {**dataset.find_raw_files(), **find_beside(dataset)}
     files = {n: path for n, path in found.items() if n not in declared}
     return {**declared, **hash_raw_files(files, dataset.raw_memory)}
+
+
+def _count_ranks(run: Run, stage: str) -> int:
+    """Return the processes of a stage: of a use, several only where they divide structures."""
+    if stage == "infer" and run.get_section("partition", PartitionOptions).parts != "graph":
+        return 1
+    return run.ranks if stage in ("train", "infer") else 1
 
 
 def _has_work(run: Run) -> bool:

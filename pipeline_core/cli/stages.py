@@ -77,6 +77,21 @@ def train(
     _run("train", replace(run, device=device, is_finished=finish), run.model_info.name)
 
 
+def infer(
+    experiment: options.Experiment,
+    variant: options.Variant = options.BASE,
+    ranks: options.Ranks = 1,
+    device: options.Device = "auto",
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Use the trained model; many ranks, which divide structures, by --ranks or a launcher."""
+    if ranks > 1 and find_world().size == 1:
+        start_ranks(ranks)
+    run = options.load_project(workflows, results).run(experiment, variant)
+    _run("infer", replace(run, device=device), run.model_info.name)
+
+
 def _make_command(stage: str) -> Callable[..., None]:
     def run_stage(
         experiment: options.Experiment,
@@ -110,6 +125,8 @@ COMMANDS = {
     "graph": _make_command("graph"),
     "partition": _make_command("partition"),
     "train": train,
-    **{stage: _make_command(stage) for stage in ("evaluate", "infer", "profile")},
+    "evaluate": _make_command("evaluate"),
+    "infer": infer,
+    "profile": _make_command("profile"),
     "figures": draw_figures,
 }

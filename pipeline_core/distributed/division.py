@@ -8,22 +8,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.batch import Batch, collate
+from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
-from pipeline_core.distributed.domains import Domain, DomainSamples, build_domain
+from pipeline_core.distributed.domains import DomainSamples, build_domain
 from pipeline_core.distributed.owners import choose_owners
-from pipeline_core.distributed.pieces import DomainPiece, RegionPiece, require_divisible
+from pipeline_core.distributed.pieces import PartPiece, require_divisible
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.regions import Region, build_region
+from pipeline_core.distributed.regions import build_region, collate_region
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_core.fields import FIELDS
+from pipeline_core.domain import Domain
+from pipeline_core.fields import FIELDS, Kind
+from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.structure import Structure
 from pipeline_core.task import Samples, StructureSamples, Task
 from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
-LoadPart = Callable[[int], DomainPiece | RegionPiece]
+LoadPart = Callable[[int], PartPiece]
 """Makes this rank's part of a sample from its number, without communication."""
 
 
@@ -67,13 +69,42 @@ class DividedSplits:
         """
         self._require_atoms(split, samples)
         if isinstance(samples, DomainSamples):
-            structures = [samples.read_structure(number) for number in range(len(samples))]
-            domains = [self.build_domain(structure) for structure in structures]
-            placed = [domain.to(self._ranks.device) for domain in domains]
-            return lambda number: DomainPiece(
-                samples.read_domain(number, domains[number]), placed[number]
-            )
+            return self._load_domains(samples)
+        module = self._task.module
+        if isinstance(module, Potential) and module.takes_domains:
+            return self._divide_potential(samples)
         return self._divide_into_regions(samples)
+
+    def _load_domains(self, samples: DomainSamples) -> LoadPart:
+        structures = [samples.read_structure(number) for number in range(len(samples))]
+        domains = [self.build_domain(structure) for structure in structures]
+        placed = [domain.to(self._ranks.device) for domain in domains]
+        kinds = self._list_kinds()
+
+        def load(number: int) -> PartPiece:
+            domain, batch = domains[number], samples.read_domain(number, domains[number])
+            own = domain.rows[: domain.n_own]
+            return PartPiece(batch, batch, own, kinds, self._ranks, placed[number])
+
+        return load
+
+    def _divide_potential(self, samples: Samples) -> LoadPart:
+        kinds = self._list_kinds()
+        require_divisible(kinds)
+        structures = [_read_structure(_read_plain(samples, n)) for n in range(len(samples))]
+        domains = [self.build_domain(structure) for structure in structures]
+        placed = [domain.to(self._ranks.device) for domain in domains]
+
+        def load(number: int) -> PartPiece:
+            whole, domain = _read_plain(samples, number), domains[number]
+            own = domain.rows[: domain.n_own]
+            labels = _take_labels(whole, own, kinds)
+            inputs = domain.make_batch(
+                domain.structure.positions[domain.rows], whole["positions"].dtype
+            )
+            return PartPiece(labels, inputs, own, kinds, self._ranks, placed[number])
+
+        return load
 
     def _divide_into_regions(self, samples: Samples) -> LoadPart:
         n_layers = self._task.receptive_field
@@ -87,7 +118,7 @@ class DividedSplits:
                 f"{self._experiment}: partition.parts: graph: {problem}; set partition.parts to "
                 "samples"
             )
-        kinds = {quantity.name: quantity.field.kind for quantity in self._task.quantities}
+        kinds = self._list_kinds()
         require_divisible(kinds)
         regions = []
         for number in range(len(samples)):
@@ -95,14 +126,17 @@ class DividedSplits:
             own = np.flatnonzero(self._choose_owners(structure) == self._ranks.rank)
             regions.append(build_region(structure, self._cutoff, own, 2 * n_layers))
 
-        def load(number: int) -> RegionPiece:
+        def load(number: int) -> PartPiece:
             whole, region = _read_plain(samples, number), regions[number]
-            labels = _take_labels(whole, region, kinds)
-            inputs = _collate_region(region, whole["positions"].dtype)
             own = region.rows[: region.n_own]
-            return RegionPiece(labels, inputs, own, kinds, self._ranks)
+            labels = _take_labels(whole, own, kinds)
+            inputs = collate_region(region, whole["positions"].dtype)
+            return PartPiece(labels, inputs, own, kinds, self._ranks)
 
         return load
+
+    def _list_kinds(self) -> dict[str, Kind]:
+        return {quantity.name: quantity.field.kind for quantity in self._task.quantities}
 
     def build_domain(self, structure: Structure) -> Domain:
         """Choose owners of the atoms of a structure; return the domain of this rank.
@@ -113,7 +147,7 @@ class DividedSplits:
             ValueError: There are more ranks than atoms.
         """
         owners = self._choose_owners(structure)
-        return build_domain(structure, self._cutoff, owners, self._transport)
+        return build_domain(structure, self._cutoff, owners, self._transport, self._angles)
 
     def _choose_owners(self, structure: Structure) -> Ints:
         method = self._section.method
@@ -145,17 +179,12 @@ def _read_structure(batch: Batch) -> Structure:
     )
 
 
-def _take_labels(whole: Batch, region: Region, kinds: Mapping[str, str]) -> Batch:
+def _take_labels(whole: Batch, atoms: Ints, kinds: Mapping[str, str]) -> Batch:
     """Return labels of own atoms and of the sample, with the number of all atoms."""
-    own = torch.from_numpy(region.rows[: region.n_own])
+    own = torch.from_numpy(atoms)
     labels = {"atom_offsets": whole["atom_offsets"], "atom_sample": torch.zeros_like(own)}
     for name in ("atomic_numbers", *kinds):
         kind = kinds[name] if name in kinds else FIELDS[name].kind
         if name in whole:
             labels[name] = whole[name][own] if kind == "atom" else whole[name]
     return labels
-
-
-def _collate_region(region: Region, dtype: torch.dtype) -> Batch:
-    inputs = collate(region.split_inputs(), dtype)
-    return inputs | {"edge_index": torch.from_numpy(region.edge_index)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, move_to_device
-from pipeline_core.distributed.domains import Domain
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.domain import Domain
 from pipeline_core.task import Outputs
 
 Ints = NDArray[np.int64]
@@ -51,72 +51,63 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class DomainPiece(Piece):
-    """The domain of one structure, for a model that exchanges features of atoms itself.
+class PartPiece(Piece):
+    """A rank's part of one structure.
 
-    Attributes:
-        domain: On the device where the model is.
-    """
-
-    domain: Domain
-
-    @property
-    def own_atoms(self) -> Ints:
-        """Numbers of own atoms in the structure, (n_own,)."""
-        return self.domain.rows[: self.domain.n_own]
-
-    def predict(self, module: nn.Module) -> Outputs:
-        """Return what the model predicts of own rows; all ranks call it together."""
-        outputs: Outputs = module(self.batch, self.domain)
-        return outputs
-
-
-@dataclass(frozen=True, eq=False)
-class RegionPiece(Piece):
-    """Own atoms of one structure with all that they depend on, for a model that knows no domains.
-
-    In the inputs own atoms and the edges that they receive make up one sample, all others a second
-    one: what a model adds up for the first is the rank's part of the structure.
+    A model that exchanges features of atoms itself is given a domain. Any other one gets own atoms
+    with all that they depend on: own atoms and the edges that they receive make up one sample, all
+    others a second one, so that what a model adds up for the first is the rank's part of the
+    structure.
 
     Each rank counts fields of whole samples, which changes no mean over ranks. Their gradients are
     multiplied by the number of ranks to match.
 
     Attributes:
-        inputs: What the model is given.
-        own_atoms: Numbers of own atoms in the structure, which come first, (n_own,).
+        inputs: What the model is given; may be `batch` itself.
+        own_atoms: Numbers of own atoms in the structure, whose rows come first, (n_own,).
         kinds: What a row of each output is, by its name.
         ranks: Who has the other parts.
+        domain: On the device where the model is; None for a model that knows nothing of domains.
     """
 
     inputs: Batch
     own_atoms: Ints
     kinds: Mapping[str, str]
     ranks: Ranks
+    domain: Domain | None = None
 
     def predict(self, module: nn.Module) -> Outputs:
-        """Return own rows of fields of atoms, and fields of samples added over ranks.
+        """Return own rows, and fields of samples added over ranks.
 
         All ranks call it together.
         """
-        outputs = module(self.inputs)
+        arguments = [self.inputs] if self.domain is None else [self.inputs, self.domain]
+        outputs = module(*arguments)
         return {name: self._take(name, outputs[name]) for name in self.kinds if name in outputs}
 
     def to(self, device: torch.device) -> Self:
         """Move the tensors; from pinned memory the copy overlaps with computation."""
-        return replace(super().to(device), inputs=move_to_device(self.inputs, device))
+        return self._change(lambda batch: move_to_device(batch, device))
 
     def pin_memory(self) -> Self:
         """Put the tensors where a GPU can read them while it computes."""
-        return replace(super().pin_memory(), inputs=_pin(self.inputs))
+        return self._change(_pin)
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory, allocated for another stream, until this one has used it."""
         super().record_stream(stream)
         _record(self.inputs, stream)
 
+    def _change(self, change: Callable[[Batch], Batch]) -> Self:
+        batch = change(self.batch)
+        is_same = self.inputs is self.batch
+        return replace(self, batch=batch, inputs=batch if is_same else change(self.inputs))
+
     def _take(self, name: str, values: Tensor) -> Tensor:
         if self.kinds[name] == "atom":
             return values[: len(self.own_atoms)]
+        if self.kinds[name] != "sample":
+            return values
         if self.ranks.size == 1:
             return values[:1]
         total: Tensor = _SumOverRanks.apply(values[:1], self.ranks)  # type: ignore[no-untyped-call] # torch's

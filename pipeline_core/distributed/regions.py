@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from pipeline_core.batch import Batch, collate
 from pipeline_core.neighbours import find_edges
 from pipeline_core.structure import Structure
 
@@ -87,3 +89,9 @@ def build_region(structure: Structure, cutoff: float, own: Ints, n_hops: int) ->
     index, shift = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     order = np.argsort(local[index[:, 0]], kind="stable")
     return Region(structure, rows, len(own), local[index][order], shift[order])
+
+
+def collate_region(region: Region, dtype: torch.dtype) -> Batch:
+    """Return a region as a batch of two samples: own atoms, and all others; see `split_inputs`."""
+    inputs = collate(region.split_inputs(), dtype)
+    return inputs | {"edge_index": torch.from_numpy(region.edge_index)}

@@ -39,6 +39,9 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         elements: Chemical symbols of the elements that it was trained on.
         device: A torch device name, for this calculator alone.
         dtype: Floating-point type, for this calculator alone.
+
+    Attributes:
+        module: The copy.
     """
 
     def __init__(
@@ -51,9 +54,10 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
     ) -> None:
         super().__init__()
         self.elements = tuple(elements)
-        self._device, self._dtype, self._graph = torch.device(device), dtype, MovingGraph(graph)
+        self.graph, self.dtype = graph, dtype
+        self._device, self._graph = torch.device(device), MovingGraph(graph)
         self._last: _Collated | None = None
-        self._module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
+        self.module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:
@@ -74,14 +78,18 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
                 model predicts is not finite.
         """
         super().calculate(atoms, properties, system_changes)
-        batch = self._make_batch(self.atoms)
-        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
-            outputs = self._module(batch)
-        results = {n: outputs[n].double().cpu().numpy() for n in self._module.predicts}
+        results = self._predict(self.atoms)
         if not self.atoms.pbc.all():
             results.pop("stress", None)
         require_finite(results)
         self.results = _convert_results(results, self.implemented_properties)
+
+    def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
+        """Return what the module predicts, by name."""
+        batch = self._make_batch(atoms)
+        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+            outputs = self.module(batch)
+        return {n: outputs[n].double().cpu().numpy() for n in self.module.predicts}
 
     def _make_batch(self, atoms: Atoms) -> Batch:
         """Return the batch of a structure; of a graph that is still the last one, its tensors."""
@@ -93,7 +101,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         if last is None or graph is not last.graph:
             numbers = atoms.numbers.copy()
             sample = {"atomic_numbers": numbers, "positions": positions, "cell": cell, "pbc": pbc}
-            batch = move_to_device(collate([sample | graph], self._dtype), self._device)
+            batch = move_to_device(collate([sample | graph], self.dtype), self._device)
             self._last = _Collated(numbers, graph, batch)
             return batch
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}

@@ -13,7 +13,7 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.edge_counts import require_sound
 from pipeline_core.graphs import Arrays, Floats, Ints, assemble_graph, build_neighbour_graph
 
-_SKIN: Final = 0.5
+SKIN: Final = 0.5
 """Å by which the search reaches beyond the cutoff; an atom at 300 K takes some 0.1 ps for half."""
 
 
@@ -105,8 +105,8 @@ class MovingGraph:
             ValueError: As `build_neighbour_graph` and `assemble_graph` do.
         """
         candidates, options = self._candidates, self._options
-        if candidates is None or not candidates.hold(positions, cell, pbc, _SKIN):
-            candidates = Candidates.find(positions, cell, pbc, options.cutoff + _SKIN)
+        if candidates is None or not candidates.hold(positions, cell, pbc, SKIN):
+            candidates = Candidates.find(positions, cell, pbc, options.cutoff + SKIN)
             self._candidates, self._levels = candidates, None
         places = positions + candidates.offsets
         lengths = candidates.measure(places)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+from ase.calculators.calculator import Calculator
+
 from pipeline_core import store
-from pipeline_core.config.sections import InferOptions
-from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.config.sections import InferOptions, PartitionOptions
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.inference.divided import DividedCalculator, can_be_divided
 from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.inference.structures import read_start_structure
 from pipeline_core.run import Run
@@ -15,29 +19,49 @@ from pipeline_core.run import Run
 def simulate_run(run: Run) -> dict[str, Any]:
     """Do all molecular-dynamics runs, one after the other; write `run.inference` and `md/*.extxyz`.
 
-    Rank 0 does all the work: one trajectory has nothing to share.
+    Several ranks divide the atoms of each structure between them, if the model can be divided;
+    rank 0 moves the atoms and writes. Otherwise rank 0 does all the work.
 
     Returns:
-        The summary of each run by its name.
+        The summary of each run by its name; nothing on other ranks.
 
     Raises:
         ValueError: A start structure cannot be had, or a run exploded.
     """
     options = run.get_section("infer", InferOptions)
-    calculator_of = run.registry.select_hook("calculator", run.model_info.name)
-    results: dict[str, Any] = {}
     with connect_ranks(run.device, run.state) as ranks:
+        calculator = _make_calculator(run, options, ranks)
         if not ranks.is_rank_zero:
-            return results
-        with store.create(run.inference, "inference", run.make_provenance("infer")) as file:
-            calculator = calculator_of(run=run, device=str(ranks.device)) if options.md else None
-            for md in options.md:
-                results[md.name] = run_dynamics(
-                    read_start_structure(run, md.start, md.repeat),
-                    calculator,
-                    md,
-                    run.seed,
-                    run.folder / "md" / f"{md.name}.extxyz",
-                    file.create_group(md.name),
-                )
+            if isinstance(calculator, DividedCalculator):
+                calculator.follow()
+            return {}
+        lead = calculator.lead() if isinstance(calculator, DividedCalculator) else nullcontext()
+        with lead:
+            return _simulate(run, options, calculator)
+
+
+def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculator | None:
+    """Return what calculates the forces of this rank; None where it has nothing to do."""
+    if not options.md or not (ranks.is_rank_zero or ranks.size > 1):
+        return None
+    calculator_of = run.registry.select_hook("calculator", run.model_info.name)
+    calculator = calculator_of(run=run, device=str(ranks.device))
+    if ranks.size > 1 and can_be_divided(calculator):
+        section = run.get_section("partition", PartitionOptions)
+        return DividedCalculator(calculator, ranks, section.method)
+    return calculator
+
+
+def _simulate(run: Run, options: InferOptions, calculator: Calculator | None) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    with store.create(run.inference, "inference", run.make_provenance("infer")) as file:
+        for md in options.md:
+            results[md.name] = run_dynamics(
+                read_start_structure(run, md.start, md.repeat),
+                calculator,
+                md,
+                run.seed,
+                run.folder / "md" / f"{md.name}.extxyz",
+                file.create_group(md.name),
+            )
     return results

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
+from typing import TypeVar
+
+from torch import Tensor
+
+from pipeline_kernels.halo import Transport
+
+Result = TypeVar("Result")
 
 
 class Mailbox:
-    """A transport between threads."""
+    """A transport between threads.
 
-    def __init__(self, rank, size, queues):
+    Args:
+        rank: Of this thread.
+        size: Number of threads.
+        queues: From each rank to each other one.
+    """
+
+    def __init__(
+        self, rank: int, size: int, queues: Mapping[tuple[int, int], Queue[Tensor]]
+    ) -> None:
         self.rank, self.size, self.bytes_sent = rank, size, 0
         self._queues = queues
 
-    def start(self, sent, received):
+    def start(
+        self, sent: Mapping[int, Tensor], received: Mapping[int, Tensor]
+    ) -> Callable[[], None]:
+        """As `Transport.start`."""
         for peer, tensor in sent.items():
             assert tensor.numel()
             self.bytes_sent += tensor.nbytes
             self._queues[self.rank, peer].put(tensor.clone())
 
-        def wait():
+        def wait() -> None:
             for peer, tensor in received.items():
                 arrived = self._queues[peer, self.rank].get(timeout=60)
                 assert arrived.shape == tensor.shape
@@ -29,10 +47,10 @@ class Mailbox:
         return wait
 
 
-def run_on_threads(n, call):
+def run_on_threads(n: int, call: Callable[[Transport], Result]) -> list[Result]:
     """Return `call(transport)` of each of n ranks."""
-    queues = defaultdict(Queue)
-    for ends in [(i, j) for i in range(n) for j in range(n)]:
-        queues[ends]  # made here, as threads would make them twice
+    queues: dict[tuple[int, int], Queue[Tensor]] = {
+        (i, j): Queue() for i in range(n) for j in range(n)
+    }
     with ThreadPoolExecutor(n) as pool:
         return list(pool.map(call, [Mailbox(rank, n, queues) for rank in range(n)]))

@@ -21,6 +21,7 @@ from pipeline_chgnet.basis import compute_envelope
 from pipeline_chgnet.layers import build_perceptron
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.domain import Domain
 from pipeline_core.potential import compute_forces, compute_stress, compute_volumes
 from pipeline_core.task import Outputs
 from pipeline_core.units import GPA
@@ -71,21 +72,25 @@ class PaperHeads(nn.Module):
         self.force = build_perceptron(options.bond_features, hidden, 1, bias=False)
         self.stress = build_perceptron(options.atom_features, hidden, len(_PAIRS[0]), bias=False)
 
-    def forward(self, batch: Batch, vectors: Tensor, features: Features) -> Outputs:
+    def forward(
+        self, batch: Batch, vectors: Tensor, features: Features, domain: Domain | None = None
+    ) -> Outputs:
         """Return forces (n_atoms, 3) eV/Å and stress (n_samples, 3, 3) eV/Å³.
 
         Args:
             batch: Samples with their graphs.
             vectors: (n_edges, 3) from receiver to sender, Å.
             features: Those after the last convolution.
+            domain: The part of one structure that this rank owns: results are parts of this rank.
         """
         pulls = _compute_pulls(self.force(features.bonds).squeeze(1), batch, vectors)
-        coefficients = GPA * self.stress(features.atoms - features.free).to(
-            vectors.dtype
-        )  # (n_atoms, 6)
+        counts = batch["atom_offsets"].diff()
+        n_own = len(batch["atom_sample"])
+        changes = features.atoms[:n_own] - features.free[:n_own]
+        coefficients = GPA * self.stress(changes).to(vectors.dtype)  # (n_atoms, 6)
         sums = coefficients.new_zeros(count_samples(batch), len(_PAIRS[0]))
         sums = sums.index_add(0, batch["atom_sample"], coefficients)
-        means = sums / batch["atom_offsets"].diff()[:, None]
+        means = sums / (counts[:, None] if domain is None else domain.n_atoms)
         stress = (means[:, :, None, None] * _make_lattice_dyads(batch).to(means.dtype)).sum(1)
         return {"forces": compute_forces(batch, pulls), "stress": stress}
 
@@ -110,16 +115,22 @@ class PairHeads(nn.Module):
         self.force = build_perceptron(options.bond_features + 2 * options.atom_features, hidden, 1)
         self._cutoff, self._power = options.cutoff, options.envelope_power
 
-    def forward(self, batch: Batch, vectors: Tensor, features: Features) -> Outputs:
+    def forward(
+        self, batch: Batch, vectors: Tensor, features: Features, domain: Domain | None = None
+    ) -> Outputs:
         """Return forces (n_atoms, 3) eV/Å and stress (n_samples, 3, 3) eV/Å³.
 
         Args:
             batch: Samples with their graphs.
             vectors: (n_edges, 3) from receiver to sender, Å.
             features: Those after the last convolution.
+            domain: The part of one structure that this rank owns: results are parts of this rank.
         """
+        atoms = features.atoms
+        if domain is not None:
+            atoms = domain.exchange(atoms[: domain.n_own])
         one, other = (
-            features.atoms.index_select(0, ends)
+            atoms.index_select(0, ends)
             for ends in batch["edge_index"].index_select(0, batch["bond_edge"]).unbind(1)
         )
         inputs = torch.cat([features.bonds, one + other, one * other], dim=1)

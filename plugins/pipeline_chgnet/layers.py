@@ -71,8 +71,8 @@ class BondConvolution(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_short, bond)
         """Update the features of short bonds."""
-        sums = self.kernels.sum_bond_messages(
-            self.perceptron, atoms, bonds, angles, weights, topology
+        sums = topology.complete(
+            self.kernels.sum_bond_messages(self.perceptron, atoms, bonds, angles, weights, topology)
         )
         updated: Tensor = bonds + self.output(weights * sums)  # w_ij is the same for all k
         return updated
@@ -125,7 +125,9 @@ def update_bonds_and_angles(
     tables = apply_first_maps(packed, bias, atoms, bonds, topology)
     split = [table.split([len(each.bias) for each in maps], dim=1) for table in tables]
     of_bonds, of_angles = zip(*split, strict=True)
-    sums = sum_angle_messages(maps[0], of_bonds, angles, topology.bond_messages, weights)
+    sums = topology.complete(
+        sum_angle_messages(maps[0], of_bonds, angles, topology.bond_messages, weights)
+    )
     return (
         bonds + convolution.output(weights * sums),
         angles + sum_angle_messages(maps[1], of_angles, angles, topology.angle_messages),

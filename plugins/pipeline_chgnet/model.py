@@ -23,6 +23,7 @@ from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
 from pipeline_chgnet.topology import Topology
 from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.domain import Domain
 from pipeline_core.planner import Planner
 from pipeline_core.potential import Potential
 from pipeline_core.task import Outputs
@@ -45,6 +46,7 @@ class CHGNet(Potential):
     """
 
     exact_vectors = True
+    takes_domains = True
 
     def __init__(self, options: CHGNetOptions) -> None:
         super().__init__(("energy", "forces", "stress", "magmoms"))
@@ -105,12 +107,16 @@ class CHGNet(Potential):
             )
         self.load_state_dict(state)
 
-    def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+    def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies and magnetic moments.
+
+        With a domain, ranks exchange features of atoms between layers, and sums over the angles at
+        both ends of bonds that they share.
 
         Args:
             batch: Samples with neighbour graph and bond graph.
             vectors: (n_edges, 3) from receiver to sender, Å, in double precision.
+            domain: The part of one structure that this rank owns.
 
         Returns:
             `energy` (n_samples,) eV, without the energies of the free atoms, and `magmoms`
@@ -120,18 +126,20 @@ class CHGNet(Potential):
             ValueError: An element is beyond plutonium, or the batch has no bond graph.
         """
         _check_batch(batch)
-        topology = self._planner.plan(batch)
+        topology = self._planner.plan(batch, domain)
         features, magmoms = self._convolve(
             self.atom_embedding(batch["atomic_numbers"] - 1),
             self._expand_bonds(batch, vectors, topology),
             self._embed_angles(batch, vectors, topology),
             topology,
+            domain,
         )
-        sites = self.readout(self.readout_norm(features.atoms)).squeeze(1)  # (n_atoms,)
-        sites = sites.to(features.atoms.dtype)  # sums in mixed precision, too, are full
+        own = features.atoms[: len(batch["atom_sample"])]
+        sites = self.readout(self.readout_norm(own)).squeeze(1)  # (n_atoms,)
+        sites = sites.to(own.dtype)  # sums in mixed precision, too, are full
         energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
-        direct = {} if self.heads is None else self.heads(batch, vectors, features)
-        return {"energy": energy, "magmoms": magmoms, **direct}
+        direct = {} if self.heads is None else self.heads(batch, vectors, features, domain)
+        return {"energy": energy, "magmoms": magmoms[: len(own)], **direct}
 
     def _expand_bonds(
         self, batch: Batch, vectors: Tensor, topology: Topology
@@ -174,8 +182,12 @@ class CHGNet(Potential):
         bases: tuple[Tensor, Tensor],  # (n_bonds, radial), (n_short, radial)
         angles: Tensor,  # (n_angles, angle)
         topology: Topology,
+        domain: Domain | None,
     ) -> tuple[Features, Tensor]:  # (n_atoms,)
-        """Return the features after the last convolution, and the moments before it."""
+        """Return the features after the last convolution, and the moments before it.
+
+        Those of the halo are up to date where atoms send them on.
+        """
         free, (basis, short_basis) = atoms, bases
         # Mixed precision is for products: features add up in the type of the parameters.
         bonds = self.bond_embedding(basis).to(atoms.dtype)
@@ -185,6 +197,8 @@ class CHGNet(Potential):
         for t, convolve_atoms in enumerate(first):
             before, old = short_bonds, atoms
             atoms = convolve_atoms(atoms, bonds, atom_weights, topology)
+            if domain is not None:
+                atoms = domain.exchange(atoms[: domain.n_own])
             seen = old if self.options.updates == "parallel" else atoms
             short_bonds, angles = self._update_short(t, seen, before, angles, weights, topology)
             bonds = bonds.index_add(0, short, short_bonds - before)  # long bonds never change

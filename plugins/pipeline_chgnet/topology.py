@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline_core.batch import Batch
+from pipeline_core.domain import Domain, DomainBonds
 from pipeline_kernels.message import Segments
 from pipeline_kernels.message.gated import Route
 
@@ -29,6 +30,7 @@ class Topology:
         arm_atoms: Receiver of each arm.
         arm_bonds: Short bond of each arm.
         angle_arms: The two arms of each angle, (n_angles,) each.
+        bonds: Of a domain, some of whose short bonds have arms at other ranks; None for samples.
     """
 
     atom_messages: Route
@@ -39,6 +41,7 @@ class Topology:
     arm_atoms: Segments
     arm_bonds: Segments
     angle_arms: tuple[Tensor, Tensor]
+    bonds: DomainBonds | None = None
 
     FIELDS: ClassVar = ("atomic_numbers", "edge_index", "edge_bond", "bond_edge", "angle_edges")
     """Of a batch, that the plans are made of."""
@@ -59,15 +62,25 @@ class Topology:
         bond = self.arm_bonds.index
         return self.arm_atoms.index[first], bond[first], bond[second]
 
+    def complete(self, sums: Tensor) -> Tensor:
+        """Return sums over the angles of short bonds, (n_short, ...), with those of other ranks."""
+        return sums if self.bonds is None else self.bonds.add_other_ends(sums)
+
     @classmethod
-    def of(cls, batch: Batch) -> Self:
-        """Make the plans of a batch that has a bond graph."""
+    def of(cls, batch: Batch, domain: Domain | None = None) -> Self:
+        """Make the plans of a batch that has a bond graph.
+
+        Args:
+            batch: Samples, or the inputs of a domain.
+            domain: The domain.
+        """
         n_atoms = len(batch["atomic_numbers"])
         n_edges, n_bonds = len(batch["edge_bond"]), len(batch["bond_edge"])
         receiver, sender = (Segments.of(i, n_atoms) for i in batch["edge_index"].unbind(1))
         bond = Segments.of(batch["edge_bond"], n_bonds)
         arms, angle_arms = _renumber(batch["angle_edges"], n_edges)
-        short_bonds, arm_bond = _renumber(batch["edge_bond"][arms], n_bonds)
+        bonds, bond_of_arm = None if domain is None else domain.bonds, batch["edge_bond"][arms]
+        short_bonds, arm_bond = _renumber(bond_of_arm, n_bonds, bonds.short if bonds else None)
         n_short, n_angles = len(short_bonds), len(angle_arms)
         first, second = angle_arms.unbind(1)
         second_bond = Segments.of(arm_bond[second], n_short)
@@ -82,12 +95,16 @@ class Topology:
             arm_atoms=Segments.of(receiver.index[arms], n_atoms),
             arm_bonds=Segments.of(arm_bond, n_short),
             angle_arms=(first.contiguous(), second.contiguous()),
+            bonds=bonds,
         )
 
 
-def _renumber(index: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return the numbers below `n` that occur, ascending, and `index` as positions among them."""
+def _renumber(index: Tensor, n: int, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return numbers below `n`, ascending, and `index` as positions among them.
+
+    The numbers are those that occur, or those to be kept, which hold all that occur.
+    """
     occurs = torch.zeros(n, dtype=torch.bool, device=index.device)
-    occurs[index.flatten()] = True
+    occurs[index.flatten() if kept is None else kept] = True
     position = occurs.cumsum(0) - 1
     return occurs.nonzero().squeeze(1), position[index]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
-from pipeline_core.distributed.domains import Domain
 from pipeline_core.distributed.regions import build_region
+from pipeline_core.domain import Domain
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.graphs import build_neighbour_graph, find_reverse_edges, list_graph_fields
 from pipeline_core.run import Run

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
-from pipeline_core.distributed.domains import Domain
+from pipeline_core.domain import Domain
 from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.baselines import TwoCentre, split_batch

@@ -152,20 +152,23 @@ class Interaction(nn.Module):
 
     def forward(
         self,
-        features: Tensor,  # (n_atoms, components, channels)
+        features: Tensor,  # (n_atoms, components, channels), of senders
         edge_harmonics: Tensor,  # (n_edges, (lmax + 1)²)
         radial: Tensor,  # (n_edges, functions)
         edges: tuple[Segments, Segments],
         atoms: AtomsByElement,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return messages (n_atoms, (lmax + 1)², channels), and what the layer adds to."""
+        """Return messages to the receivers, (n_atoms, (lmax + 1)², channels), and what is added.
+
+        Receivers are the first of the atoms that send.
+        """
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
         weights = self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
         summed = self.kernels.tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
         messages = self.down(self._sort_by_degree(summed)) / self.average_neighbours
         if self.residual:
-            return messages, self.skip(features, atoms)
+            return messages, self.skip(features[: len(messages)], atoms)
         return self.skip(messages, atoms), None
 
     def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:

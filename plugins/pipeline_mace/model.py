@@ -9,6 +9,7 @@ from ase.data import atomic_numbers, chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.domain import Domain
 from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
@@ -48,6 +49,7 @@ class MACE(Potential):
         ValueError: Representations cannot be formed.
     """
 
+    takes_domains = True
     numbers: Tensor
     scale: Tensor
     shift: Tensor
@@ -90,26 +92,30 @@ class MACE(Potential):
                 ProductBasis(_make_polynomial(options, n_out), channels, n_elements, kernels)
             )
             self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
-        self._planner = Planner(_plan_edges, ("atomic_numbers", "edge_index"))
+        self._planner = Planner(_plan_edges, ("atomic_numbers", "atom_sample", "edge_index"))
 
-    def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+    def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict the energy of each structure without the free atoms, (n_samples,) eV.
+
+        With a domain, ranks exchange the features of atoms between layers.
 
         Raises:
             ValueError: An element was not in the training data.
         """
         element = self._find_elements(batch)
-        atoms = AtomsByElement.of(element)
+        n_own = len(batch["atom_sample"])  # behind them lies the halo of a domain
+        atoms = AtomsByElement.of(element[:n_own])
         edges = self._planner.plan(batch)
         # The harmonics of MACE are those of the vector from sender to receiver.
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
         radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
-        energy = vectors.new_zeros(len(element))
-        for interaction, product, readout in zip(
-            self.interactions, self.products, self.readouts, strict=True
-        ):
+        energy = vectors.new_zeros(n_own)
+        blocks = zip(self.interactions, self.products, self.readouts, strict=True)
+        for number, (interaction, product, readout) in enumerate(blocks):
+            if domain is not None and number:
+                features = domain.exchange(features)
             messages, before = interaction(features, edge_harmonics, radial, edges, atoms)
             features = product(messages, atoms)
             if before is not None:
@@ -145,7 +151,7 @@ def _pad(before: Tensor, features: Tensor) -> Tensor:
 
 
 def _plan_edges(batch: Batch) -> tuple[Segments, Segments]:
-    """Return who sends along each edge, and who receives."""
+    """Return who sends along each edge, and who receives: own atoms of a domain alone."""
     receiver, sender = batch["edge_index"].unbind(1)
-    n_atoms = len(batch["atomic_numbers"])
-    return Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
+    n_atoms, n_own = len(batch["atomic_numbers"]), len(batch["atom_sample"])
+    return Segments.of(sender, n_atoms), Segments.of(receiver, n_own)

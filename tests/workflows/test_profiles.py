@@ -179,7 +179,7 @@ def test_a_training_takes_a_core_a_rank_at_least(ranked, monkeypatch, ranks, cor
     monkeypatch.syspath_prepend(ranked / "site")
     plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
     assert plan.threads("train")(job) == cores
-    assert plan.ranks(job) == ranks
+    assert plan.ranks("train")(job) == ranks
 
 
 def test_small_runs_take_one_core_each(ranked, monkeypatch):

@@ -9,7 +9,7 @@ rule train:
     threads: plan.threads("train")
     resources:
         launcher="",
-        ranks=plan.ranks,
+        ranks=plan.ranks("train"),
         device="auto",
     params:
         project=plan.arguments,

@@ -28,6 +28,7 @@ Conventions of training on a split graph:
 |------------------|---------------------------------------------------------------------------|
 | `HaloPlan`       | who sends which rows to whom, and the edges of a rank; once per graph     |
 | `exchange`       | appends the halo to own rows                                              |
+| `collect`        | its transpose: adds up at their owners the rows of own nodes and halos    |
 | `start`          | posts the messages of an exchange; `wait` on what it returns finishes it  |
 | `Transport`      | what carries messages: the interface of the four below                    |
 | `SelfTransport`  | one rank                                                                  |
@@ -36,7 +37,7 @@ Conventions of training on a split graph:
 | `ThroughCpu`     | tensors on GPUs over a transport for CPUs, as where ranks share a GPU     |
 """
 
-from pipeline_kernels.halo.exchange import Flight, exchange, start
+from pipeline_kernels.halo.exchange import Flight, collect, exchange, start
 from pipeline_kernels.halo.plan import HaloPlan
 from pipeline_kernels.halo.transports import (
     MPITransport,
@@ -54,6 +55,7 @@ __all__ = [
     "ThroughCpu",
     "TorchTransport",
     "Transport",
+    "collect",
     "exchange",
     "start",
 ]

@@ -54,9 +54,39 @@ def start(x: Tensor, plan: HaloPlan, transport: Transport) -> Flight:
     Interior edges (`plan.edges[:plan.n_interior]`) need `x` alone, so they can be worked on before
     the wait. Arguments and errors are those of `exchange`.
     """
-    _check(x, plan, transport)
+    _check(x, plan, transport, plan.n_own)
     trip = _Spread(plan, transport)
     return Flight(_Depart.apply(x, trip), trip)  # type: ignore[no-untyped-call]  # torch has no types
+
+
+def collect(y: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
+    """Add to own rows what other ranks hold for them, the transpose of `exchange`.
+
+        (A^T y)_i = y_i + sum of the rows that other ranks hold for node i
+
+    Differentiable any number of times. All ranks of the transport call it together.
+
+    | symbol | argument |
+    |--------|----------|
+    | `y`    | `y`      |
+    | `A`    | `plan`   |
+
+    Args:
+        y: Rows of own nodes and the halo, floating, `(n_own + n_halo, *features)`; dtype and
+            features alike on all ranks.
+        plan: The part of this rank.
+        transport: What carries the messages.
+
+    Returns:
+        Tensor `(n_own, *features)` in the unit of `y`.
+
+    Raises:
+        ValueError: if rows, plan and transport do not fit together.
+    """
+    _check(y, plan, transport, plan.n_own + plan.n_halo)
+    trip = _Collect(plan, transport)
+    token = _Depart.apply(y, trip)  # type: ignore[no-untyped-call]  # torch has no types
+    return Flight(token, trip).wait()
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +209,7 @@ def _split_by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
     return {peer: part for peer, part in zip(counts, parts, strict=True) if part.numel()}
 
 
-def _check(x: Tensor, plan: HaloPlan, transport: Transport) -> None:
+def _check(x: Tensor, plan: HaloPlan, transport: Transport, n_rows: int) -> None:
     if (plan.rank, plan.n_parts) != (transport.rank, transport.size):
         raise ValueError(
             f"plan: expected that of rank {transport.rank} of {transport.size}, as the transport "
@@ -188,10 +218,12 @@ def _check(x: Tensor, plan: HaloPlan, transport: Transport) -> None:
         )
     if x.dtype not in DTYPES:
         raise ValueError(f"x: expected a dtype of {DTYPES}, got {x.dtype}; convert it first")
-    if x.ndim == 0 or x.shape[0] != plan.n_own:
+    if x.ndim == 0 or x.shape[0] != n_rows:
+        wanted, cure = "own nodes", "take them by x[plan.own]"
+        if n_rows > plan.n_own:
+            wanted, cure = "own nodes and the halo", "they are as many as `exchange` returns"
         raise ValueError(
-            f"x: expected {plan.n_own} rows, those of own nodes, got shape {tuple(x.shape)}; "
-            "take them by x[plan.own]"
+            f"x: expected {n_rows} rows, those of {wanted}, got shape {tuple(x.shape)}; {cure}"
         )
     if x.device != plan.own.device:
         raise ValueError(

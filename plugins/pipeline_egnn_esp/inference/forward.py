@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch
-from pipeline_core.distributed.domains import Domain
+from pipeline_core.domain import Domain
 from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.layers import Edges
 from pipeline_egnn_esp.network import Network

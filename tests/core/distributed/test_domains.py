@@ -11,8 +11,8 @@ import torch
 from pipeline_core.distributed.domains import build_domain, build_domains
 from pipeline_core.graphs import build_neighbour_graph, find_reverse_edges
 from pipeline_core.structure import Structure
+from pipeline_core.testing.rank_threads import run_on_threads
 from pipeline_kernels.halo import exchange
-from rank_threads import run_on_threads
 
 CUTOFF = 3.0
 

@@ -19,6 +19,7 @@ import torch
 from pipeline_core.batch import collate
 from pipeline_core.distributed.domains import build_domain
 from pipeline_core.structure import Structure
+from pipeline_core.testing.rank_threads import Mailbox, run_on_threads
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
@@ -27,7 +28,6 @@ from pipeline_kernels.equivariant.density import reference as density_reference
 from pipeline_kernels.halo import MPITransport, SelfTransport
 from pipeline_kernels.partition import Method, partition
 from processes import finish
-from rank_threads import Mailbox, run_on_threads
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2

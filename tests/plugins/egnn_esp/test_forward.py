@@ -15,6 +15,7 @@ from ase import Atoms
 
 from pipeline_core.distributed.domains import build_domain
 from pipeline_core.structure import Structure
+from pipeline_core.testing.rank_threads import run_on_threads
 from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis
@@ -31,7 +32,6 @@ from pipeline_kernels.partition import partition
 from plugins.egnn_esp import made_up, reference
 from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
 from processes import finish
-from rank_threads import run_on_threads
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 CUTOFF = 3.0

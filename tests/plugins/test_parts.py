@@ -1,0 +1,115 @@
+"""Potentials over ranks: energy, forces, stress, moments and gradients of parameters.
+
+Oracle: the same model on the whole structure. Ranks are threads of this process, with messages
+through queues; below they are processes, started by mpiexec and by torchrun.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+from ase.build import bulk, fcc111, molecule
+
+from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.testing.parts import predict_by_parts, predict_whole
+from pipeline_mace.model import MACE, Facts
+from pipeline_mace.options import MACEOptions
+from third_party import MessagePassing, Options
+
+CUTOFF, ANGLE_CUTOFF = 3.6, 2.9
+ELEMENTS = ("H", "C", "O", "Ni", "Cu")
+
+
+def make_amorphous():
+    """Atoms at random in a skewed cell, none nearer than 1.6 Å to another."""
+    rng, cell = np.random.default_rng(3), np.array([[7.0, 0, 0], [1.0, 6.5, 0], [-0.5, 1.0, 7.5]])
+    atoms = Atoms(cell=cell, pbc=True)
+    while len(atoms) < 24:
+        atoms += Atoms(rng.choice(["Cu", "O"]), [rng.random(3) @ cell])
+        others = np.arange(len(atoms) - 1)
+        if len(others) and atoms.get_distances(-1, others, mic=True).min() < 1.6:
+            del atoms[-1]
+    return atoms
+
+
+def rattle(atoms, size=0.1):
+    atoms.rattle(size, seed=1)
+    return atoms
+
+
+STRUCTURES = {
+    "crystal": lambda: rattle(bulk("Cu", cubic=True).repeat((3, 2, 2))),
+    "slab": lambda: rattle(fcc111("Ni", (2, 3, 3), vacuum=8.0)),
+    "amorphous": make_amorphous,
+    "small": lambda: rattle(bulk("NiO", "rocksalt", a=4.2, cubic=True), 0.05),
+    "molecule": lambda: molecule("CH3CH2OH"),
+}
+
+
+def make_mace(**options):
+    sizes = {"channels": 4, "max_l": 1, "lmax": 2, "correlation": 2, "radial_functions": 4}
+    sizes |= {"radial_features": [8], "cutoff": CUTOFF}
+    return MACE(MACEOptions(**sizes | options), Facts(ELEMENTS, 8.0))
+
+
+def make_chgnet(**options):
+    sizes = {f"{kind}_features": 6 for kind in ("atom", "bond", "angle", "hidden")}
+    sizes |= {"readout_features": [6], "radial_functions": 5, "angular_functions": 5}
+    sizes |= {"cutoff": CUTOFF, "angle_cutoff": ANGLE_CUTOFF}
+    return CHGNet(CHGNetOptions(**sizes | options))
+
+
+MODELS = {
+    "MACE": make_mace,
+    "MACE of three layers": lambda: make_mace(layers=3, kernels="reference"),
+    "CHGNet": make_chgnet,
+    "CHGNet in parallel": lambda: make_chgnet(updates="parallel", kernels="reference"),
+    "CHGNet with heads": lambda: make_chgnet(heads="pair"),
+    "CHGNet with the paper's heads": lambda: make_chgnet(heads="paper", updates="parallel"),
+    "a stranger's": lambda: MessagePassing(Options(), CUTOFF),
+    "a stranger's with heads": lambda: MessagePassing(Options(direct=True), CUTOFF),
+}
+
+
+def make_model(name):
+    torch.manual_seed(0)
+    module = MODELS[name]().double()
+    with torch.no_grad():
+        module.atom_energies[:] = torch.arange(len(module.atom_energies)) / 7
+    graph = CHGNetGraphOptions if "CHGNet" in name else GraphOptions
+    return module, graph(cutoff=CUTOFF, **{"angle_cutoff": ANGLE_CUTOFF} if "CHG" in name else {})
+
+
+def cut(atoms, n_ranks, how):
+    """Return owners: slices along x, or whatever comes."""
+    if how == "at random":
+        owners = np.random.default_rng(n_ranks).integers(n_ranks, size=len(atoms))
+        owners[:n_ranks] = np.arange(n_ranks)
+        return owners
+    order = np.argsort(np.argsort(atoms.positions[:, 0], kind="stable"), kind="stable")
+    return order * n_ranks // len(atoms)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("model", MODELS)
+def test_parts_make_up_the_whole(model, structure):
+    module, graph = make_model(model)
+    atoms = STRUCTURES[structure]()
+    whole = predict_whole(module, atoms, graph)
+    assert float(whole.outputs["forces"].abs().max()) > 1e-3
+    for n_ranks, how in [(1, "slices"), (2, "slices"), (3, "at random"), (4, "slices")]:
+        parts = predict_by_parts(module, atoms, graph, cut(atoms, n_ranks, how))
+        compare(parts, whole)
+
+
+def compare(parts, whole):
+    """Outputs and gradients are equal to 1e-10, of numbers above one relative to the largest."""
+    for ours, theirs in ((parts.outputs, whole.outputs), (parts.gradients, whole.gradients)):
+        assert ours.keys() == theirs.keys()
+        for name, expected in theirs.items():
+            largest = max(1.0, float(expected.abs().max()))
+            assert float((ours[name] - expected).abs().max()) < 1e-10 * largest, name
