@@ -1,14 +1,18 @@
-"""Trained models as ASE calculators, from their file alone."""
+"""Trained models as ASE calculators, from their file alone, on one rank or on several."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from ase.calculators.calculator import Calculator
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.calculator import make_calculator
+from pipeline_core.inference.divided import DividedCalculator, can_be_divided
 from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.registry import Registry
 from pipeline_core.seeds import capture_generators, set_generator_states
@@ -41,3 +45,49 @@ def load_calculator(
         return registry.select_hook("calculator", run.model_info.name)(run=run, device=device)
     finally:
         set_generator_states(states, cpu)
+
+
+@contextmanager
+def share_calculator(
+    path: str | Path,
+    device: str = "auto",
+    dtype: torch.dtype | None = None,
+    registry: Registry | None = None,
+) -> Iterator[Calculator | None]:
+    """Load a trained potential as an ASE calculator whose structures all ranks divide between them.
+
+    Of a script that srun, mpiexec or torchrun starts on several ranks, all call this. Rank 0 gets
+    the calculator, and does with it what a script of one rank does. All others calculate what it
+    asks for, and get None when it is done:
+
+        with share_calculator("model.pt") as calculator:
+            if calculator is not None:
+                atoms.calc = calculator
+                VelocityVerlet(atoms, 1 * units.fs).run(1000)
+
+    Args:
+        path: A `model.pt`, in a folder that all ranks see.
+        device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
+        dtype: As `load_calculator`.
+        registry: As there.
+
+    Raises:
+        ValueError: As there, or the model cannot be divided.
+    """
+    with connect_ranks(device, Path(path).absolute().parent) as ranks:
+        calculator = load_calculator(path, str(ranks.device), dtype, registry)
+        if ranks.size == 1:
+            yield calculator
+            return
+        if not can_be_divided(calculator):
+            raise ValueError(
+                f"{path}: ranks cannot divide structures of this model: it neither takes domains "
+                "nor says how far atoms influence each other (receptive_field); start one rank"
+            )
+        divided = DividedCalculator(calculator, ranks)
+        if not ranks.is_rank_zero:
+            divided.follow()
+            yield None
+            return
+        with divided.lead():
+            yield divided

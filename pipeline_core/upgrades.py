@@ -142,6 +142,8 @@ STORES: Final[dict[str, dict[int, StoreUpgrade]]] = {
     "partition": {1: _name_mace_bins},
     "predictions": {},
     "inference": {},
+    "frames": {},
+    "restart": {},
 }
 """Of each schema; a plugin's own schemas have none."""
 

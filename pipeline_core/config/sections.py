@@ -296,6 +296,8 @@ class MolecularDynamics(Section):
     """Copies of the cell along its vectors."""
     every: Count = 10
     """Steps between two stored frames."""
+    restart_every: Count = 1000
+    """Steps between two states from which an interrupted run goes on, to the same bits."""
 
     @model_validator(mode="after")
     def _check_frames(self) -> Self:

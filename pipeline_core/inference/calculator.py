@@ -84,6 +84,10 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         require_finite(results)
         self.results = _convert_results(results, self.implemented_properties)
 
+    def forget(self) -> None:
+        """Search neighbours anew, so that what follows depends on no structure before."""
+        self._graph, self._last = MovingGraph(self.graph), None
+
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
         """Return what the module predicts, by name."""
         batch = self._make_batch(atoms)

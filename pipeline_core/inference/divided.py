@@ -80,6 +80,10 @@ class DividedCalculator(PotentialCalculator):
             except ValueError:
                 continue
 
+    def forget(self) -> None:
+        """As there, on all ranks: with the next structure."""
+        self._numbers = np.zeros(0, dtype=np.int64)
+
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
         if not np.array_equal(atoms.numbers, self._numbers):
             self._check_elements(atoms)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +14,19 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator
 from ase.md.md import MolecularDynamics as Integrator
+from numpy.random import Generator
 
-from pipeline_core import store
 from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.frames import Frames, store_rdf, summarize
-from pipeline_core.inference.integrators import compute_temperature, draw_momenta, make_integrator
+from pipeline_core.inference.integrators import (
+    capture_state,
+    compute_temperature,
+    draw_momenta,
+    make_integrator,
+    restore_state,
+)
+from pipeline_core.inference.restarts import Restart, Restarts, identify
 
 _TOO_HOT: Final = 50.0
 """Multiple of the wanted temperature at which a run has exploded."""
@@ -31,8 +41,11 @@ def run_dynamics(
     seed: int,
     trajectory: Path,
     group: h5py.Group,
+    model: str = "",
 ) -> dict[str, Any]:
-    """Run molecular dynamics.
+    """Run molecular dynamics, or go on where a run of the same was interrupted.
+
+    What it goes on from lies in a folder beside the trajectory, which `remove_restarts` removes.
 
     Args:
         atoms: Start structure, left as it is; at least two atoms.
@@ -42,6 +55,7 @@ def run_dynamics(
         trajectory: The extended-XYZ file to write: positions, momenta, forces, energy, stress.
         group: Empty group of an HDF5 file, filled with `OBSERVABLES`, positions, cell,
             atomic_numbers and rdf; its attributes are the summary.
+        model: A word for the model, such as its SHA-256: no run goes on with another one.
 
     Returns:
         The summary, see `summarize`.
@@ -54,25 +68,35 @@ def run_dynamics(
         rng = np.random.default_rng([seed, *options.name.encode()])
         moving.set_momenta(draw_momenta(moving, options.temperature, rng))
         dynamics, conserved = make_integrator(moving, options, rng)
+        restarts = Restarts(_name_folder(trajectory), identify(atoms, options, seed, model))
+        done = 0
+        if restarts.last is not None:
+            done = _go_on(dynamics, options, rng, restarts.last)
         started = time.perf_counter()
-        with (
-            store.write_atomic(trajectory) as temporary,
-            temporary.open("w", encoding="utf-8") as file,
-        ):
-            frames = Frames(group, file, moving, 1 + options.steps // options.every)
-            problem = _advance(dynamics, conserved, options, frames)
+        problem = _advance(dynamics, conserved, options, rng, restarts)
+        restarts.join(group, trajectory)
         if problem:
+            restarts.remove()
             raise ValueError(
                 f"molecular dynamics {options.name!r}: stopped at step {dynamics.nsteps} of "
                 f"{options.steps}: {problem}, {_describe_state(atoms, moving)}; "
                 f"{_find_cure(atoms, moving, options)}; {trajectory} holds the frames until then"
             )
-    seconds = (time.perf_counter() - started) / options.steps
+    seconds = (time.perf_counter() - started) / max(1, options.steps - done)
     result = {**summarize(group, options), "seconds_per_step": seconds}
     group.attrs.update({key: value for key, value in result.items() if value is not None})
     if moving.pbc.all():
         store_rdf(group)
     return result
+
+
+def remove_restarts(trajectory: Path) -> None:
+    """Remove what the run of a trajectory would go on from."""
+    shutil.rmtree(_name_folder(trajectory), ignore_errors=True)
+
+
+def _name_folder(trajectory: Path) -> Path:
+    return trajectory.with_suffix(".restart")
 
 
 def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynamics) -> Atoms:
@@ -102,17 +126,62 @@ def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynam
     return moving
 
 
+def _go_on(
+    dynamics: Integrator, options: MolecularDynamics, rng: Generator, restart: Restart
+) -> int:
+    """Restore a run; return the steps that it has done."""
+    rng.bit_generator.state = json.loads(restart.generator)
+    restore_state(dynamics, options, restart.arrays, restart.step)
+    _forget(dynamics.atoms.calc)
+    return restart.step
+
+
+def _forget(calculator: Calculator) -> None:
+    """Let what follows depend on the positions of now alone, and on none before."""
+    calculator.reset()
+    if isinstance(calculator, PotentialCalculator):
+        calculator.forget()
+
+
 def _advance(
+    dynamics: Integrator,
+    conserved: Callable[[], float],
+    options: MolecularDynamics,
+    rng: Generator,
+    restarts: Restarts,
+) -> str | None:
+    """Do all steps, in segments; return what stopped them, or None."""
+    if restarts.last is not None and dynamics.nsteps == options.steps:
+        return None
+    steps = iter(dynamics.irun(options.steps - dynamics.nsteps))
+    if restarts.last is not None:
+        next(steps)  # the state that the last segment ended with
+    while True:
+        with restarts.write_segment() as (group, text), text.open("w", encoding="utf-8") as file:
+            frames = Frames(group, file, dynamics.atoms)
+            problem = _advance_segment(steps, dynamics, conserved, options, frames)
+        if problem:
+            return problem
+        arrays = capture_state(dynamics, options)
+        generator = json.dumps(rng.bit_generator.state)
+        restarts.save(Restart(dynamics.nsteps, generator, arrays))
+        if dynamics.nsteps == options.steps:
+            return None
+        _forget(dynamics.atoms.calc)
+
+
+def _advance_segment(
+    steps: Iterator[bool],
     dynamics: Integrator,
     conserved: Callable[[], float],
     options: MolecularDynamics,
     frames: Frames,
 ) -> str | None:
-    """Do all steps; return what stopped them, or None."""
+    """Do steps up to the next restart or the end; return what stopped them, or None."""
     atoms = dynamics.atoms
     try:
-        for step, _ in enumerate(dynamics.irun(options.steps)):
-            temperature = _measure_temperature(atoms)
+        for _ in steps:
+            step, temperature = dynamics.nsteps, _measure_temperature(atoms)
             energy = atoms.get_potential_energy()
             if not np.isfinite(energy):
                 return f"the energy is {energy:g} eV"
@@ -122,6 +191,8 @@ def _advance(
                 return f"the cell has collapsed below {_TOO_DENSE:g} Å³ an atom"
             if step % options.every == 0:
                 frames.add(atoms, step * options.timestep, temperature, conserved())
+            if step == options.steps or (step and step % options.restart_every == 0):
+                return None
     except (ValueError, RuntimeError, ArithmeticError) as error:
         # The calculator, or ASE's matrices, meet a structure that has fallen apart.
         return str(error)

@@ -30,6 +30,9 @@ OBSERVABLES: Final = {
 }
 """What is stored of each frame, with its unit; the pressure holds its kinetic part."""
 
+UNCHANGING: Final = ("atomic_numbers",)
+"""What is stored once, and not of each frame."""
+
 _RDF_FRAMES: Final = 200
 
 
@@ -37,21 +40,20 @@ class Frames:
     """The stored frames of a run: extended XYZ for people and tools, HDF5 for figures.
 
     Args:
-        group: Gets one dataset an observable.
+        group: Gets one dataset an observable, of a row a frame.
         file: Gets the frames.
         atoms: The start structure.
-        n_frames: Number of frames to come.
     """
 
-    def __init__(self, group: h5py.Group, file: IO[str], atoms: Atoms, n_frames: int) -> None:
+    def __init__(self, group: h5py.Group, file: IO[str], atoms: Atoms) -> None:
         self._group, self._file, self._next = group, file, 0
         group["atomic_numbers"] = atoms.numbers
         for name, unit in OBSERVABLES.items():
-            group.create_dataset(name, (n_frames,), "f8", fletcher32=True).attrs["unit"] = unit
+            data = group.create_dataset(name, (0,), "f8", maxshape=(None,), fletcher32=True)
+            data.attrs["unit"] = unit
         for name, shape in {"positions": (len(atoms), 3), "cell": (3, 3)}.items():
-            data = group.create_dataset(
-                name, (n_frames, *shape), "f4", chunks=(1, *shape), fletcher32=True
-            )
+            sizes = {"shape": (0, *shape), "maxshape": (None, *shape), "chunks": (1, *shape)}
+            data = group.create_dataset(name, dtype="f4", fletcher32=True, **sizes)
             data.attrs["unit"] = "Å"
 
     def add(self, atoms: Atoms, time_fs: float, temperature: float, conserved: float) -> None:
@@ -68,9 +70,10 @@ class Frames:
             "positions": atoms.positions,
             "cell": np.array(atoms.cell),
         }
-        for name, value in row.items():
-            self._group[name][self._next] = value
         self._next += 1
+        for name, value in row.items():
+            self._group[name].resize(self._next, axis=0)
+            self._group[name][self._next - 1] = value
         # The temporary copy keeps what belongs to a frame out of the atoms that move.
         frame = atoms.copy()
         frame.calc = atoms.calc

@@ -19,8 +19,9 @@ thermostat that counts 3 N heats a cell of eight atoms to 8/7 of the wanted temp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 from ase import Atoms, units
@@ -34,6 +35,15 @@ from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.units import GPA
 
 Floats = NDArray[np.float64]
+
+_CHAIN: Final = ("_q", "_p", "_thermostat._eta", "_thermostat._p_eta")
+_OWN_STATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "nve": (),
+    "nvt_langevin": ("_heat",),
+    "nvt_nose_hoover": _CHAIN,
+    "npt": (*_CHAIN, "_h", "_p_g", "_barostat._xi", "_barostat._p_xi"),
+}
+"""What integrators remember beside the atoms: attributes of ASE's, which offer no other access."""
 
 
 def make_integrator(
@@ -72,6 +82,29 @@ def make_integrator(
         num_atoms_global=len(atoms) - 1, masses=atoms.get_masses()[:, None], **heat_bath
     )
     return chain, chain.get_conserved_energy
+
+
+def capture_state(dynamics: Integrator, options: MolecularDynamics) -> dict[str, NDArray[Any]]:
+    """Return all that an integrator and its atoms will go on from, by name."""
+    atoms = dynamics.atoms
+    moving = {"positions": atoms.positions, "momenta": atoms.get_momenta(), "cell": atoms.cell[:]}
+    own = {name: attrgetter(name)(dynamics) for name in _OWN_STATE[options.ensemble]}
+    return {name: np.array(value) for name, value in (moving | own).items()}
+
+
+def restore_state(
+    dynamics: Integrator, options: MolecularDynamics, state: Mapping[str, NDArray[Any]], step: int
+) -> None:
+    """Let an integrator go on from what `capture_state` returned after so many steps."""
+    atoms = dynamics.atoms
+    atoms.set_cell(state["cell"])
+    atoms.set_positions(state["positions"])
+    atoms.set_momenta(state["momenta"])
+    for name in _OWN_STATE[options.ensemble]:
+        *parts, last = name.split(".")
+        owner = attrgetter(".".join(parts))(dynamics) if parts else dynamics
+        setattr(owner, last, np.array(state[name]))
+    dynamics.nsteps = step
 
 
 class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed

@@ -11,8 +11,9 @@ from pipeline_core import store
 from pipeline_core.config.sections import InferOptions, PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.inference.divided import DividedCalculator, can_be_divided
-from pipeline_core.inference.dynamics import run_dynamics
+from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
 from pipeline_core.inference.structures import read_start_structure
+from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
 
 
@@ -54,14 +55,13 @@ def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculato
 
 def _simulate(run: Run, options: InferOptions, calculator: Calculator | None) -> dict[str, Any]:
     results: dict[str, Any] = {}
+    trajectories = {md.name: run.folder / "md" / f"{md.name}.extxyz" for md in options.md}
+    model = hash_file(run.model) if options.md else ""
     with store.create(run.inference, "inference", run.make_provenance("infer")) as file:
         for md in options.md:
-            results[md.name] = run_dynamics(
-                read_start_structure(run, md.start, md.repeat),
-                calculator,
-                md,
-                run.seed,
-                run.folder / "md" / f"{md.name}.extxyz",
-                file.create_group(md.name),
-            )
+            start = read_start_structure(run, md.start, md.repeat)
+            group, path = file.create_group(md.name), trajectories[md.name]
+            results[md.name] = run_dynamics(start, calculator, md, run.seed, path, group, model)
+    for path in trajectories.values():
+        remove_restarts(path)
     return results

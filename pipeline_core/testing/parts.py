@@ -7,7 +7,7 @@ forces are derivatives, second ones across ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -43,6 +43,10 @@ class Prediction:
     gradients: Mapping[str, Tensor]
 
 
+Part = tuple[Ints, Prediction]
+"""Numbers of own atoms, (n_own,), and what is predicted of them."""
+
+
 def predict_whole(module: Potential, atoms: Atoms, graph: GraphOptions) -> Prediction:
     """Predict a structure as a whole, in double precision."""
     outputs = module(build_batch([atoms], graph, torch.float64))
@@ -62,21 +66,39 @@ def predict_by_parts(
         graph: Cutoffs.
         owners: The rank that owns each atom, (n_atoms,); ranks count from 0.
     """
+    copies = [deepcopy(module) for _ in range(int(owners.max()) + 1)]
+
+    def work(transport: Transport) -> Part:
+        return predict_part(copies[transport.rank], atoms, graph, owners, transport)
+
+    return join_parts(run_on_threads(len(copies), work), len(atoms))
+
+
+def predict_part(
+    module: Potential, atoms: Atoms, graph: GraphOptions, owners: Ints, transport: Transport
+) -> Part:
+    """Predict what belongs to own atoms, in double precision; all ranks call it together.
+
+    Args:
+        module: As `predict_by_parts`; of this rank alone.
+        atoms: All atoms.
+        graph: Cutoffs.
+        owners: The rank that owns each atom, (n_atoms,).
+        transport: Says which rank this is, and carries its messages.
+
+    Returns:
+        Numbers of own atoms, (n_own,), and the predictions: of the whole structure parts that add
+        up, and gradients that do.
+    """
+    own = np.flatnonzero(owners == transport.rank)
     structure = Structure(
         atoms.numbers.astype(np.int32), atoms.positions, atoms.cell[:], np.array(atoms.pbc)
     )
-    copies = [deepcopy(module) for _ in range(int(owners.max()) + 1)]
-
-    def work(transport: Transport) -> tuple[Ints, Prediction]:
-        own = np.flatnonzero(owners == transport.rank)
-        copy = copies[transport.rank]
-        if copy.takes_domains:
-            outputs = _call_domain(copy, structure, graph, owners, transport)
-        else:
-            outputs = _call_region(copy, structure, graph, own)
-        return own, _differentiate(copy, outputs, own)
-
-    return _join(run_on_threads(len(copies), work), len(atoms))
+    if module.takes_domains:
+        outputs = _call_domain(module, structure, graph, owners, transport)
+    else:
+        outputs = _call_region(module, structure, graph, own)
+    return own, _differentiate(module, outputs, own)
 
 
 def _call_domain(
@@ -112,7 +134,8 @@ def _differentiate(module: Potential, outputs: Outputs, atoms: Ints) -> Predicti
     return Prediction(detached, dict(zip(names, gradients, strict=True)))
 
 
-def _join(parts: list[tuple[Ints, Prediction]], n_atoms: int) -> Prediction:
+def join_parts(parts: Sequence[Part], n_atoms: int) -> Prediction:
+    """Return what the parts of all ranks make up."""
     outputs: dict[str, Tensor] = {}
     for own, part in parts:
         for name, rows in part.outputs.items():

@@ -60,6 +60,13 @@ def test_fine_tune(folder):
     assert (folder / "results/chgnet/tuned/tuned/metrics.json").is_file()
 
 
+@pytest.mark.mpi
+def test_large(folder):
+    said = run_page(DOCS / "how_to/large.md", folder)
+    assert re.search(r"324 atoms: -?\d+\.\d+ eV\n1 searches of neighbours, 0 atoms", said)
+    assert (folder / "results/chgnet/large/base/md/hot.extxyz").is_file()
+
+
 def test_resume(folder):
     (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
     assert "none damaged or stale" in run_page(DOCS / "how_to/resume.md", folder)

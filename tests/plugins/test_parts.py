@@ -6,6 +6,10 @@ through queues; below they are processes, started by mpiexec and by torchrun.
 
 from __future__ import annotations
 
+import sys
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -15,9 +19,17 @@ from ase.build import bulk, fcc111, molecule
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.testing.parts import predict_by_parts, predict_whole
+from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.distributed.transports import choose_transport
+from pipeline_core.testing.parts import (
+    join_parts,
+    predict_by_parts,
+    predict_part,
+    predict_whole,
+)
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
+from processes import finish
 from third_party import MessagePassing, Options
 
 CUTOFF, ANGLE_CUTOFF = 3.6, 2.9
@@ -106,6 +118,33 @@ def test_parts_make_up_the_whole(model, structure):
         compare(parts, whole)
 
 
+def work_as_rank(folder):
+    """Predict parts of all structures by all models as one of several processes."""
+    with connect_ranks("cpu", folder) as ranks:
+        transport = choose_transport(ranks)
+        for model, structure in product(MODELS, STRUCTURES):
+            module, graph = make_model(model)
+            atoms = STRUCTURES[structure]()
+            owners = cut(atoms, ranks.size, "slices")
+            part = predict_part(module, atoms, graph, owners, transport)
+            if parts := ranks.gather_on_zero(part):
+                compare(join_parts(parts, len(atoms)), predict_whole(module, atoms, graph))
+        if ranks.is_rank_zero:
+            print(f"{len(MODELS) * len(STRUCTURES)} cases on {ranks.size} ranks")
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "n_ranks"), [("mpiexec", 3), ("torchrun", 2), ("torchrun", 4)]
+)
+def test_parts_of_processes_make_up_the_whole(launcher, n_ranks, tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}"]
+    arguments = [*(torchrun if launcher == "torchrun" else []), __file__, tmp_path]
+    text = finish(arguments, n_ranks if launcher == "mpiexec" else None)
+    assert f"{len(MODELS) * len(STRUCTURES)} cases on {n_ranks} ranks" in text
+
+
 def compare(parts, whole):
     """Outputs and gradients are equal to 1e-10, of numbers above one relative to the largest."""
     for ours, theirs in ((parts.outputs, whole.outputs), (parts.gradients, whole.gradients)):
@@ -113,3 +152,7 @@ def compare(parts, whole):
         for name, expected in theirs.items():
             largest = max(1.0, float(expected.abs().max()))
             assert float((ours[name] - expected).abs().max()) < 1e-10 * largest, name
+
+
+if __name__ == "__main__":
+    work_as_rank(Path(sys.argv[1]))

@@ -4,7 +4,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline_core.distributed import division, domains, owners, regions
-from pipeline_core.distributed.pieces import DomainPiece
+from pipeline_core.distributed.pieces import PartPiece
 from pipeline_core.neighbours import find_edges
 from pipeline_core.samples import SampleFile, SampleWriter
 from pipeline_egnn_esp.inference.collect import Blocks
@@ -25,7 +25,7 @@ class Sizes(TorchDispatchMode):
             patch.setattr(module, "find_edges", self._note_edges)
         for kind in (BlockMatrix, Blocks, SampleWriter, SampleFile):
             patch.setattr(kind, *getattr(self, f"_watch_{kind.__name__}")(kind))
-        patch.setattr(division, "DomainPiece", self._note_piece)
+        patch.setattr(division, "PartPiece", self._note_piece)
 
     def note(self, name, n_rows):
         self.largest[name] = max(self.largest.get(name, 0), n_rows)
@@ -44,10 +44,10 @@ class Sizes(TorchDispatchMode):
         self.note("edges", len(edges[0]))
         return edges
 
-    def _note_piece(self, batch, domain):
+    def _note_piece(self, batch, *others):
         self.note("edge labels", len(batch["edge_blocks"]))
         self.note("edges", len(batch["edge_index"]))
-        return DomainPiece(batch, domain)
+        return PartPiece(batch, *others)
 
     def _watch_BlockMatrix(self, kind):
         original = kind.__init__
