@@ -1,0 +1,103 @@
+"""A program for several ranks: dynamics and mistakes with calculators that ranks divide."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from ase import Atoms, units
+from ase.build import bulk
+from ase.md.verlet import VelocityVerlet
+
+from core.inference.lennard_jones import GRAPH, LennardJones
+from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.inference.calculator import PotentialCalculator
+from pipeline_core.inference.divided import DividedCalculator
+from pipeline_mace.model import MACE, Facts
+from pipeline_mace.options import MACEOptions
+
+STEPS = 12
+NAMES = ("energy", "forces", "stress", "magmoms")
+
+
+def make_calculators():
+    """Return calculators of random models, by name; the pairs know nothing of ranks."""
+    torch.manual_seed(0)
+    pair = LennardJones()
+    pair.receptive_field = 1
+    mace = MACEOptions(
+        channels=4, lmax=2, correlation=2, radial_functions=4, radial_features=[8], cutoff=5.0
+    )
+    sizes = {f"{kind}_features": 6 for kind in ("atom", "bond", "angle", "hidden")}
+    chgnet = CHGNetOptions(
+        **sizes, readout_features=[6], angular_functions=5, cutoff=5.0, angle_cutoff=4.2
+    )
+    graphs = GraphOptions(cutoff=5.0), CHGNetGraphOptions(cutoff=5.0, angle_cutoff=4.2)
+    models = {
+        "pair": (pair, GRAPH),
+        "mace": (MACE(mace, Facts(("Ar",), 12.0)), graphs[0]),
+        "chgnet": (CHGNet(chgnet), graphs[1]),
+    }
+    return {
+        name: PotentialCalculator(module, graph, ["Ar"], dtype=torch.float64)
+        for name, (module, graph) in models.items()
+    }
+
+
+def make_gas():
+    """Return warm argon, whose atoms soon change places."""
+    atoms = bulk("Ar", "fcc", 5.5, cubic=True).repeat((4, 2, 2))
+    atoms.rattle(0.2, seed=2)
+    speeds = np.random.default_rng(1).normal(0, 12.0, (len(atoms), 3))
+    atoms.set_momenta(atoms.get_masses()[:, None] * speeds * 1e-3 / units.fs)
+    return atoms
+
+
+def follow_atoms(atoms):
+    """Return what is predicted at the start, and energies of some steps."""
+    names = [name for name in NAMES if name in atoms.calc.implemented_properties]
+    results = {name: np.array(atoms.calc.get_property(name, atoms)).tolist() for name in names}
+    dynamics = VelocityVerlet(atoms, 4.0 * units.fs)
+    energies = [atoms.get_potential_energy() for _ in dynamics.irun(STEPS)]
+    return {"start": results, "energies": energies}
+
+
+def list_mistakes(calculator):
+    """Return what the calculator says of structures that cannot be."""
+    two = Atoms("Ar2", [[0, 0, 0], [0, 0, 1e-9]], cell=[9, 9, 9], pbc=True).repeat((2, 1, 1))
+    alone = Atoms("Ar4", 30.0 * np.arange(12).reshape(4, 3))
+    other = bulk("Cu", cubic=True)
+    words = []
+    for atoms in (two, alone, other, Atoms("Ar2", [[0, 0, 0], [0, 0, 3.8]])):
+        try:
+            calculator.calculate(atoms)
+        except ValueError as error:
+            words.append(str(error))
+    return words
+
+
+def main(folder):
+    with connect_ranks("cpu", folder) as ranks:
+        outcome = {}
+        for name, calculator in make_calculators().items():
+            divided = DividedCalculator(calculator, ranks)
+            if not ranks.is_rank_zero:
+                divided.follow()
+                continue
+            with divided.lead():
+                atoms = make_gas()
+                atoms.calc = divided
+                outcome[name] = follow_atoms(atoms)
+                part = divided.part
+                outcome[name] |= {"searches": part.n_searches, "migrated": part.n_migrated}
+                outcome[name]["mistakes"] = list_mistakes(divided)
+        if ranks.is_rank_zero:
+            (folder / "outcome.json").write_text(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
