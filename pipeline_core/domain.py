@@ -196,3 +196,8 @@ class Domain:
         names = ("atoms", "edge_index", "edge_shift", "edges", "reverse_edge", "bonds")
         moved = {n: getattr(self, n).to(device) for n in names if getattr(self, n) is not None}
         return replace(self, **moved)
+
+
+def take_own(rows: Tensor, domain: Domain | None) -> Tensor:
+    """Return the rows of own atoms among those of all local ones; without a domain all are."""
+    return rows if domain is None else rows[: domain.n_own]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
@@ -28,6 +29,7 @@ class Mailbox:
     ) -> None:
         self.rank, self.size, self.bytes_sent = rank, size, 0
         self._queues = queues
+        self._awaited: dict[int, deque[list[Tensor]]] = defaultdict(deque)
 
     def start(
         self, sent: Mapping[int, Tensor], received: Mapping[int, Tensor]
@@ -37,10 +39,16 @@ class Mailbox:
             assert tensor.numel()
             self.bytes_sent += tensor.nbytes
             self._queues[self.rank, peer].put(tensor.clone())
+        arrivals: dict[int, list[Tensor]] = {peer: [] for peer in received}
+        for peer, arrival in arrivals.items():
+            self._awaited[peer].append(arrival)
 
         def wait() -> None:
             for peer, tensor in received.items():
-                arrived = self._queues[peer, self.rank].get(timeout=60)
+                while not arrivals[peer]:  # messages arrive in the order of their starts
+                    message = self._queues[peer, self.rank].get(timeout=60)
+                    self._awaited[peer].popleft().append(message)
+                (arrived,) = arrivals[peer]
                 assert arrived.shape == tensor.shape
                 tensor.copy_(arrived)
 

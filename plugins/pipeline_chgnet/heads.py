@@ -21,7 +21,7 @@ from pipeline_chgnet.basis import compute_envelope
 from pipeline_chgnet.layers import build_perceptron
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.domain import Domain
+from pipeline_core.domain import Domain, take_own
 from pipeline_core.potential import compute_forces, compute_stress, compute_volumes
 from pipeline_core.task import Outputs
 from pipeline_core.units import GPA
@@ -85,8 +85,7 @@ class PaperHeads(nn.Module):
         """
         pulls = _compute_pulls(self.force(features.bonds).squeeze(1), batch, vectors)
         counts = batch["atom_offsets"].diff()
-        n_own = len(batch["atom_sample"])
-        changes = features.atoms[:n_own] - features.free[:n_own]
+        changes = take_own(features.atoms - features.free, domain)
         coefficients = GPA * self.stress(changes).to(vectors.dtype)  # (n_atoms, 6)
         sums = coefficients.new_zeros(count_samples(batch), len(_PAIRS[0]))
         sums = sums.index_add(0, batch["atom_sample"], coefficients)
@@ -128,7 +127,7 @@ class PairHeads(nn.Module):
         """
         atoms = features.atoms
         if domain is not None:
-            atoms = domain.exchange(atoms[: domain.n_own])
+            atoms = domain.exchange(take_own(atoms, domain))
         one, other = (
             atoms.index_select(0, ends)
             for ends in batch["edge_index"].index_select(0, batch["bond_edge"]).unbind(1)

@@ -23,7 +23,7 @@ from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
 from pipeline_chgnet.topology import Topology
 from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.domain import Domain
+from pipeline_core.domain import Domain, take_own
 from pipeline_core.planner import Planner
 from pipeline_core.potential import Potential
 from pipeline_core.task import Outputs
@@ -134,12 +134,12 @@ class CHGNet(Potential):
             topology,
             domain,
         )
-        own = features.atoms[: len(batch["atom_sample"])]
+        own = take_own(features.atoms, domain)
         sites = self.readout(self.readout_norm(own)).squeeze(1)  # (n_atoms,)
         sites = sites.to(own.dtype)  # sums in mixed precision, too, are full
         energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
         direct = {} if self.heads is None else self.heads(batch, vectors, features, domain)
-        return {"energy": energy, "magmoms": magmoms[: len(own)], **direct}
+        return {"energy": energy, "magmoms": magmoms, **direct}
 
     def _expand_bonds(
         self, batch: Batch, vectors: Tensor, topology: Topology
@@ -195,14 +195,14 @@ class CHGNet(Potential):
         weights, short_bonds = self.bond_weights(short_basis), bonds.index_select(0, short)
         *first, last = self.atom_convolutions
         for t, convolve_atoms in enumerate(first):
-            before, old = short_bonds, atoms
-            atoms = convolve_atoms(atoms, bonds, atom_weights, topology)
-            if domain is not None:
-                atoms = domain.exchange(atoms[: domain.n_own])
-            seen = old if self.options.updates == "parallel" else atoms
+            before, old = short_bonds, take_own(atoms, domain)
+            own = take_own(convolve_atoms(atoms, bonds, atom_weights, topology), domain)
+            flight = None if domain is None else domain.start(own)  # while bonds need own atoms
+            seen = old if self.options.updates == "parallel" else own
             short_bonds, angles = self._update_short(t, seen, before, angles, weights, topology)
             bonds = bonds.index_add(0, short, short_bonds - before)  # long bonds never change
-        magmoms = self.magmom(atoms).squeeze(1).abs()
+            atoms = own if flight is None else flight.wait()
+        magmoms = self.magmom(take_own(atoms, domain)).squeeze(1).abs()
         atoms = last(atoms, bonds, atom_weights, topology)
         return Features(free, atoms, bonds), magmoms
 

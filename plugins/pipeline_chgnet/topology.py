@@ -27,7 +27,7 @@ class Topology:
         angle_messages: The same messages, kept apart.
         arms: (n_arms,) edges.
         short_bonds: (n_short,) bonds.
-        arm_atoms: Receiver of each arm.
+        arm_atoms: Receiver of each arm, among own atoms of a domain.
         arm_bonds: Short bond of each arm.
         angle_arms: The two arms of each angle, (n_angles,) each.
         bonds: Of a domain, some of whose short bonds have arms at other ranks; None for samples.
@@ -43,7 +43,14 @@ class Topology:
     angle_arms: tuple[Tensor, Tensor]
     bonds: DomainBonds | None = None
 
-    FIELDS: ClassVar = ("atomic_numbers", "edge_index", "edge_bond", "bond_edge", "angle_edges")
+    FIELDS: ClassVar = (
+        "atomic_numbers",
+        "atom_sample",
+        "edge_index",
+        "edge_bond",
+        "bond_edge",
+        "angle_edges",
+    )
     """Of a batch, that the plans are made of."""
 
     @property
@@ -92,7 +99,7 @@ class Topology:
             angle_messages=Route(tables, None, None, n_angles),
             arms=arms,
             short_bonds=short_bonds,
-            arm_atoms=Segments.of(receiver.index[arms], n_atoms),
+            arm_atoms=Segments.of(receiver.index[arms], len(batch["atom_sample"])),
             arm_bonds=Segments.of(arm_bond, n_short),
             angle_arms=(first.contiguous(), second.contiguous()),
             bonds=bonds,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline_core.domain import Domain
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,
@@ -152,23 +153,29 @@ class Interaction(nn.Module):
 
     def forward(
         self,
-        features: Tensor,  # (n_atoms, components, channels), of senders
+        features: Tensor,  # (n_atoms, components, channels)
         edge_harmonics: Tensor,  # (n_edges, (lmax + 1)²)
         radial: Tensor,  # (n_edges, functions)
         edges: tuple[Segments, Segments],
         atoms: AtomsByElement,
+        domain: Domain | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return messages to the receivers, (n_atoms, (lmax + 1)², channels), and what is added.
+        """Return messages (n_atoms, (lmax + 1)², channels), and what the layer adds to.
 
-        Receivers are the first of the atoms that send.
+        Receivers are the first of the atoms that send. With a domain, the features are those of own
+        atoms, and what the halo sends comes from other ranks while weights are calculated.
         """
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
+        flight = None if domain is None else domain.start(sent)
         weights = self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
+        if flight is not None:
+            sent = flight.wait()
         summed = self.kernels.tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
         messages = self.down(self._sort_by_degree(summed)) / self.average_neighbours
         if self.residual:
-            return messages, self.skip(features[: len(messages)], atoms)
+            is_part = len(features) > len(messages)  # of whole structures no slice is recorded
+            return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
         return self.skip(messages, atoms), None
 
     def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:

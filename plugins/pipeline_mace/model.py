@@ -114,9 +114,11 @@ class MACE(Potential):
         energy = vectors.new_zeros(n_own)
         blocks = zip(self.interactions, self.products, self.readouts, strict=True)
         for number, (interaction, product, readout) in enumerate(blocks):
-            if domain is not None and number:
-                features = domain.exchange(features)
-            messages, before = interaction(features, edge_harmonics, radial, edges, atoms)
+            # The first features are those of elements, which are known of the halo, too.
+            exchanging = domain if number else None
+            messages, before = interaction(
+                features, edge_harmonics, radial, edges, atoms, exchanging
+            )
             features = product(messages, atoms)
             if before is not None:
                 features = features + _pad(before, features)
