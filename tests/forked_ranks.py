@@ -44,9 +44,9 @@ def run_on_ranks(
     return subprocess.CompletedProcess(words, status, output, errors)
 
 
-def train_by_command(folder: Path, experiment: str, n_ranks: int) -> None:
+def train_by_command(folder: Path, experiment: str, n_ranks: int, variant: str = "base") -> None:
     """Train by the command line on several ranks, in a folder with workflows and results."""
-    stage = ["train", "--experiment", experiment, "--device", "cpu"]
+    stage = ["train", "--experiment", experiment, "--variant", variant, "--device", "cpu"]
     places = ["--workflows", folder / "workflows", "--results", folder / "results"]
     done = run_on_ranks("pipeline_core.cli", [*stage, *places], n_ranks)
     assert done.returncode == 0, done.stderr

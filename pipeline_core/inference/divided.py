@@ -61,6 +61,11 @@ class DividedCalculator(PotentialCalculator):
         self.part = MovingPart(graph, n_hops, ranks, calculator.dtype, method, link)
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
 
+    @property
+    def n_ranks(self) -> int:
+        """Number of ranks that take part."""
+        return self._ranks.size
+
     @contextmanager
     def lead(self) -> Iterator[Self]:
         """Let others wait for what this rank asks for, and go at the end; on rank 0."""

@@ -61,7 +61,20 @@ def _simulate(run: Run, options: InferOptions, calculator: Calculator | None) ->
         for md in options.md:
             start = read_start_structure(run, md.start, md.repeat)
             group, path = file.create_group(md.name), trajectories[md.name]
-            results[md.name] = run_dynamics(start, calculator, md, run.seed, path, group, model)
+            summary = run_dynamics(start, calculator, md, run.seed, path, group, model)
+            results[md.name] = summary | _describe_division(calculator)
     for path in trajectories.values():
         remove_restarts(path)
     return results
+
+
+def _describe_division(calculator: Calculator | None) -> dict[str, int]:
+    """Return what ranks have done until now with the atoms that they share."""
+    if not isinstance(calculator, DividedCalculator):
+        return {}
+    part = calculator.part
+    return {
+        "ranks": calculator.n_ranks,
+        "neighbour_searches": part.n_searches,
+        "migrated_atoms": part.n_migrated,
+    }
