@@ -13,10 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.locks import Holder, locate_lock, read_holder
 from pipeline_core.model_info import MAKERS
 from pipeline_core.pace import Position
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.status_files import (
     Failure,
     locate_failure,

@@ -16,7 +16,8 @@ from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
-from pipeline_core.run import DatasetRun, Run
+from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.run import Run
 from pipeline_core.units import DIMENSION, find_factor
 
 

@@ -42,11 +42,12 @@ from pipeline_core import hookspec
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
 
+    from pipeline_core.dataset_run import DatasetRun
     from pipeline_core.figures import Figure
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.pace import Position
     from pipeline_core.readers import Reader
-    from pipeline_core.run import DatasetRun, ExperimentRun, Run
+    from pipeline_core.run import ExperimentRun, Run
     from pipeline_core.task import Task
 
 HOOKS_VERSION: Final = "1.0"

@@ -22,8 +22,9 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline_core import provenance, store
 from pipeline_core.config.raw_files import hash_raw_files, stamp_file
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import MAKERS
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.seals import identify
 
 logger = logging.getLogger(__name__)

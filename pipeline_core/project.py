@@ -16,9 +16,10 @@ from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.consistency import require_consistent
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Run, name_datasets
+from pipeline_core.run import ExperimentRun, Run, name_datasets
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Datasets, experiments and variants become folders of results and words of shell commands."""

@@ -24,6 +24,7 @@ from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.config.variables import find_misspelled
 from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import (
@@ -35,7 +36,7 @@ from pipeline_core.project import (
     list_experiments,
 )
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.working_folder import SCHEMA, check_folder
 
 if TYPE_CHECKING:

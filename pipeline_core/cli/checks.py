@@ -13,8 +13,9 @@ from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.raw_files import MissingFilesError
 from pipeline_core.config.sections import FiguresOptions
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.project import Project, list_all_experiments
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import ExperimentRun, Run
 
 ARTIFACTS = {
     "graph": "graph",

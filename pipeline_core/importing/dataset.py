@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline_core.config.datasets import Label, Structures
 from pipeline_core.config.raw_files import hash_raw_files
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.duplicates import Duplicates, unite_splits
@@ -26,7 +27,6 @@ from pipeline_core.importing.sources import (
     identify_readers,
     require_disjoint,
 )
-from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json
 from pipeline_core.workers import Workers, can_be_sent

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 from pipeline_core import provenance
 from pipeline_core.config.datasets import Download
-from pipeline_core.run import DatasetRun
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.store import write_atomic
 
 _BLOCK: Final = 1 << 20

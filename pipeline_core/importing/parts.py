@@ -8,6 +8,7 @@ from operator import methodcaller
 
 import numpy as np
 
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import require_agreement
 from pipeline_core.importing.columns import Columns, qualify_group
@@ -20,7 +21,6 @@ from pipeline_core.importing.shards import PreparedFrame, RefusedFrame
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
 from pipeline_core.importing.stress_check import WorkCheck
-from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.workers import Workers
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import RUN_STAGES
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.stage_wrappers import Around, StageWrappers
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline_core import hookimpl
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.hookspecs import Summary
-from pipeline_core.run import DatasetRun
 
 
 @hookimpl(trylast=True)

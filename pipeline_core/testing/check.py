@@ -12,10 +12,10 @@ import pytest
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import read_yaml
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project, list_experiments
 from pipeline_core.registry import Plugin
-from pipeline_core.run import DatasetRun
 from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
 
 _SECTIONS: Final = ("model", "graph", "train")
