@@ -19,10 +19,13 @@ from pydantic import BaseModel
 from pipeline_core import provenance
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import PUBLISHED, FiguresOptions
-from pipeline_core.dataset_run import DatasetRun as DatasetRun  # plugins take all runs from here
+from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.seals import identify
+
+# Plugins take all three records from here.
+__all__ = ["READS", "DatasetRun", "ExperimentRun", "Run", "name_datasets"]
 
 Options = TypeVar("Options", bound=BaseModel)
 
