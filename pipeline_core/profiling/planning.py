@@ -23,7 +23,12 @@ from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.threads import count_threads_per_rank
-from pipeline_core.profiling.network import describe_network, fit_latency, measure_network
+from pipeline_core.profiling.network import (
+    ASSUMED,
+    describe_network,
+    fit_latency,
+    measure_network,
+)
 from pipeline_core.profiling.projection import (
     Cluster,
     count_gradient_bytes,
@@ -38,9 +43,6 @@ from pipeline_core.profiling.side_by_side import (
     measure_side_by_side,
 )
 from pipeline_core.run import Run
-
-ASSUMED: Final = Network(alpha=20e-6, bandwidth=10e9)
-"""Between nodes where nothing better is known: 100 Gbit/s, of which four fifths are used."""
 
 _COUNT_BYTES: Final = 8
 """Of the count of a term of the loss, which ranks add before each step."""
