@@ -117,6 +117,7 @@ def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynam
         )
     moving = atoms.copy()
     moving.calc = calculator
+    _forget(calculator)
     try:
         moving.get_potential_energy()  # what is wrong with the start is told as such
     except ValueError as error:

@@ -45,3 +45,9 @@ def test_mistakes_are_told_and_end_nothing(outcome, model):
     assert "no atom has a neighbour within" in alone
     assert "no Cu" in element
     assert "2 atoms cannot be divided between 3 ranks" in few
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_interrupted_dynamics_goes_on_to_the_bit(outcome, model):
+    assert outcome[model]["broken"] is None
+    assert outcome[model]["goes_on"]
