@@ -127,13 +127,15 @@ def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
 
     Args:
         y: features by order `(n_edges, layout.n_rows, C)`.
-        gates: scalars of degrees 1 to lmax, `(n_edges, lmax C)`.
+        gates: scalars of degrees 1 to lmax, `(n_edges, lmax C)`; before them those of the last
+            channels of degree 0, if these are to have a scalar, too.
         layout: degrees and orders.
 
     Returns:
         Factors `(n_edges, lmax + 1, C)`.
     """
-    scalars = torch.cat([y[:, 0], gates], 1)
+    n_own = (layout.lmax + 1) * y.shape[2] - gates.shape[1]
+    scalars = torch.cat([y[:, 0, :n_own], gates], 1)
     factors: Tensor = scalars.sigmoid().unflatten(1, (layout.lmax + 1, y.shape[2]))
     return factors
 
