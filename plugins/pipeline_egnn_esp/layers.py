@@ -30,6 +30,7 @@ from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.stages import Stage
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    Table,
     compute_gate_factors,
     from_edges,
     so2_convolution,
@@ -128,22 +129,24 @@ class Messages(nn.Module):
     ) -> None:
         super().__init__()
         self.layout = Layout(options.lmax, stage.mmax)
-        self.widths = stage.atoms.total, stage.atoms.total, stage.edges.total
-        self.radial = RadialWeights(options, n_elements, sum(self.widths))
+        self.inputs = stage.atoms, stage.atoms, stage.edges
+        self.radial = RadialWeights(options, n_elements, sum(part.total for part in self.inputs))
         self.hidden = stage.hidden
         self.n_extra = n_extra + count_gates(options.lmax, stage.hidden)
-        inputs = stage.atoms, stage.atoms, stage.edges
         self.linear = make_so2_weights(
-            self.layout, inputs, stage.hidden, self.n_extra, axial=stage.axial
+            self.layout, self.inputs, stage.hidden, self.n_extra, axial=stage.axial
         )
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
         """Return messages (n_edges, components, hidden channels) and scalars (n_edges, n_extra)."""
-        tables = [x, x[: edges.receivers.n_segments], e]
+        features = x, x[: edges.receivers.n_segments], e
+        rows = edges.senders, edges.receivers, None
         weights, bias = self.linear()
         return so2_convolution(
-            [table[..., :width] for table, width in zip(tables, self.widths, strict=True)],
-            [edges.senders, edges.receivers, None],
+            [
+                Table(part[..., : channels.total], ends, channels.unnatural)
+                for part, ends, channels in zip(features, rows, self.inputs, strict=True)
+            ],
             edges.frames,
             weights,
             bias,
@@ -186,6 +189,7 @@ class Attention(nn.Module):
         self.messages = Messages(options, n_elements, stage, self.n_scores)
         self.layout = self.messages.layout
         summed = stage.values.repeat(self.heads)
+        self.n_turned = summed.unnatural
         self.values = make_so2_weights(self.layout, [stage.hidden], summed, axial=stage.axial)
         self.score = nn.Sequential(nn.LayerNorm(width), SmoothLeakyReLU())
         self.direction = nn.Parameter(torch.randn(self.heads, width) / sqrt(width))
@@ -203,7 +207,9 @@ class Attention(nn.Module):
             logits = logits + edges.fading[:, None]
         attention = segment_softmax(logits, edges.receivers)  # (n_edges, heads)
         spread = self._spread(attention)[:, None]
-        summed = from_edges(values, edges.frames, self.layout, edges.receivers, spread)
+        summed = from_edges(
+            values, edges.frames, self.layout, edges.receivers, spread, self.n_turned
+        )
         mapped: Tensor = self.out(summed)
         return mapped
 
@@ -288,6 +294,7 @@ class EdgeBlock(nn.Module):
         messages, gates = self.messages(x, first(e[..., : self.inputs.total]), edges)
         layout = self.messages.layout
         factors = compute_gate_factors(messages, gates, layout)
-        y = e + self.out(from_edges(messages, edges.frames, layout, None, factors))
+        turned = self.messages.hidden.unnatural
+        y = e + self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
         result: Tensor = y + self.feed_forward(second(y))
         return result

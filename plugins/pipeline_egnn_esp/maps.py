@@ -173,13 +173,8 @@ class SO2Weights(nn.Module):
 class SO2ParityWeights(nn.Module):
     """The same of a map that commutes with reflections, too.
 
-    A reflection in a plane through the edge leaves components (natural, m), (unnatural, -m) as they
-    are for m >= 0 and m > 0, and changes the sign of (natural, -m), (unnatural, m). So order 0 has
-    two maps, one for each parity. For each m > 0 there is one matrix
-
-        (y_m, u_-m) = A (x_m, v_-m),    (y_-m, -u_m) = A (x_-m, -v_m)
-
-    of natural x, y and unnatural v, u: W_r between equal parities and W_i between others.
+    Features of unnatural parity are turned by a quarter, see `pipeline_kernels.equivariant.so2`.
+    Order 0 has a map for each parity, every other order one real matrix for both.
 
     Args:
         layout: Degrees and orders.
@@ -190,8 +185,6 @@ class SO2ParityWeights(nn.Module):
     """
 
     place: Tensor
-    equal: Tensor
-    signs: Tensor
 
     def __init__(
         self,
@@ -215,27 +208,15 @@ class SO2ParityWeights(nn.Module):
             shape = n * self.n_unnatural, n * outputs.unnatural
             self.unnatural = nn.Parameter(torch.randn(shape) / sqrt(shape[0]))
         shapes = layout.list_weight_shapes(len(kinds), outputs.total)[1:]
-        self.pairs = nn.ParameterList(torch.randn(shape[1:]) / sqrt(shape[1]) for shape in shapes)
+        self.others = nn.ParameterList(torch.randn(shape[1:]) / sqrt(shape[1]) for shape in shapes)
         self.bias = nn.Parameter(torch.zeros(natural[1]))
-        self._register_signs(unnatural)
-
-    def _register_signs(self, unnatural: Tensor) -> None:
-        """Keep where inputs lie if natural ones come first, and what kinds weights are between."""
-        out = torch.arange(self.outputs.total) >= self.outputs.natural
-        signs = out[None].int() - unnatural[:, None].int()  # of W_i
+        # Where inputs lie if natural ones come first.
         place = unnatural.int().argsort(stable=True).argsort()
         self.register_buffer("place", place, persistent=False)
-        self.register_buffer("equal", (signs == 0)[:, None], persistent=False)
-        self.register_buffer("signs", signs[:, None], persistent=False)
 
     def forward(self) -> tuple[list[Tensor], Tensor]:
-        """Return weights and bias, with zeros between what a reflection keeps apart."""
-        weights = [self._join_order_zero()]
-        for A in self.pairs:
-            split = A.unflatten(0, (-1, len(self.place))).unflatten(2, (-1, self.outputs.total))
-            both = torch.stack([split * self.equal, split * self.signs])
-            weights.append(both.flatten(3).flatten(1, 2))
-        return weights, self._spread(self.bias)
+        """Return weights and bias, with zeros between parities in order 0."""
+        return [self._join_order_zero(), *self.others], self._spread(self.bias)
 
     def _join_order_zero(self) -> Tensor:
         """Return the weights of order 0, rows (degree, channel)."""

@@ -39,17 +39,21 @@ def count_of_messages(part: Messages) -> int:
     radial = sum(
         linear.weight.numel() for linear in part.radial.perceptron if isinstance(linear, nn.Linear)
     )
-    return 2 * radial + count_rotations(part, sum(part.widths)) + count_in_frame(part.linear)
+    return (
+        2 * radial
+        + count_rotations(part, sum(c.total for c in part.inputs))
+        + count_in_frame(part.linear)
+    )
 
 
 def count_in_frame(part: SO2Weights | SO2ParityWeights) -> int:
     """Operations of a map in a frame: each matrix of m > 0 multiplies two components.
 
-    With parity those of weights that are there; zeros between them are multiplied, too.
+    With parity those of weights that are there; zeros that are multiplied, too, do not count.
     """
     if isinstance(part, SO2ParityWeights):
         zero = [part.natural, *([] if part.unnatural is None else [part.unnatural])]
-        first, others = sum(w.numel() for w in zero), [w.numel() for w in part.pairs]
+        first, others = sum(w.numel() for w in zero), [w.numel() for w in part.others]
     else:
         first, *others = (weight.numel() for weight in part.weights)
     return 2 * first + 4 * sum(others)

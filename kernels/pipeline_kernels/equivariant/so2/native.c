@@ -21,7 +21,8 @@ typedef struct {
     int64_t begin, end; /* edges, of which y holds no others; or rows of x, if there is a list */
     int64_t y_begin; /* the edge that y begins with */
     int64_t chunk;   /* edges or rows that a thread takes at once */
-    int64_t channels, y_edge, y_row; /* elements from one edge or row of y to the next */
+    int64_t channels, natural; /* of x; those from the second number on are turned in y */
+    int64_t y_edge, y_row; /* elements from one edge or row of y to the next */
     int64_t f_edge, f_degree; /* the same for factors */
 } Work;
 
@@ -52,11 +53,37 @@ INLINE int place(const int l, const int m)
     return (a ? (2 * a - 1) * (LMAX + 1) - a * (a - 1) : 0) + (m < 0 ? LMAX + 1 - a : 0) + l - a;
 }
 
+/* Ones in lanes whose channel is turned, from channel c on; null if none is. */
+INLINE const loose *find_turned(const int64_t c, const int64_t n, loose *lanes, const Work *work)
+{
+    if (c + n <= work->natural)
+        return 0;
+    for (int64_t k = 0; k < LANES; k++)
+        (*lanes)[k] = c + k >= work->natural;
+    return lanes;
+}
+
+/* One of the values in turned lanes, the other elsewhere: exact, as products with 0 and 1 are. */
+INLINE loose choose(const loose turned, const loose one, const loose other)
+{
+    return turned * one + (1 - turned) * other;
+}
+
 /* ---- some channels of one degree of one edge ---- */
+
+/* Row i of D times rows. */
+INLINE loose multiply_row(const int l, const int i, const REAL *D, const loose *rows)
+{
+    loose sum = D[i * (2 * l + 1)] * rows[0];
+    UNROLLED
+    for (int j = 1; j < 2 * l + 1; j++)
+        sum += D[i * (2 * l + 1) + j] * rows[j];
+    return sum;
+}
 
 /* y = P D f x */
 INLINE void lift_degree(const int l, const int64_t n, const REAL *D, const REAL *x, const REAL *f,
-                        REAL *y, const Work *work)
+                        REAL *y, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1];
     UNROLLED
@@ -66,19 +93,23 @@ INLINE void lift_degree(const int l, const int64_t n, const REAL *D, const REAL 
             rows[j] *= load_channels(f, n);
     }
     UNROLLED
-    for (int i = 0; i < 2 * l + 1; i++)
-        if (place(l, i - l) >= 0) {
-            loose sum = D[i * (2 * l + 1)] * rows[0];
-            UNROLLED
-            for (int j = 1; j < 2 * l + 1; j++)
-                sum += D[i * (2 * l + 1) + j] * rows[j];
-            store_channels(y + place(l, i - l) * work->y_row, sum, n);
+    for (int m = 1; m <= l; m++)
+        if (place(l, m) >= 0) {
+            loose minus = multiply_row(l, l - m, D, rows), plus = multiply_row(l, l + m, D, rows);
+            if (turned) {
+                const loose before = plus;
+                plus = choose(*turned, minus, plus);
+                minus = choose(*turned, -before, minus);
+            }
+            store_channels(y + place(l, -m) * work->y_row, minus, n);
+            store_channels(y + place(l, m) * work->y_row, plus, n);
         }
+    store_channels(y + place(l, 0) * work->y_row, multiply_row(l, l, D, rows), n);
 }
 
 /* rows = D^T P^T y */
 INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y, loose *rows,
-                      const Work *work)
+                      const loose *turned, const Work *work)
 {
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++)
@@ -86,7 +117,11 @@ INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y
     UNROLLED
     for (int i = 0; i < 2 * l + 1; i++)
         if (place(l, i - l) >= 0) {
-            const loose row = load_channels(y + place(l, i - l) * work->y_row, n);
+            loose row = load_channels(y + place(l, i - l) * work->y_row, n);
+            if (turned && i != l) {
+                const loose opposite = load_channels(y + place(l, l - i) * work->y_row, n);
+                row = choose(*turned, i > l ? -opposite : opposite, row);
+            }
             UNROLLED
             for (int j = 0; j < 2 * l + 1; j++)
                 rows[j] += D[i * (2 * l + 1) + j] * row;
@@ -95,10 +130,10 @@ INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y
 
 /* x += f D^T P^T y */
 INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *f,
-                         REAL *x, const Work *work)
+                         REAL *x, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1];
-    turn_back(l, n, D, y, rows, work);
+    turn_back(l, n, D, y, rows, turned, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++) {
         const loose sum = load_channels(x + j * work->channels, n);
@@ -109,10 +144,10 @@ INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL
 
 /* by_f = sum over components of x D^T P^T y */
 INLINE void factor_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *x,
-                          REAL *by_f, const Work *work)
+                          REAL *by_f, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1], sum = {0};
-    turn_back(l, n, D, y, rows, work);
+    turn_back(l, n, D, y, rows, turned, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++)
         sum += load_channels(x + j * work->channels, n) * rows[j];
@@ -125,12 +160,15 @@ INLINE void factor_degree(const int l, const int64_t n, const REAL *D, const REA
 
 #define CHANNELS(CALL)                                                                            \
     int64_t c = 0;                                                                                \
+    loose lanes;                                                                                  \
     for (; c + LANES <= work->channels; c += LANES) {                                             \
         const int64_t n = LANES;                                                                  \
+        const loose *turned = find_turned(c, n, &lanes, work);                                    \
         DEGREES(CALL)                                                                             \
     }                                                                                             \
     const int64_t n = work->channels - c;                                                         \
     if (n > 0) {                                                                                  \
+        const loose *turned = find_turned(c, n, &lanes, work);                                    \
         DEGREES(CALL)                                                                             \
     }
 
@@ -138,7 +176,7 @@ static void lift_edge(const REAL *D, const REAL *x, const REAL *f, REAL *y, cons
 {
 #define CALL(l)                                                                                   \
     lift_degree(l, n, D + START(l), x + l * l * work->channels + c,                               \
-                f ? f + l * work->f_degree + c : 0, y + c, work);
+                f ? f + l * work->f_degree + c : 0, y + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }
@@ -147,7 +185,7 @@ static void lower_edge(const REAL *D, const REAL *y, const REAL *f, REAL *x, con
 {
 #define CALL(l)                                                                                   \
     lower_degree(l, n, D + START(l), y + c, f ? f + l * work->f_degree + c : 0,                   \
-                 x + l * l * work->channels + c, work);
+                 x + l * l * work->channels + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }
@@ -156,7 +194,7 @@ static void factor_edge(const REAL *D, const REAL *y, const REAL *x, REAL *by_f,
 {
 #define CALL(l)                                                                                   \
     factor_degree(l, n, D + START(l), y + c, x + l * l * work->channels + c,                      \
-                  by_f + l * work->f_degree + c, work);
+                  by_f + l * work->f_degree + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }
