@@ -91,12 +91,13 @@ class DegreeLinear(nn.Module):
 
     def map(self, part: Tensor, degree: int) -> Tensor:
         """Map the components of one degree, (n, 2 l + 1, inputs)."""
-        weights, bias = self.weights[degree], self.bias
+        weights = self.weights[degree]
         if self.unnatural is not None:
             weights = join_blocks(weights, self.unnatural[degree])
-            bias = functional.pad(bias, (0, weights.shape[1] - len(bias)))
         mapped = part @ weights
-        return mapped if degree else mapped + bias
+        if degree:
+            return mapped
+        return mapped + functional.pad(self.bias, (0, mapped.shape[-1] - len(self.bias)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""

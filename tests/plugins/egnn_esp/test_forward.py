@@ -185,6 +185,7 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
     [
         ({"channels": 8, "feed_forward_channels": 32}, 2**26),
         ({"channels": 4, "bond_cutoff": 2.5}, 2**27),
+        ({"channels": 8, "feed_forward_channels": 32, "parity": True}, 2**26),
     ],
 )
 def test_the_plan_says_what_is_measured(sizes, work):
