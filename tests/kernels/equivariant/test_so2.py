@@ -13,6 +13,7 @@ from torch.library import opcheck
 from torch.testing import assert_close
 
 from kernels.equivariant.so2_case import IMPLEMENTATIONS, N_EXTRA, Case, use_implementation
+from pipeline_kernels.compiler import LEVELS
 from pipeline_kernels.equivariant.so2 import (
     Layout,
     Table,
@@ -129,6 +130,24 @@ def test_rotations_equal_the_formula(
     with use_threads(threads):
         close([to_edges(x, case.frames, layout, rows, f, turned)], [y], dtype)
         close([from_edges(y.to(dtype), case.frames, layout, rows, f, turned)], [back], dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", list(EPSILON))
+def test_processors_with_shorter_vectors(use_level, level, dtype):
+    """As many channels as fill no whole vector of any, or one and a part."""
+    for channels in (3, 7, 19):
+        case = Case.of(Layout(3, 3), 3, 9, (channels,) * 3, dtype=dtype)
+        rows, frames = case.rows[1], case.frames.double()
+        x, f = case.tables[1].double(), case.factors[..., :channels].double()
+        y = reference.to_edges(x, frames, f, rows.index, case.layout)
+        back = reference.from_edges(y, frames, f, rows.index, len(x), case.layout)
+        y = reference.turn(y, case.layout, 2)
+        how = case.layout, rows, f.to(dtype), 2
+        with use_level(level):
+            close([to_edges(case.tables[1], case.frames, *how)], [y], dtype)
+            close([from_edges(y.to(dtype), case.frames, *how)], [back], dtype)
 
 
 @pytest.mark.slow
