@@ -33,6 +33,7 @@ class Coupling(nn.Module):
 
     Attributes:
         irreps: Degree L of each irreducible representation, in order.
+        unnatural: Whether its parity, (-1)^(a + b), is other than (-1)^L.
         n_common: Rows and columns of a block.
         n_coupled: Coupled components of a block, as many as it has entries.
     """
@@ -40,9 +41,13 @@ class Coupling(nn.Module):
     def __init__(self, shells: Sequence[int]) -> None:
         super().__init__()
         self.shells = tuple(shells)
-        self.irreps = [
-            degree for a, b in product(shells, repeat=2) for degree in range(abs(a - b), a + b + 1)
+        irreps = [
+            (degree, (a + b + degree) % 2 == 1)
+            for a, b in product(shells, repeat=2)
+            for degree in range(abs(a - b), a + b + 1)
         ]
+        self.irreps = [degree for degree, _ in irreps]
+        self.unnatural = [unnatural for _, unnatural in irreps]
         self.n_common = sum(2 * degree + 1 for degree in shells)
         self.n_coupled = self.n_common**2
         self._pairs = sorted(set(product(shells, repeat=2)))
@@ -80,6 +85,10 @@ class Coupling(nn.Module):
         begins = np.cumsum([0, *(2 * other + 1 for other in self.irreps)])[:-1]
         chosen = begins[np.array(self.irreps) == degree]
         return torch.from_numpy(chosen[:, None] + np.arange(2 * degree + 1))
+
+    def find_unnatural(self, degree: int) -> Tensor:
+        """Return which irreps of a degree are unnatural, (n_irreps,)."""
+        return torch.tensor(self.unnatural)[torch.tensor(self.irreps) == degree]
 
     def uncouple(self, coupled: Tensor) -> Tensor:
         """Return the blocks of coupled components.

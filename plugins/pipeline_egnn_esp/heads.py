@@ -6,10 +6,13 @@ from math import sqrt
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pipeline_core.potential import MAX_Z
 from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.channels import Channels
 from pipeline_egnn_esp.coupling import Coupling
+from pipeline_egnn_esp.maps import join_blocks
 
 
 class CoupledLinear(nn.Module):
@@ -18,26 +21,53 @@ class CoupledLinear(nn.Module):
     Args:
         channels: Of every degree that comes in.
         coupling: Says which irreps blocks consist of.
+        parity: Whether irreps are made of channels of their own parity; of all if not. Those of a
+            parity that no channel has are zero.
     """
 
     order: Tensor
 
-    def __init__(self, channels: int, coupling: Coupling) -> None:
+    def __init__(self, channels: Channels, coupling: Coupling, *, parity: bool) -> None:
         super().__init__()
+        self.n_channels, n_natural = channels.total, channels.natural
         degrees = range(coupling.lmax + 1)
-        counts = [coupling.irreps.count(degree) for degree in degrees]
-        self.weights = nn.ParameterList(torch.randn(channels, n) / sqrt(channels) for n in counts)
+        unnatural = [coupling.find_unnatural(degree) & parity for degree in degrees]
+        self.counts = [int(kinds.sum()) for kinds in unnatural]
+        counts = [len(k) - n for k, n in zip(unnatural, self.counts, strict=True)]
+        self.weights = nn.ParameterList(torch.randn(n_natural, n) / sqrt(n_natural) for n in counts)
         self.bias = nn.Parameter(torch.zeros(counts[0]))
-        places = torch.cat([coupling.find_rows(degree).T.flatten() for degree in degrees])
+        self.unnatural = nn.ParameterDict(
+            {
+                str(degree): torch.randn(channels.unnatural, n) / sqrt(channels.unnatural)
+                for degree, n in enumerate(self.counts)
+                if n and channels.unnatural
+            }
+        )
+        # Natural irreps first, as the channels.
+        rows = [
+            coupling.find_rows(degree)[kinds.int().argsort(stable=True)]
+            for degree, kinds in enumerate(unnatural)
+        ]
+        places = torch.cat([part.T.flatten() for part in rows])
         self.register_buffer("order", places.argsort(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², channels) to coupled components, (n, n_coupled)."""
+        x = x[..., : self.n_channels]
         parts = [
-            x[:, degree**2 : (degree + 1) ** 2] @ w for degree, w in enumerate(self.weights)
+            x[:, degree**2 : (degree + 1) ** 2] @ self._join(degree)
+            for degree in range(len(self.weights))
         ]  # (n, 2 l + 1, irreps)
         parts[0] = parts[0] + self.bias
         return torch.cat([part.flatten(1) for part in parts], dim=1)[:, self.order]
+
+    def _join(self, degree: int) -> Tensor:
+        """Return the weights of a degree, (channels, irreps)."""
+        natural = self.weights[degree]
+        if str(degree) in self.unnatural:
+            return join_blocks(natural, self.unnatural[str(degree)])
+        n_silent = self.n_channels - len(natural)
+        return functional.pad(natural, (0, self.counts[degree], 0, n_silent))
 
 
 class Heads(nn.Module):
@@ -49,8 +79,10 @@ class Heads(nn.Module):
 
     Args:
         lmax: Highest degree of the features.
-        channels: Of every degree.
+        atoms: Channels of every degree of atoms.
+        edges: The same of edges.
         basis: Shells of each element.
+        parity: Whether blocks are made of features of their own parity.
 
     Raises:
         ValueError: Blocks consist of higher degrees than the features have.
@@ -58,11 +90,14 @@ class Heads(nn.Module):
 
     present: Tensor
 
-    def __init__(self, lmax: int, channels: int, basis: Basis) -> None:
+    def __init__(
+        self, lmax: int, atoms: Channels, edges: Channels, basis: Basis, *, parity: bool
+    ) -> None:
         super().__init__()
         self.coupling = Coupling(basis.common)
         self.coupling.require(lmax)
-        self.nodes, self.edges = (CoupledLinear(channels, self.coupling) for _ in range(2))
+        self.nodes = CoupledLinear(atoms, self.coupling, parity=parity)
+        self.edges = CoupledLinear(edges, self.coupling, parity=parity)
         present = torch.zeros(MAX_Z + 1, basis.n_common, dtype=torch.bool)
         for z in basis.elements:
             present[z, torch.from_numpy(basis.find_orbitals(z))] = True

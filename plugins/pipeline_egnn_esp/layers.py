@@ -5,7 +5,8 @@ Features are kept channels last: (n, (lmax + 1)², channels), components of degr
 et al., arXiv:2306.12059), the pair of a node and an edge block those of Kaniselvan et al.,
 "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic Structure Prediction".
 
-Weights are drawn so that a map keeps the variance of its input; biases are zero at first.
+With `parity` some channels are of unnatural parity (`channels`). All features are natural at first;
+blocks of the first layers leave out channels and components that are still zero (`stages`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline_egnn_esp.maps import (
+    DegreeLinear,
+    DegreeNorm,
+    FeedForward,
+    count_gates,
+    make_so2_weights,
+)
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.stages import Stage
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    Table,
     compute_gate_factors,
     from_edges,
     so2_convolution,
@@ -29,8 +39,6 @@ from pipeline_kernels.equivariant.so2 import (
 from pipeline_kernels.message import Segments
 from pipeline_kernels.message.softmax import segment_softmax
 
-EPSILON: Final = 1e-5
-"""Added to mean squares before division."""
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z."""
 EMBEDDING_RANGE: Final = 1e-3
@@ -70,93 +78,6 @@ class Edges:
         )
 
 
-class DegreeNorm(nn.Module):
-    """Layer normalisation of degree 0; all others divided by their common root mean square.
-
-    Each degree counts the same in the mean; each channel of each degree has a learned scale.
-
-    Args:
-        lmax: Highest degree.
-        channels: Of every degree.
-    """
-
-    degrees: Tensor
-    shares: Tensor
-
-    def __init__(self, lmax: int, channels: int) -> None:
-        super().__init__()
-        self.scalars = nn.LayerNorm(channels, eps=EPSILON)
-        self.scales = nn.Parameter(torch.ones(lmax, channels))
-        degrees = [degree for degree in range(1, lmax + 1) for _ in range(2 * degree + 1)]
-        counts = torch.tensor([2 * degree + 1 for degree in degrees], dtype=torch.float64)
-        self.register_buffer("degrees", torch.tensor(degrees), persistent=False)
-        self.register_buffer("shares", 1 / (lmax * counts), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise (n, (lmax + 1)², channels)."""
-        first, others = x[:, :1], x[:, 1:]
-        mean = others.square().mean(2) @ self.shares.to(x.dtype)  # (n,)
-        scales = (mean + EPSILON).rsqrt()[:, None, None] * self.scales[self.degrees - 1]
-        return torch.cat([self.scalars(first).to(x.dtype), others * scales], dim=1)
-
-
-class DegreeLinear(nn.Module):
-    """A linear map of the channels of each degree, with a bias of degree 0.
-
-    Args:
-        lmax: Highest degree.
-        inputs: Channels that come in.
-        outputs: Channels that go out.
-    """
-
-    def __init__(self, lmax: int, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.randn(lmax + 1, inputs, outputs) / sqrt(inputs))
-        self.bias = nn.Parameter(torch.zeros(outputs))
-
-    def map_degree(self, x: Tensor, degree: int) -> Tensor:
-        """Map components of all degrees (n, (lmax + 1)², inputs) to those of one degree."""
-        return self.map(x[:, degree**2 : (degree + 1) ** 2], degree)
-
-    def map(self, part: Tensor, degree: int) -> Tensor:
-        """Map the components of one degree, (n, 2 l + 1, inputs)."""
-        mapped = part @ self.weights[degree]
-        return mapped if degree else mapped + self.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
-        degrees = range(len(self.weights))
-        return torch.cat([self.map_degree(x, degree) for degree in degrees], dim=1)
-
-
-class FeedForward(nn.Module):
-    """Two linear maps of each degree with a gate between: SiLU of degree 0, sigmoids of scalars.
-
-    Args:
-        lmax: Highest degree.
-        channels: In and out.
-        hidden: Channels in between.
-    """
-
-    def __init__(self, lmax: int, channels: int, hidden: int) -> None:
-        super().__init__()
-        self.up = DegreeLinear(lmax, channels, hidden)
-        self.gates = nn.Linear(channels, lmax * hidden)
-        nn.init.zeros_(self.gates.bias)
-        self.down = DegreeLinear(lmax, hidden, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (n, (lmax + 1)², channels) to the same shape."""
-        first = self.up.map_degree(x, 0)
-        parts = [self.down.map(functional.silu(first), 0)]
-        n_gates = len(self.up.weights) - 1
-        gates = self.gates(x[:, 0]).sigmoid().unflatten(1, (n_gates, first.shape[2]))
-        for degree in range(1, n_gates + 1):
-            gated = self.up.map_degree(x, degree) * gates[:, degree - 1, None]
-            parts.append(self.down.map(gated, degree))
-        return torch.cat(parts, dim=1)
-
-
 class RadialWeights(nn.Module):
     """A perceptron from distance and elements of an edge to factors of features.
 
@@ -191,27 +112,6 @@ class RadialWeights(nn.Module):
         return torch.unflatten(factors, 1, (self.n_degrees, -1))
 
 
-class SO2Weights(nn.Module):
-    """Weights and bias of a linear map in the frames of edges, as `so2_linear` takes them.
-
-    Args:
-        layout: Degrees and orders.
-        inputs: Channels that come in.
-        outputs: Channels that go out.
-        n_extra: Number of additional scalars that go out.
-    """
-
-    def __init__(self, layout: Layout, inputs: int, outputs: int, n_extra: int = 0) -> None:
-        super().__init__()
-        self.n_extra = n_extra
-        weights = []
-        for m, shape in enumerate(layout.list_weight_shapes(inputs, outputs, n_extra)):
-            # Two products enter each component of an order above 0.
-            weights.append(torch.randn(shape) / sqrt(shape[-2] * (2 if m else 1)))
-        self.weights = nn.ParameterList(weights)
-        self.bias = nn.Parameter(torch.zeros(layout.count_degrees(0) * outputs + n_extra))
-
-
 class Messages(nn.Module):
     """Messages [x_sender, x_receiver, e] by order in the frame of their edge, and scalars.
 
@@ -220,28 +120,39 @@ class Messages(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
+        stage: What comes in, and what goes out.
         n_extra: Number of scalars.
-        mmax: Highest order of the messages.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int, n_extra: int, mmax: int) -> None:
+    def __init__(
+        self, options: ESPOptions, n_elements: int, stage: Stage, n_extra: int = 0
+    ) -> None:
         super().__init__()
-        self.layout = Layout(options.lmax, mmax)
-        self.radial = RadialWeights(options, n_elements, 3 * options.channels)
-        hidden = options.hidden_channels
-        self.linear = SO2Weights(self.layout, 3 * options.channels, hidden, n_extra)
+        self.layout = Layout(options.lmax, stage.mmax)
+        self.inputs = stage.atoms, stage.atoms, stage.edges
+        self.radial = RadialWeights(options, n_elements, sum(part.total for part in self.inputs))
+        self.hidden = stage.hidden
+        self.n_extra = n_extra + count_gates(options.lmax, stage.hidden)
+        self.linear = make_so2_weights(
+            self.layout, self.inputs, stage.hidden, self.n_extra, axial=stage.axial
+        )
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
-        """Return messages (n_edges, components, hidden_channels) and scalars (n_edges, n_extra)."""
+        """Return messages (n_edges, components, hidden channels) and scalars (n_edges, n_extra)."""
+        features = x, x[: edges.receivers.n_segments], e
+        rows = edges.senders, edges.receivers, None
+        weights, bias = self.linear()
         return so2_convolution(
-            [x, x[: edges.receivers.n_segments], e],
-            [edges.senders, edges.receivers, None],
+            [
+                Table(part[..., : channels.total], ends, channels.unnatural)
+                for part, ends, channels in zip(features, rows, self.inputs, strict=True)
+            ],
             edges.frames,
-            list(self.linear.weights),
-            self.linear.bias,
+            weights,
+            bias,
             self.layout,
             self.radial(edges),
-            self.linear.n_extra,
+            self.n_extra,
         )
 
 
@@ -267,41 +178,49 @@ class Attention(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        mmax: Highest order of the messages.
+        stage: What comes in, and what goes out.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int, mmax: int) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, stage: Stage) -> None:
         super().__init__()
-        self.heads, self.values_of_head = options.heads, options.value_channels
+        self.heads, self.values_of_head = options.heads, stage.values
         width = options.attention_channels
-        self.sizes = [self.heads * width, options.lmax * options.hidden_channels]
-        self.messages = Messages(options, n_elements, sum(self.sizes), mmax)
+        self.n_scores = self.heads * width
+        self.messages = Messages(options, n_elements, stage, self.n_scores)
         self.layout = self.messages.layout
-        summed = self.heads * self.values_of_head
-        self.values = SO2Weights(self.layout, options.hidden_channels, summed)
+        summed = stage.values.repeat(self.heads)
+        self.n_turned = summed.unnatural
+        self.values = make_so2_weights(self.layout, [stage.hidden], summed, axial=stage.axial)
         self.score = nn.Sequential(nn.LayerNorm(width), SmoothLeakyReLU())
         self.direction = nn.Parameter(torch.randn(self.heads, width) / sqrt(width))
-        self.out = DegreeLinear(options.lmax, summed, options.channels)
+        self.out = DegreeLinear(options.lmax, summed, stage.outputs)
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
         """Return what each own atom receives, (n_own, (lmax + 1)², channels)."""
         messages, extra = self.messages(x, e, edges)
-        scores, gates = extra.split(self.sizes, 1)
+        scores, gates = extra.tensor_split([self.n_scores], 1)
         factors = compute_gate_factors(messages, gates, self.layout)
-        weights, bias = list(self.values.weights), self.values.bias
+        weights, bias = self.values()
         values, _ = so2_linear(messages, weights, bias, self.layout, factors)
         logits = self._compute_logits(scores)
         if edges.fading is not None:
             logits = logits + edges.fading[:, None]
         attention = segment_softmax(logits, edges.receivers)  # (n_edges, heads)
-        spread = attention.repeat_interleave(self.values_of_head, 1)[:, None]
-        summed = from_edges(values, edges.frames, self.layout, edges.receivers, spread)
+        spread = self._spread(attention)[:, None]
+        summed = from_edges(
+            values, edges.frames, self.layout, edges.receivers, spread, self.n_turned
+        )
         mapped: Tensor = self.out(summed)
         return mapped
 
     def _compute_logits(self, scores: Tensor) -> Tensor:
         scored: Tensor = self.score(scores.unflatten(1, self.direction.shape))
         return (scored * self.direction).sum(2)
+
+    def _spread(self, attention: Tensor) -> Tensor:
+        """Give each channel that is summed the weight of its head."""
+        counts = self.values_of_head.natural, self.values_of_head.unnatural
+        return torch.cat([attention.repeat_interleave(n, 1) for n in counts if n], 1)
 
 
 class NodeBlock(nn.Module):
@@ -310,17 +229,15 @@ class NodeBlock(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        is_first: Whether atoms come in with features of degree 0 alone, which have order 0 alone in
-            the frame of an edge. Messages are then of order 0; other orders, which edges may have
-            from their surroundings, act from the first edge block on.
+        stage: What comes in, and what goes out.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int, *, is_first: bool) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, stage: Stage) -> None:
         super().__init__()
-        lmax, channels = options.lmax, options.channels
-        self.norms = nn.ModuleList(DegreeNorm(lmax, channels) for _ in range(2))
-        self.attention = Attention(options, n_elements, 0 if is_first else lmax)
-        self.feed_forward = FeedForward(lmax, channels, options.feed_forward_channels)
+        lmax, self.inputs, self.outputs = options.lmax, stage.atoms, stage.outputs
+        self.norms = nn.ModuleList(DegreeNorm(lmax, c) for c in (self.inputs, self.outputs))
+        self.attention = Attention(options, n_elements, stage)
+        self.feed_forward = FeedForward(lmax, self.outputs, stage.feed_forward)
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
         """Update own atoms.
@@ -337,9 +254,10 @@ class NodeBlock(nn.Module):
         if edges.attended is not None:
             places, edges = edges.attended
             e = e[places]
-        y = x[: edges.receivers.n_segments] + self.attention(first(x), e, edges)
+        own = x[: edges.receivers.n_segments, :, : self.outputs.total]
+        y = own + self.attention(first(x[..., : self.inputs.total]), e, edges)
         result: Tensor = y + self.feed_forward(second(y))
-        return result
+        return functional.pad(result, (0, x.shape[2] - self.outputs.total))
 
 
 class EdgeBlock(nn.Module):
@@ -350,15 +268,16 @@ class EdgeBlock(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
+        stage: What comes in, and what goes out.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, stage: Stage) -> None:
         super().__init__()
-        lmax, channels, hidden = options.lmax, options.channels, options.hidden_channels
-        self.norms = nn.ModuleList(DegreeNorm(lmax, channels) for _ in range(2))
-        self.messages = Messages(options, n_elements, lmax * hidden, lmax)
-        self.out = DegreeLinear(lmax, hidden, channels)
-        self.feed_forward = FeedForward(lmax, channels, options.feed_forward_channels)
+        lmax, self.inputs = options.lmax, stage.edges
+        self.norms = nn.ModuleList(DegreeNorm(lmax, c) for c in (self.inputs, stage.outputs))
+        self.messages = Messages(options, n_elements, stage)
+        self.out = DegreeLinear(lmax, stage.hidden, stage.outputs)
+        self.feed_forward = FeedForward(lmax, stage.outputs, stage.feed_forward)
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
         """Update edges.
@@ -372,9 +291,10 @@ class EdgeBlock(nn.Module):
             (n_edges, (lmax + 1)², channels)
         """
         first, second = self.norms
-        messages, gates = self.messages(x, first(e), edges)
+        messages, gates = self.messages(x, first(e[..., : self.inputs.total]), edges)
         layout = self.messages.layout
         factors = compute_gate_factors(messages, gates, layout)
-        y = e + self.out(from_edges(messages, edges.frames, layout, None, factors))
+        turned = self.messages.hidden.unnatural
+        y = e + self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
         result: Tensor = y + self.feed_forward(second(y))
         return result

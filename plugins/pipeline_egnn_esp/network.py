@@ -17,6 +17,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.heads import Heads
 from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.stages import make_edge_stage, make_node_stage
 from pipeline_egnn_esp.surroundings import Surroundings
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.halo import start
@@ -77,16 +78,18 @@ class Network(nn.Module):
         element_index = torch.full((MAX_Z + 1,), -1)
         element_index[list(basis.elements)] = torch.arange(len(basis.elements))
         self.register_buffer("element_index", element_index, persistent=False)
-        n_elements, channels = len(basis.elements), options.channels
+        n_elements, natural = len(basis.elements), options.split(options.channels).natural
         self.gaussians = Gaussians(options.radial_functions, options.cutoff)
-        self.atom_embedding = nn.Embedding(n_elements, channels)
-        self.length_embedding = nn.Linear(options.radial_functions, channels, bias=False)
-        layers = range(options.layers)
-        self.node_blocks = nn.ModuleList(
-            NodeBlock(options, n_elements, is_first=layer == 0) for layer in layers
+        self.atom_embedding = nn.Embedding(n_elements, natural)
+        self.length_embedding = nn.Linear(options.radial_functions, natural, bias=False)
+        nodes, edges = (
+            [make(options, layer) for layer in range(options.layers)]
+            for make in (make_node_stage, make_edge_stage)
         )
-        self.edge_blocks = nn.ModuleList(EdgeBlock(options, n_elements) for _ in layers)
-        self.heads = Heads(options.lmax, channels, basis)
+        self.node_blocks = nn.ModuleList(NodeBlock(options, n_elements, stage) for stage in nodes)
+        self.edge_blocks = nn.ModuleList(EdgeBlock(options, n_elements, stage) for stage in edges)
+        ends = nodes[-1].outputs, edges[-1].outputs
+        self.heads = Heads(options.lmax, *ends, basis, parity=options.parity)
         if options.bond_cutoff is not None:
             self.surroundings = Surroundings(options, n_elements)
 
@@ -130,18 +133,20 @@ class Network(nn.Module):
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
 
     def embed(self, scalars: Tensor) -> Tensor:
-        """Return features of which those of degree 0 are given, and all others zero.
+        """Return features of which true scalars are given, and all others zero.
 
         The first features of atoms are those of `atom_embedding`, by element.
 
         Args:
-            scalars: (n, channels)
+            scalars: (n, natural channels)
 
         Returns:
             (n, (lmax + 1)², channels), in the type of the parameters.
         """
         scalars = scalars.to(self.length_embedding.weight.dtype)
-        return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
+        n_components, n_channels = (self.options.lmax + 1) ** 2, self.options.channels
+        beyond = (0, n_channels - scalars.shape[1], 0, n_components - 1)
+        return functional.pad(scalars[:, None], beyond)
 
     def embed_edges(self, batch: Batch, edges: Edges) -> Tensor:
         """Return the first features of edges: of their lengths, and of atoms around their middle.
@@ -157,7 +162,7 @@ class Network(nn.Module):
         if self.options.bond_cutoff is None:
             return e
         around: Tensor = self.surroundings(compute_edge_vectors(batch), edges)
-        return e + around
+        return e + functional.pad(around, (0, e.shape[2] - around.shape[2]))
 
     def make_edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
         """Make the edges as the layers take them.

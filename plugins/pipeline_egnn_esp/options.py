@@ -17,6 +17,7 @@ from pipeline_core.config.sections import (
     Section,
     TrainOptions,
 )
+from pipeline_egnn_esp.channels import Channels, split_channels
 
 HIGHEST_DEGREE: Final = 6
 """Of embeddings."""
@@ -42,6 +43,13 @@ class ESPOptions(Section):
     feed_forward_channels: Width = 64
     radial_functions: Width = 16
     """Gaussians of the distance, of which an edge's first embedding is a linear map."""
+    parity: bool = False
+    """Whether the network tells parities apart, so that mirror images of a structure have the same
+    levels; if not, as in the paper, it is equivariant under rotations alone.
+
+    A quarter of all channels then is of unnatural parity, such as a cross product of vectors has.
+    What would mix the two kinds has no weights.
+    """
     cutoff: Positive = 12.0
     """Largest distance of a pair of atoms, Å; that of the graph section. The paper's r_cut is half
     of it."""
@@ -78,6 +86,20 @@ class ESPOptions(Section):
     """Whether the network learns what integrals between two atoms, which depend on their distance
     alone, leave over; they are fitted to the training structures. Without, it learns all of the
     blocks of pairs. Of those of atoms it always learns what the mean of their element leaves."""
+
+    def split(self, total: int) -> Channels:
+        """Return so many channels of natural and, with parity, of unnatural parity."""
+        return split_channels(total, parity=self.parity)
+
+    @model_validator(mode="after")
+    def _check_parity(self) -> Self:
+        names = ("channels", "hidden_channels", "value_channels", "feed_forward_channels")
+        few = [name for name in names if self.parity and getattr(self, name) < 2]
+        if few:
+            raise ValueError(
+                f"parity: {few[0]} is 1, but one channel of each parity is needed; give at least 2"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_bond_cutoff(self) -> Self:

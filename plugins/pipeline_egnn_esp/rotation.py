@@ -1,4 +1,4 @@
-"""Rotated structures and their matrices: H' = D H Dᵀ with the Wigner matrices of the shells."""
+"""Rotated and mirrored structures: H' = D H Dᵀ with the Wigner matrices of the shells."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ Floats = NDArray[np.float64]
 
 
 def compute_wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
-    """Return the matrices by which real harmonics rotate with vectors.
+    """Return the matrices by which real harmonics change with vectors.
 
-    Each is made of those of one degree less and of degree 1 by coupling.
+    Each is made of those of one degree less and of degree 1 by coupling, so that an inversion
+    multiplies degree l by (-1)^l.
 
     Args:
-        rotation: Proper rotation of (x, y, z), (3, 3).
+        rotation: Rotation of (x, y, z) or one with a reflection, (3, 3).
         lmax: Highest degree.
 
     Returns:
         D_0, ..., D_lmax, (2l+1, 2l+1) each, for orbitals in the order of `basis`.
 
     Raises:
-        ValueError: It is no proper rotation.
+        ValueError: It is neither.
     """
     rotation = np.asarray(rotation, dtype=np.float64)
     if rotation.shape != (3, 3) or not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-10):
         raise ValueError("rotation: expected an orthogonal matrix of shape (3, 3)")
-    if np.linalg.det(rotation) < 0:
-        raise ValueError("rotation: is a reflection (determinant -1), expected a rotation")
     first = rotation[np.ix_(PERMUTATION, PERMUTATION)]
     matrices = [np.ones((1, 1)), first]
     for degree in range(2, lmax + 1):
@@ -44,11 +43,11 @@ def compute_wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
 
 
 def rotate_matrix(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
-    """Return structure and matrices after a rotation of space.
+    """Return structure and matrices after a rotation or reflection of space.
 
     Args:
         matrix: The matrices.
-        rotation: Proper rotation: positions become `positions @ rotation.T`, (3, 3).
+        rotation: Orthogonal: positions become `positions @ rotation.T`, (3, 3).
     """
     wigner = compute_wigner_matrices(rotation, matrix.basis.lmax)
     changes = {

@@ -7,7 +7,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from pipeline_egnn_esp.layers import DegreeLinear, Edges, RadialWeights
+from pipeline_egnn_esp.channels import Channels
+from pipeline_egnn_esp.layers import Edges, RadialWeights
+from pipeline_egnn_esp.maps import DegreeLinear
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import DensityBasis, bond_density
 
@@ -37,15 +39,16 @@ class Surroundings(nn.Module):
         assert options.bond_cutoff is not None
         sizes = options.lmax, options.bond_functions, options.bond_cutoff, n_elements
         self.basis = DensityBasis(*sizes)
-        self.radial = RadialWeights(options, n_elements, options.channels)
-        self.map = DegreeLinear(options.lmax, self.basis.shape[1], options.channels)
+        outputs = Channels(options.split(options.channels).natural)
+        self.radial = RadialWeights(options, n_elements, outputs.total)
+        self.map = DegreeLinear(options.lmax, Channels(self.basis.shape[1]), outputs)
         with torch.no_grad():
             self.map.weights.mul_(_SCALE)
         degrees = [degree for degree in range(options.lmax + 1) for _ in range(2 * degree + 1)]
         self.register_buffer("degrees", torch.tensor(degrees), persistent=False)
 
     def forward(self, vectors: Tensor, edges: Edges) -> Tensor:
-        """Return the features, (n_edges, (lmax + 1)², channels).
+        """Return the features, (n_edges, (lmax + 1)², natural channels).
 
         Args:
             vectors: From receivers to senders, (n_edges, 3), Å.

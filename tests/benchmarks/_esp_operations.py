@@ -7,28 +7,21 @@ are left out. A map is linear in features and weights, so each derivative counts
 from torch import nn
 
 from pipeline_egnn_esp.heads import CoupledLinear
-from pipeline_egnn_esp.layers import (
-    Attention,
-    DegreeLinear,
-    EdgeBlock,
-    FeedForward,
-    Messages,
-    NodeBlock,
-    SO2Weights,
-)
+from pipeline_egnn_esp.layers import Attention, EdgeBlock, Messages, NodeBlock
+from pipeline_egnn_esp.maps import DegreeLinear, FeedForward, SO2ParityWeights, SO2Weights
 from pipeline_egnn_esp.network import Network
 
 
 def step_operations(network: Network, n_atoms: int, n_edges: int) -> int:
     """Operations of a prediction and of its derivatives by features and weights."""
     heads = network.heads
-    edge, atom = count_of_degrees(heads.edges), count_of_degrees(heads.nodes)
+    edge, atom = count_of_head(heads.edges), count_of_head(heads.nodes)
     for node_block, edge_block in zip(network.node_blocks, network.edge_blocks, strict=True):
         assert isinstance(node_block, NodeBlock)
         assert isinstance(edge_block, EdgeBlock)
         attention = node_block.attention
         edge += count_message_operations(attention) + count_of_messages(edge_block.messages)
-        edge += count_rotations(edge_block.messages, len(edge_block.out.weights[0]))
+        edge += count_rotations(edge_block.messages, edge_block.messages.hidden.total)
         edge += count_of_degrees(edge_block.out) + count_of_feed_forward(edge_block.feed_forward)
         atom += count_of_degrees(attention.out) + count_of_feed_forward(node_block.feed_forward)
     return 3 * (n_edges * edge + n_atoms * atom)
@@ -36,23 +29,33 @@ def step_operations(network: Network, n_atoms: int, n_edges: int) -> int:
 
 def count_message_operations(attention: Attention) -> int:
     """Operations of the message of an edge in a node block, forward."""
-    summed = attention.heads * attention.values_of_head
+    summed = attention.heads * attention.values_of_head.total
     turned_back = count_rotations(attention.messages, summed)
     return count_of_messages(attention.messages) + count_in_frame(attention.values) + turned_back
 
 
 def count_of_messages(part: Messages) -> int:
     """Operations of the radial weights, the rotation and the map of an edge."""
-    inputs = len(part.linear.weights[0]) // (part.layout.lmax + 1)
     radial = sum(
         linear.weight.numel() for linear in part.radial.perceptron if isinstance(linear, nn.Linear)
     )
-    return 2 * radial + count_rotations(part, inputs) + count_in_frame(part.linear)
+    return (
+        2 * radial
+        + count_rotations(part, sum(c.total for c in part.inputs))
+        + count_in_frame(part.linear)
+    )
 
 
-def count_in_frame(part: SO2Weights) -> int:
-    """Operations of a map in a frame: each matrix of m > 0 multiplies two components."""
-    first, *others = (weight.numel() for weight in part.weights)
+def count_in_frame(part: SO2Weights | SO2ParityWeights) -> int:
+    """Operations of a map in a frame: each matrix of m > 0 multiplies two components.
+
+    With parity those of weights that are there; zeros that are multiplied, too, do not count.
+    """
+    if isinstance(part, SO2ParityWeights):
+        zero = [part.natural, *([] if part.unnatural is None else [part.unnatural])]
+        first, others = sum(w.numel() for w in zero), [w.numel() for w in part.others]
+    else:
+        first, *others = (weight.numel() for weight in part.weights)
     return 2 * first + 4 * sum(others)
 
 
@@ -68,6 +71,13 @@ def count_of_feed_forward(part: FeedForward) -> int:
     return count_of_degrees(part.up) + 2 * part.gates.weight.numel() + count_of_degrees(part.down)
 
 
-def count_of_degrees(part: DegreeLinear | CoupledLinear) -> int:
+def count_of_degrees(part: DegreeLinear) -> int:
     """Operations of a map of each degree for a row."""
-    return sum(2 * (2 * degree + 1) * w.numel() for degree, w in enumerate(part.weights))
+    both = [part.weights, *([] if part.unnatural is None else [part.unnatural])]
+    return sum(2 * (2 * degree + 1) * w.numel() for W in both for degree, w in enumerate(W))
+
+
+def count_of_head(part: CoupledLinear) -> int:
+    """Operations of a map to irreps for a row."""
+    both = [*enumerate(part.weights), *((int(n), w) for n, w in part.unnatural.items())]
+    return sum(2 * (2 * degree + 1) * w.numel() for degree, w in both)

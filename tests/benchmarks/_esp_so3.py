@@ -24,6 +24,7 @@ from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp import layers
 from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.maps import SO2Weights
 from pipeline_egnn_esp.network import Network as Blocks
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.so2 import Layout, compute_gate_factors
@@ -66,7 +67,7 @@ class Products(nn.Module):
         degree: The highest of the harmonics.
     """
 
-    def __init__(self, given: layers.SO2Weights, layout: Layout, degree: int) -> None:
+    def __init__(self, given: SO2Weights, layout: Layout, degree: int) -> None:
         super().__init__()
         n_degrees = layout.lmax + 1
         self.n_extra, self.lmax = given.n_extra, layout.lmax
@@ -96,7 +97,7 @@ class Products(nn.Module):
             begin += n_out * size + (self.n_extra if begin == 0 else 0)
         return torch.cat(blocks, 1), extra
 
-    def converted(self, given: layers.SO2Weights) -> Tensor:
+    def converted(self, given: SO2Weights) -> Tensor:
         """Return the weights that make the tensor product the given map."""
         degrees, parts = range(self.lmax + 1), {}
         for l_in, l_out in product(degrees, degrees):
@@ -108,7 +109,7 @@ class Products(nn.Module):
         result = [parts[path.i_in1, path.i_in2, path.i_out] / path.path_weight for path in paths]
         return torch.cat(result).float()
 
-    def matrices(self, given: layers.SO2Weights, l_in: int, l_out: int) -> Tensor:
+    def matrices(self, given: SO2Weights, l_in: int, l_out: int) -> Tensor:
         """Return the matrices of m = 0, then the two of each m > 0, between two degrees."""
         n_in, n_out = self.channels
         result = []
@@ -160,11 +161,11 @@ class Attention(nn.Module):
         self.messages = Messages(given.messages, degree)
         self.values = Products(given.values, given.layout, degree)
         self.score, self.direction, self.out = given.score, given.direction, given.out
-        self.sizes, self.values_of_head = given.sizes, given.values_of_head
+        self.n_scores, self.values_of_head = given.n_scores, given.values_of_head.total
 
     def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> Tensor:
         messages, extra = self.messages(x, e, edges)
-        scores, gates = extra.split(self.sizes, 1)
+        scores, gates = extra.tensor_split([self.n_scores], 1)
         values, _ = self.values(multiply_gates(messages, gates, self.messages.layout), edges.frames)
         logits = (self.score(scores.unflatten(1, self.direction.shape)) * self.direction).sum(2)
         attention = segment_softmax(logits, edges.receivers)
@@ -194,5 +195,5 @@ def multiply_gates(x: Tensor, gates: Tensor, layout: Layout) -> Tensor:
 
 
 def make_even_irreps(channels: list[int]) -> o3.Irreps:
-    """Return irreps of degrees 0, 1, ...; all even, as the plugin knows no parity."""
+    """Return irreps of degrees 0, 1, ...; all even, as without parity in the plugin."""
     return o3.Irreps([(n, (degree, 1)) for degree, n in enumerate(channels)])

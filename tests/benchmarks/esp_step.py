@@ -1,7 +1,7 @@
 """A training step of eGNN-ESP against tensor products of e3nn and against DeePTB, for each edge.
 
     make peers
-    python tests/benchmarks/esp_step.py [--full] [--threads 2] [--peers so3 so3_lmax dptb]
+    python tests/benchmarks/esp_step.py [--full] [--threads 2] [--peers so3 so3_lmax parity dptb]
                                         [--structures 1:8 2:8] [--small]
 
 Shipped hafnia: 12 and 96 atoms with a cutoff of 8 Å; in full also 12 atoms with 10 Å, and one
@@ -16,6 +16,7 @@ its labels. Single precision, on the CPU.
 |            | are apart (blocks, loss, gradients), relative to the largest                    |
 | `so3_lmax` | harmonics to lmax only, where such networks usually end: fewer weights, another |
 |            | function                                                                        |
+| `parity`   | the same network with `parity`, as wide: fewer weights, another function        |
 | `dptb`     | SLEM of DeePTB, `_esp_dptb.py`: another SO(2) network with as many channels,    |
 |            | degrees and layers for the same task, with its own loss; left out where the     |
 |            | environment of the peers lacks it                                               |
@@ -50,7 +51,7 @@ from pipeline_egnn_esp.options import ESPOptions
 
 FRAME = Path(__file__).parents[2] / "workflows/datasets/hfo2/matrices/tetragonal-2000K.h5"
 PACKAGES = ("torch", "numpy", "e3nn", "dptb", "torch-geometric")
-PEER_NAMES = ("so3", "so3_lmax", "dptb")
+PEER_NAMES = ("so3", "so3_lmax", "parity", "dptb")
 LMAX = 4
 
 
@@ -77,6 +78,7 @@ def list_peers(args: argparse.Namespace) -> dict[str, Peer]:
     known = {
         "so3": Peer("so3", here, 2 * LMAX, ("step", "messages"), same=True),
         "so3_lmax": Peer("so3", here, LMAX),
+        "parity": Peer("parity", here),
         "dptb": Peer("dptb", args.peers_python),
     }
     chosen = {name: known[name] for name in args.peers}

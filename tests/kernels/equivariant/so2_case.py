@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2 import Layout, cpu, op, portable, reference, so2_convolution
+from pipeline_kernels.equivariant.so2 import (
+    Layout,
+    Table,
+    cpu,
+    op,
+    portable,
+    reference,
+    so2_convolution,
+)
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 
@@ -18,7 +26,11 @@ N_EXTRA = 3
 
 @dataclass
 class Case:
-    """Features of senders, receivers and edges; factors, weights, bias; the graph."""
+    """Features of senders, receivers and edges; factors, weights, bias; the graph.
+
+    If some channels are turned, those of the first table are not all, and weights of m > 0 are
+    single matrices.
+    """
 
     layout: Layout
     tables: list[Tensor]
@@ -28,6 +40,7 @@ class Case:
     factors: Tensor | None
     weights: list[Tensor]
     bias: Tensor
+    turned: tuple[int, ...] = (0, 0, 0)
 
     @classmethod
     def of(
@@ -40,6 +53,8 @@ class Case:
         dtype=torch.float64,
         seed=0,
         n_factors=None,
+        *,
+        turned=False,
     ):
         generator = torch.Generator().manual_seed(seed)
 
@@ -51,6 +66,7 @@ class Case:
         counts = [n_nodes, n_nodes, n_edges]
         n_factors = n_factors or layout.lmax + 1
         shapes = layout.list_weight_shapes(sum(channels), channels_out, N_EXTRA)
+        shapes = [shape[-2:] if turned else shape for shape in shapes]
         vectors = normal(n_edges, 3)
         return cls(
             layout,
@@ -61,6 +77,7 @@ class Case:
             normal(n_edges, n_factors, sum(channels)),
             [normal(*shape) / shape[-2] ** 0.5 for shape in shapes],
             normal((layout.lmax + 1) * channels_out + N_EXTRA),
+            tuple(c - c // 2 if turned else 0 for c in channels),
         )
 
     @property
@@ -74,13 +91,18 @@ class Case:
     def result(self, *operands):
         tables, factors, weights, bias = self.split(operands or self.operands)
         frames, layout = self.frames, self.layout
-        return so2_convolution(tables, self.rows, frames, weights, bias, layout, factors, N_EXTRA)
+        tables = [Table(*part) for part in zip(tables, self.rows, self.turned, strict=True)]
+        return so2_convolution(tables, frames, weights, bias, layout, factors, N_EXTRA)
 
     def reference(self, *operands):
         tables, factors, weights, bias = self.split(operands or self.operands)
         parts = [
-            reference.to_edges(x, self.frames, None, rows and rows.index, self.layout)
-            for x, rows in zip(tables, self.rows, strict=True)
+            reference.turn(
+                reference.to_edges(x, self.frames, None, rows and rows.index, self.layout),
+                self.layout,
+                turned,
+            )
+            for x, rows, turned in zip(tables, self.rows, self.turned, strict=True)
         ]
         x = reference.scale(torch.cat(parts, 2), factors, self.layout)
         return reference.so2_linear(x, weights, bias, self.layout, N_EXTRA)

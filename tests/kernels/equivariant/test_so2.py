@@ -13,8 +13,10 @@ from torch.library import opcheck
 from torch.testing import assert_close
 
 from kernels.equivariant.so2_case import IMPLEMENTATIONS, N_EXTRA, Case, use_implementation
+from pipeline_kernels.compiler import LEVELS
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    Table,
     compute_gate_factors,
     convolution,
     from_edges,
@@ -67,14 +69,23 @@ def list_leaves(case):
     channels=st.sampled_from([(1, 2, 3), (16, 16, 16), (8, 33, 1), (4, 0, 5)]),
     dtype=st.sampled_from(list(EPSILON)),
     seed_and_factors=st.tuples(st.integers(0, 2**32), st.sampled_from([None, 1])),
-    threads=st.sampled_from([1, 2]),
+    threads_and_turned=st.tuples(st.sampled_from([1, 2]), st.booleans()),
 )
-@example(LAYOUTS[4], (0, 0), (16, 16, 16), torch.float32, (0, None), 1)
-@example(LAYOUTS[5], (9, 300), (16, 16, 16), torch.float32, (0, None), 2)
+@example(LAYOUTS[4], (0, 0), (16, 16, 16), torch.float32, (0, None), (1, False))
+@example(LAYOUTS[5], (9, 300), (16, 16, 16), torch.float32, (0, None), (2, False))
+@example(LAYOUTS[5], (9, 300), (16, 17, 1), torch.float32, (0, None), (2, True))
 def test_convolution_equals_the_formula(
-    use_threads, implementation, layout, sizes, channels, dtype, seed_and_factors, threads
+    use_threads,
+    implementation,
+    layout,
+    sizes,
+    channels,
+    dtype,
+    seed_and_factors,
+    threads_and_turned,
 ):
-    case = Case.of(layout, *sizes, channels, 5, dtype, *seed_and_factors)
+    threads, turned = threads_and_turned
+    case = Case.of(layout, *sizes, channels, 5, dtype, *seed_and_factors, turned=turned)
     exact = evaluate_in_double(case)
     mine, theirs = list_leaves(case), list_leaves(exact)
     expected = exact.reference(*theirs)
@@ -94,12 +105,20 @@ def test_convolution_equals_the_formula(
     channels=st.sampled_from([0, 1, 7, 16, 33]),
     dtype=st.sampled_from(list(EPSILON)),
     place_and_scaled=st.tuples(st.integers(0, 2), st.sampled_from(["degrees", "all", "no"])),
-    threads=st.sampled_from([1, 2]),
+    threads_and_turned=st.tuples(st.sampled_from([1, 2]), st.booleans()),
 )
 def test_rotations_equal_the_formula(
-    use_threads, implementation, layout, sizes, channels, dtype, place_and_scaled, threads
+    use_threads,
+    implementation,
+    layout,
+    sizes,
+    channels,
+    dtype,
+    place_and_scaled,
+    threads_and_turned,
 ):
-    place, scaled = place_and_scaled
+    (place, scaled), (threads, is_turned) = place_and_scaled, threads_and_turned
+    turned = (channels + 1) // 2 if is_turned else 0
     case = Case.of(layout, *sizes, (channels,) * 3, 2, dtype, n_factors=scaled == "all" or None)
     x, rows, f = case.tables[place], case.rows[place], case.factors[..., :channels]
     f = None if scaled == "no" else f
@@ -107,9 +126,28 @@ def test_rotations_equal_the_formula(
     wide = None if f is None else f.double()
     y = reference.to_edges(x.double(), case.frames.double(), wide, index, layout)
     back = reference.from_edges(y, case.frames.double(), wide, index, n_nodes, layout)
+    y = reference.turn(y, layout, turned)
     with use_threads(threads):
-        close([to_edges(x, case.frames, layout, rows, f)], [y], dtype)
-        close([from_edges(y.to(dtype), case.frames, layout, rows, f)], [back], dtype)
+        close([to_edges(x, case.frames, layout, rows, f, turned)], [y], dtype)
+        close([from_edges(y.to(dtype), case.frames, layout, rows, f, turned)], [back], dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", list(EPSILON))
+def test_processors_with_shorter_vectors(use_level, level, dtype):
+    """As many channels as fill no whole vector of any, or one and a part."""
+    for channels in (3, 7, 19):
+        case = Case.of(Layout(3, 3), 3, 9, (channels,) * 3, dtype=dtype)
+        rows, frames = case.rows[1], case.frames.double()
+        x, f = case.tables[1].double(), case.factors[..., :channels].double()
+        y = reference.to_edges(x, frames, f, rows.index, case.layout)
+        back = reference.from_edges(y, frames, f, rows.index, len(x), case.layout)
+        y = reference.turn(y, case.layout, 2)
+        how = case.layout, rows, f.to(dtype), 2
+        with use_level(level):
+            close([to_edges(case.tables[1], case.frames, *how)], [y], dtype)
+            close([from_edges(y.to(dtype), case.frames, *how)], [back], dtype)
 
 
 @pytest.mark.slow
@@ -134,9 +172,10 @@ def test_rotations_differentiate_twice(implementation):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
 @pytest.mark.parametrize("layout", [Layout(2, 2), Layout(3, 1)], ids=str)
-def test_convolution_differentiates(implementation, layout):
-    case = Case.of(layout, n_nodes=3, n_edges=4, channels=(1, 2, 1))
+def test_convolution_differentiates(implementation, layout, turned):
+    case = Case.of(layout, n_nodes=3, n_edges=4, channels=(1, 2, 1), turned=turned)
     assert torch.autograd.gradcheck(case.result, list_leaves(case))
 
 
@@ -228,7 +267,7 @@ def test_autocast_chooses_the_type_of_the_products(implementation):
 def test_operators_keep_the_rules_of_torch():
     dtype = torch.float64
     case = Case.of(Layout(2, 1), dtype=dtype)
-    layout, frames, code = case.layout, case.frames, [2, 1]
+    layout, frames, code = case.layout, case.frames, [2, 1, 1]
     tables = [x.requires_grad_() for x in case.tables]
     lists = op.list_ends(case.rows[0], frames)
     f = case.factors[..., :2].clone().requires_grad_()
@@ -241,6 +280,7 @@ def test_operators_keep_the_rules_of_torch():
     packed, bias = convolution._pack_weights(case.weights, case.bias, 6, N_EXTRA, layout)
     weights = [W.detach().requires_grad_() for W in packed]
     factors = case.factors.requires_grad_()
+    code = [2, 1, 1, 0, 2]
     arguments = (bias, N_EXTRA, tables, edges, frames, factors, weights, code)
     opcheck(convolution._convolution, arguments)
     grads = [torch.randn(7, layout.n_rows, 2).to(dtype), torch.randn(7, N_EXTRA).to(dtype)]
@@ -268,20 +308,25 @@ def test_compiles_without_a_graph_break():
     ("changes", "message"),
     [
         ({"frames": torch.zeros(7, 34)}, r"frames: expected \(n_edges, 35\) .* lmax = 2"),
-        ({"tables": []}, "tables: expected at least one and as many as rows, got 0 and 3"),
-        ({"tables": [torch.zeros(4, 8, 2)] * 3}, r"tables\[0\]: expected \(4, 9, C\) .* \(4, 8"),
+        ({"tables": []}, "tables: expected at least one, got none"),
+        ({"tables": [torch.zeros(4, 8, 2)] * 3}, r"tables\[0\]\..* \(4, 9, C\) .* \(4, 8"),
+        ({"turned": (0, 2, 0)}, r"tables\[1\]\.turned: expected at most 1 channels, got 2"),
         ({"factors": torch.zeros(7, 2, 6).double()}, r"factors: expected \(7, 3, 6\)"),
         ({"factors": torch.zeros(7, 3, 6)}, "factors: expected .*float64 .* got .*float32"),
         ({"weights": []}, r"weights: expected shapes .* for 6 channels .* got \[\]"),
-        ({"rows": [Segments.of(torch.zeros(2, dtype=torch.int64), 4)] * 3}, r"rows\[0\].* 7 edges"),
+        (
+            {"rows": [Segments.of(torch.zeros(2, dtype=torch.int64), 4)] * 3},
+            r"\[0\]\.rows.* 7 edges",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(changes, message):
     case = replace(Case.of(Layout(2, 2)), **changes)
+    parts = zip(case.tables, case.rows, case.turned, strict=False)
+    tables = [Table(*table) for table in parts]
     with pytest.raises(ValueError, match=message):
         so2_convolution(
-            case.tables,
-            case.rows,
+            tables,
             case.frames,
             case.weights,
             case.bias,

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    Table,
     compute_gate_factors,
     from_edges,
     op,
@@ -60,36 +61,36 @@ def draw_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"):
     seed=st.integers(0, 2**32),
     kind=st.sampled_from(["random", "sorted", "edges"]),
     n_factors=st.sampled_from([None, 1]),
+    is_turned=st.booleans(),
 )
-@example(Layout(4, 4), (2, 6, 16), torch.float32, 0, "random", None)
+@example(Layout(4, 4), (2, 6, 16), torch.float32, 0, "random", None, True)
 def test_interpreted_kernels_equal_the_formula(
-    interpreted, layout, sizes, dtype, seed, kind, n_factors
+    interpreted, layout, sizes, dtype, seed, kind, n_factors, is_turned
 ):
+    turned = (sizes[2] + 1) // 2 if is_turned else 0
     x, y, frames, f, rows = draw_case(layout, *sizes, dtype, seed, kind)
     f = f[:, :n_factors]
     ends = Ends.of(op.list_ends(rows, frames), sizes[1])
     for tile in ends.cut_tiles(4, by_row=True):
-        check_tile(interpreted, x, y[slice(*tile.span)], frames, f, tile, layout)
+        check_tile(interpreted, x, y[slice(*tile.span)], frames, f, (tile, layout, turned))
 
 
-def check_tile(interpreted, x, y, frames, f, tile, layout):
+def check_tile(interpreted, x, y, frames, f, how):
     from pipeline_kernels.equivariant.so2 import cuda
 
     wide = [part.double() for part in (x, y, frames, f)]
     for factors, wide_factors in ((f, wide[3]), (None, None)):
-        actual = fill_copy(interpreted, cuda.lift, y, x, frames, factors, tile, layout)
+        actual = fill_copy(interpreted, cuda.lift, y, x, frames, factors, *how)
+        expected = fill_copy(run_here, portable.lift, wide[1], wide[0], wide[2], wide_factors, *how)
+        close(actual, expected, x.dtype)
+        actual = fill_copy(interpreted, cuda.lower, x, y, frames, factors, *how)
         expected = fill_copy(
-            run_here, portable.lift, wide[1], wide[0], wide[2], wide_factors, tile, layout
+            run_here, portable.lower, wide[0], wide[1], wide[2], wide_factors, *how
         )
         close(actual, expected, x.dtype)
-        actual = fill_copy(interpreted, cuda.lower, x, y, frames, factors, tile, layout)
-        expected = fill_copy(
-            run_here, portable.lower, wide[0], wide[1], wide[2], wide_factors, tile, layout
-        )
-        close(actual, expected, x.dtype)
-    actual = fill_copy(interpreted, cuda.factor_gradient, f, y, x, frames, tile, layout)
+    actual = fill_copy(interpreted, cuda.factor_gradient, f, y, x, frames, *how)
     expected = fill_copy(
-        run_here, portable.factor_gradient, wide[3], wide[1], wide[0], wide[2], tile, layout
+        run_here, portable.factor_gradient, wide[3], wide[1], wide[0], wide[2], *how
     )
     close(actual, expected, x.dtype)
 
@@ -112,7 +113,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
 
     p, index = f"*{dtype}", "*i64"
     constants = {"LAYOUT": Layout(2, 1), "BLOCK": 16}
-    common = {"sizes": ("i32",) * 5, **dict.fromkeys([*constants, "ONE"], "constexpr")}
+    common = {"sizes": ("i32",) * 6, **dict.fromkeys([*constants, "ONE"], "constexpr")}
     common |= {"operands": (p, p, p), "edges": (index, "i32"), "begin": "i32"}
     common |= dict.fromkeys(["x", "y", "by_factors"], p)
     bare = {"operands": (p, p, "constexpr")}
@@ -134,23 +135,25 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
         assert made["cubin"]
 
 
-def apply_node_block(x, frames, f, weights, rows, layout):
+def apply_node_block(x, frames, f, weights, rows, layout, turned):
     """A convolution, a gate, a linear layer and the way back."""
     bias = [W.new_zeros(W.shape[1]) for W in (weights[0], weights[len(weights) // 2])]
     first, second = weights[: len(weights) // 2], weights[len(weights) // 2 :]
     channels, n_extra = x.shape[2], x.shape[2] * layout.lmax
-    y, gates = so2_convolution([x], [rows], frames, first, bias[0], layout, f, n_extra)
+    table = Table(x, rows, turned)
+    y, gates = so2_convolution([table], frames, first, bias[0], layout, f, n_extra)
     factors = compute_gate_factors(y, gates, layout)
     z, _ = so2_linear(y, second, bias[1], layout, factors)
     assert z.shape[2] == channels
-    return from_edges(z, frames, layout, rows, f)
+    return from_edges(z, frames, layout, rows, f, turned)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", EPSILON)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("sizes", [(1, 1, 3), (50, 3000, 16), (90, 900, 100)])
-def test_gpu_equals_the_formula(gpu, layout, sizes, dtype, monkeypatch):
+@pytest.mark.parametrize("turned", [0, 2])
+def test_gpu_equals_the_formula(gpu, layout, sizes, turned, dtype, monkeypatch):
     from pipeline_kernels.equivariant.so2 import cuda
 
     monkeypatch.setattr(cuda, "TILE_BYTES", 2**20)
@@ -158,12 +161,14 @@ def test_gpu_equals_the_formula(gpu, layout, sizes, dtype, monkeypatch):
     channels = sizes[2]
     shapes = layout.list_weight_shapes(channels, channels, layout.lmax * channels)
     shapes += layout.list_weight_shapes(channels, channels)
+    shapes = [shape[-2:] if turned else shape for shape in shapes]
     weights = [(torch.randn(n) / n[-2] ** 0.5).to(dtype) for n in shapes]
     exact = [part.double().requires_grad_() for part in (x, f[..., :channels], *weights)]
     monkeypatch.setattr(op, "cpu", portable)
-    wide = apply_node_block(exact[0], frames.double(), exact[1], exact[2:], rows, layout)
+    how = layout, turned
+    wide = apply_node_block(exact[0], frames.double(), exact[1], exact[2:], rows, *how)
     ours = [part.detach().to(dtype).to(gpu).requires_grad_() for part in exact]
-    out = apply_node_block(ours[0], frames.to(gpu), ours[1], ours[2:], rows.to(gpu), layout)
+    out = apply_node_block(ours[0], frames.to(gpu), ours[1], ours[2:], rows.to(gpu), *how)
     g = torch.randn_like(wide)
     actual = [out, *torch.autograd.grad(out, ours, g.to(dtype).to(gpu))]
     expected = [wide, *torch.autograd.grad(wide, exact, g.to(dtype).double())]

@@ -4,6 +4,8 @@ Oracles: e3nn's `FullyConnectedTensorProduct` with spherical harmonics of the ed
 matrices; rotation.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -11,6 +13,7 @@ from torch.testing import assert_close
 from kernels.equivariant.so2_case import IMPLEMENTATIONS, N_EXTRA, Case, use_implementation
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    Table,
     compute_gate_factors,
     from_edges,
     so2_convolution,
@@ -31,9 +34,8 @@ def convolve_twice(case, tables, frames):
     """Two convolutions with a gate between them, rotated back and summed at receivers."""
     layout, factors, rows = case.layout, case.factors, case.rows
     channels = (len(case.bias) - N_EXTRA) // (layout.lmax + 1)
-    y, extra = so2_convolution(
-        tables, rows, frames, case.weights, case.bias, layout, factors, N_EXTRA
-    )
+    tables = [Table(*table) for table in zip(tables, rows, strict=True)]
+    y, extra = so2_convolution(tables, frames, case.weights, case.bias, layout, factors, N_EXTRA)
     gates = extra.sum(1, keepdim=True).expand(-1, layout.lmax * channels)
     shapes = layout.list_weight_shapes(channels, channels)
     weights = [torch.sin(torch.arange(n.numel()).double()).view(n) for n in map(torch.Size, shapes)]
@@ -58,6 +60,43 @@ def test_turns_with_the_structure(implementation, double_precision, layout):
     assert_close(result, torch.einsum("ij,njc->nic", D, x), rtol=0, atol=1e-9)
     assert_close(found_extra, extra, rtol=0, atol=1e-9)
     assert x[:, 1:].abs().max() > 0.1
+
+
+@pytest.mark.parametrize("layout", [Layout(2, 2), Layout(4, 4), Layout(4, 2)], ids=str)
+def test_single_matrices_commute_with_reflections(implementation, double_precision, layout):
+    """Channels that are turned are of unnatural parity; order 0 has no weights between kinds."""
+    case = Case.of(layout, n_nodes=6, n_edges=40, channels=(4, 3, 2), channels_out=5, turned=True)
+    degrees, turned = range(layout.lmax + 1), 2
+    kinds = torch.cat([torch.arange(x.shape[2]) >= x.shape[2] // 2 for x in case.tables])
+    out = torch.arange(5) >= 5 - turned
+    out = torch.cat([out.repeat(layout.lmax + 1), torch.zeros(N_EXTRA, dtype=torch.bool)])
+    case.weights[0] *= kinds.repeat(layout.lmax + 1)[:, None] == out
+    case.bias *= ~out
+    torch.manual_seed(5)
+    mirror = -o3.rand_matrix()  # of permuted vectors
+    D = [
+        torch.block_diag(*(o3.Irrep(n, sign * (-1) ** n).D_from_matrix(mirror) for n in degrees))
+        for sign in (1, -1)
+    ]
+
+    def change(x, n_natural):
+        parts = x.tensor_split([n_natural], 2)
+        return torch.cat(
+            [torch.einsum("ij,njc->nic", *two) for two in zip(D, parts, strict=True)], 2
+        )
+
+    def convolve(tables, frames):
+        mine = replace(case, tables=tables, frames=frames)
+        y, extra = mine.result()
+        return from_edges(y, frames, layout, case.rows[1], None, turned), extra
+
+    permuted = case.vectors[:, [1, 2, 0]] @ mirror.T
+    frames = compute_edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
+    x, extra = convolve(case.tables, case.frames)
+    result, found_extra = convolve([change(x, x.shape[2] // 2) for x in case.tables], frames)
+    assert_close(result, change(x, 5 - turned), rtol=0, atol=1e-9)
+    assert_close(found_extra, extra, rtol=0, atol=1e-9)
+    assert x[:, 1:].abs().amax((0, 1)).min() > 0.1
 
 
 @pytest.mark.parametrize("layout", [Layout(3, 3), Layout(4, 2)], ids=str)
@@ -113,7 +152,7 @@ def test_equals_a_tensor_product_with_all_harmonics(double_precision):
         weights.append(torch.stack(parts) if m else parts[0])
     bias = torch.zeros((lmax + 1) * channels_out)
     frames = compute_edge_frames(vectors, lmax)
-    y, _ = so2_convolution([x], [None], frames, [W.detach() for W in weights], bias, layout)
+    y, _ = so2_convolution([Table(x)], frames, [W.detach() for W in weights], bias, layout)
     expected = e3nn(x, vectors[:, [1, 2, 0]]).detach()
     assert_close(from_edges(y, frames, layout), expected, rtol=0, atol=1e-11)
     assert weights[1][1].abs().max() > 0.01

@@ -39,12 +39,13 @@ NODE_BYTES = 8 * (LMAX + 1) ** 2 * CHANNELS
 EDGE_BYTES = 8 * BASIS.n_common**2
 
 
-def make_network():
+def make_network(parity=False):
     sizes = {"channels": CHANNELS, "lmax": LMAX, "layers": N_LAYERS, "radial_functions": 5}
     sizes |= {"attention_channels": 2, "value_channels": 2, "hidden_channels": 2}
     sizes |= {"attention_cutoff": 2.5, "bond_cutoff": 1.5, "bond_functions": 2}
     torch.manual_seed(0)
-    return Network(ESPOptions(**sizes, feed_forward_channels=4, cutoff=CUTOFF), BASIS).double()
+    options = ESPOptions(**sizes, feed_forward_channels=4, cutoff=CUTOFF, parity=parity)
+    return Network(options, BASIS).double()
 
 
 def split_structures():
@@ -262,6 +263,24 @@ def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, case, n):
         assert counts == [[there, N_LAYERS + 1], [back, N_LAYERS + 1]]
         n_strange += n - 1 - len(nodes.receives)
     assert n_strange > 0 or case not in CASES[len(METHODS) :]
+
+
+def test_two_ranks_equal_one_with_parity(cases):
+    batch, owners = cases["low_nn 2"]
+    module, numbers = make_network(parity=True), torch.arange(len(batch["edge_index"]))
+    atoms, transport = numbers[: len(owners)], count_exchanges(SelfTransport)()
+    expected = compute_results(module, batch, None, atoms, numbers, transport)
+
+    def work(transport):
+        mailbox = count_exchanges(Mailbox)(transport.rank, transport.size, transport._queues)
+        return run_one_rank(module, batch, owners, mailbox)
+
+    parts = run_on_threads(2, work)
+    for name, rows in (("node_blocks", "own"), ("edge_blocks", "edges")):
+        close(join_rows(parts, name, rows), expected[name], 1e-12)
+    summed = [sum(shares) for shares in zip(*(p["by weights"] for p in parts), strict=True)]
+    for gradient, reference in zip(summed, expected["by weights"], strict=True):
+        close(gradient, reference, 1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -78,12 +78,12 @@ def mask_padding(sample, index):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(("layers", "parity"), [(1, True), (2, False), (2, True), (3, True)])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 @pytest.mark.parametrize("wrap", [lambda net: net, wrap_network], ids=["network", "scaled"])
-def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
-    attention = 2.5 if layers == 2 else None
-    module = wrap(make_network(layers, attention_cutoff=attention, bond_cutoff=1.5))
+def test_parts_give_the_blocks_of_the_whole(layers, parity, n_ranks, wrap):
+    sizes = {"attention_cutoff": 2.5 if layers == 2 else None, "bond_cutoff": 1.5}
+    module = wrap(make_network(layers, **sizes, parity=parity))
     sample = made_up.pack_grid(["O", "H", "H"], (6, 2, 1), CUTOFF)
     with torch.no_grad():
         whole = module(made_up.collate_samples(sample))
@@ -185,6 +185,7 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
     [
         ({"channels": 8, "feed_forward_channels": 32}, 2**26),
         ({"channels": 4, "bond_cutoff": 2.5}, 2**27),
+        ({"channels": 8, "feed_forward_channels": 32, "parity": True}, 2**26),
     ],
 )
 def test_the_plan_says_what_is_measured(sizes, work):

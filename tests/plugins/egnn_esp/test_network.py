@@ -18,6 +18,7 @@ from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import bond_density
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from plugins.egnn_esp import made_up
+from plugins.egnn_esp.mirrors import make_orbital_matrix
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -29,7 +30,11 @@ FIRST = {
     CUTOFF / 2: re.compile(r"node_blocks\.0\.norms\.0\.scales"),
 }
 """What acts on degrees above 0 of first features that have none, by `bond_cutoff`."""
-PERMUTATION = [1, 2, 0]  # of x, y, z, to the vectors of e3nn
+
+
+@pytest.fixture(params=[False, True], ids=["rotations", "reflections"])
+def parity(request):
+    return request.param
 
 
 def make_network(basis=OXIDE, dtype=torch.float64, **options):
@@ -51,15 +56,14 @@ def rebuild(sample, positions, cell):
 
 
 @pytest.mark.parametrize("basis", [OXIDE, UNEQUAL], ids=["oxide", "s beside spdf"])
-def test_blocks_turn_with_their_orbitals(double_precision, basis):
-    sample, module = make_structure(basis), make_network(basis)
+def test_blocks_turn_with_their_orbitals(double_precision, basis, parity):
+    sample, module = make_structure(basis), make_network(basis, parity=parity)
     torch.manual_seed(6)
     R = o3.rand_matrix()
     turned = rebuild(sample, sample["positions"] @ R.T.numpy(), sample["cell"] @ R.T.numpy())
     assert np.array_equal(turned["edge_shift"], sample["edge_shift"])
     before, after = module(made_up.collate_samples(sample)), module(made_up.collate_samples(turned))
-    of_vectors = R[PERMUTATION][:, PERMUTATION]
-    D = torch.block_diag(*(o3.Irrep(n, 1).D_from_matrix(of_vectors) for n in basis.common))
+    D = make_orbital_matrix(R, basis)
     for name, blocks in before.items():
         scale = float(blocks.detach().abs().max())
         assert scale > 0.1
@@ -67,9 +71,9 @@ def test_blocks_turn_with_their_orbitals(double_precision, basis):
         assert not torch.allclose(after[name], blocks, rtol=0, atol=1e-2 * scale)
 
 
-def test_the_angle_about_an_edge_is_free(double_precision):
+def test_the_angle_about_an_edge_is_free(double_precision, parity):
     """Frames of edges, turned about their edges, are frames as good."""
-    batch, module = made_up.collate_samples(make_structure()), make_network()
+    batch, module = made_up.collate_samples(make_structure()), make_network(parity=parity)
     actual = module(batch)
     angles = 2 * torch.pi * torch.rand(len(batch["edge_index"]), generator=torch.manual_seed(2))
     frames = compute_edge_frames(compute_vectors(batch), module.options.lmax)
@@ -101,8 +105,8 @@ def list_keys(sample):
     return {tuple(map(int, row)): number for number, row in enumerate(rows)}
 
 
-def test_the_order_of_atoms_and_edges_makes_no_difference():
-    sample, module = make_structure(), make_network()
+def test_the_order_of_atoms_and_edges_makes_no_difference(parity):
+    sample, module = make_structure(), make_network(parity=parity)
     atoms = np.array([2, 0, 3, 1])  # new atom k is old atom atoms[k]
     edges = np.random.default_rng(3).permutation(len(sample["edge_index"]))
     other = dict(sample)
@@ -120,8 +124,8 @@ def test_the_order_of_atoms_and_edges_makes_no_difference():
     assert_equal_outputs(actual, expected, 1e-12)
 
 
-def test_the_image_of_an_atom_makes_no_difference():
-    sample, module = make_structure(), make_network()
+def test_the_image_of_an_atom_makes_no_difference(parity):
+    sample, module = make_structure(), make_network(parity=parity)
     positions, move = sample["positions"].copy(), np.array([1, -2, 3])
     positions[1] += move @ sample["cell"]
     moved = rebuild(sample, positions, sample["cell"])
@@ -141,11 +145,9 @@ def test_the_image_of_an_atom_makes_no_difference():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("basis", [OXIDE, UNEQUAL], ids=["oxide", "s beside spdf"])
-def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype):
-    batch, module = (
-        made_up.collate_samples(make_structure(basis), dtype=dtype),
-        make_network(basis, dtype),
-    )
+def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype, parity):
+    batch = made_up.collate_samples(make_structure(basis), dtype=dtype)
+    module = make_network(basis, dtype, parity=parity)
     outputs = module(batch)
     nodes, edges = outputs["node_blocks"], outputs["edge_blocks"]
     assert nodes.dtype == edges.dtype == dtype
@@ -160,9 +162,11 @@ def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype):
 
 
 @pytest.mark.parametrize("bond_cutoff", FIRST)
+@pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_parameter_learns(dtype, bond_cutoff):
-    module, first = make_network(UNEQUAL, dtype, bond_cutoff=bond_cutoff), FIRST[bond_cutoff]
+def test_every_parameter_learns(dtype, layers, bond_cutoff, parity):
+    options, first = {"layers": layers, "parity": parity}, FIRST[bond_cutoff]
+    module = make_network(UNEQUAL, dtype, bond_cutoff=bond_cutoff, **options)
     outputs = module(made_up.collate_samples(make_structure(UNEQUAL), dtype=dtype))
     sum(blocks.square().sum() for blocks in outputs.values()).backward()
     for name, parameter in module.named_parameters():
@@ -170,18 +174,16 @@ def test_every_parameter_learns(dtype, bond_cutoff):
         assert bool(parameter.grad.abs().max() > 0) != bool(first.match(name)), name
 
 
-def test_single_precision_is_double_precision_rounded():
-    sample = make_structure()
-    expected = make_network()(made_up.collate_samples(sample))
-    actual = make_network().float()(made_up.collate_samples(sample, dtype=torch.float32))
+def test_single_precision_is_double_precision_rounded(parity):
+    sample, module = make_structure(), make_network(parity=parity)
+    expected = module(made_up.collate_samples(sample))
+    actual = module.float()(made_up.collate_samples(sample, dtype=torch.float32))
     assert_equal_outputs({n: x.double() for n, x in actual.items()}, expected, 1e-4)
 
 
-def test_autocast_is_single_precision_roughly():
-    batch, module = (
-        made_up.collate_samples(make_structure(), dtype=torch.float32),
-        make_network(dtype=torch.float32),
-    )
+def test_autocast_is_single_precision_roughly(parity):
+    batch = made_up.collate_samples(make_structure(), dtype=torch.float32)
+    module = make_network(dtype=torch.float32, parity=parity)
     expected = module(batch)
     with torch.autocast("cpu", torch.bfloat16):
         actual = module(batch)
@@ -217,16 +219,17 @@ def test_derivatives_by_positions_are_those_through_distances(monkeypatch):
     assert slope == pytest.approx(float(steps[0] - steps[1]) / 2e-5, rel=1e-6)
 
 
-def test_structures_of_a_batch_do_not_see_each_other():
-    samples, module = [make_structure(seed=seed) for seed in (5, 6)], make_network()
+def test_structures_of_a_batch_do_not_see_each_other(parity):
+    samples = [make_structure(seed=seed) for seed in (5, 6)]
+    module = make_network(parity=parity)
     apart = [module(made_up.collate_samples(sample)) for sample in samples]
     together = module(made_up.collate_samples(*samples))
     expected = {name: torch.cat([outputs[name] for outputs in apart]) for name in together}
     assert_equal_outputs(together, expected, 1e-12)
 
 
-def test_an_atom_without_edges():
-    module, cell = make_network(), 30 * np.eye(3)
+def test_an_atom_without_edges(parity):
+    module, cell = make_network(parity=parity), 30 * np.eye(3)
     lonely = made_up.sample(["Hf"], np.zeros((1, 3)), cell, CUTOFF)
     positions = np.array([[0.0, 0, 0], [15, 15, 15], [16, 16, 16]])
     beside = made_up.sample(["Hf", "O", "O"], positions, cell, CUTOFF)

@@ -1,6 +1,7 @@
 """SO(2) convolutions as operators of torch: checks, shapes, first derivatives."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from pipeline_kernels.equivariant.so2.op import (
     check_edges,
     check_factors,
     check_frames,
+    check_turned,
     choose_kernels,
     list_ends,
 )
@@ -21,9 +23,23 @@ from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.operators import define_derivative, define_operator
 
 
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Features of which each edge takes a row.
+
+    Attributes:
+        features: `(n, layout.dim, C)`, float32 or float64.
+        rows: which row each edge takes; the row of its own number if not given.
+        turned: how many of the last channels are turned by a quarter in the frames of edges.
+    """
+
+    features: Tensor
+    rows: Segments | None = None
+    turned: int = 0
+
+
 def so2_convolution(
-    tables: Sequence[Tensor],
-    rows: Sequence[Segments | None],
+    tables: Sequence[Table],
     frames: Tensor,
     weights: Sequence[Tensor],
     bias: Tensor,
@@ -38,8 +54,7 @@ def so2_convolution(
     stored. Differentiable once, by tables, factors, weights and bias.
 
     Args:
-        tables: features `(n_t, layout.dim, C_t)`, float32 or float64.
-        rows: for each table, which row each edge takes; the row of its own number where none.
+        tables: features of `C_t` channels each, and which rows of them edges take.
         frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
         weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)` with the
             sum C of all C_t; see `so2_linear`.
@@ -56,20 +71,20 @@ def so2_convolution(
         ValueError: if the arguments do not fit together.
     """
     check_frames(frames, layout)
-    if not 1 <= len(tables) == len(rows):
-        raise ValueError(
-            f"tables: expected at least one and as many as rows, got {len(tables)} and {len(rows)}"
-        )
-    for t, (table, segments) in enumerate(zip(tables, rows, strict=True)):
-        check_edges(f"rows[{t}]", segments, frames)
-        n = len(frames) if segments is None else segments.n_segments
-        check(f"tables[{t}]", table, (n, layout.dim, None), frames)
-    channels = sum(table.shape[2] for table in tables)
+    if not tables:
+        raise ValueError("tables: expected at least one, got none")
+    for t, table in enumerate(tables):
+        check_edges(f"tables[{t}].rows", table.rows, frames)
+        n = len(frames) if table.rows is None else table.rows.n_segments
+        check(f"tables[{t}].features", table.features, (n, layout.dim, None), frames)
+        check_turned(f"tables[{t}].turned", table.turned, table.features)
+    features = [table.features for table in tables]
+    channels = sum(x.shape[2] for x in features)
     check_factors(factors, channels, frames, layout)
-    edges = [x for segments in rows for x in list_ends(segments, frames)]
+    edges = [x for table in tables for x in list_ends(table.rows, frames)]
     packed, bias = _pack_weights(weights, bias, channels, n_extra, layout)
-    code = [layout.lmax, layout.mmax]
-    return _convolution(bias, n_extra, list(tables), edges, frames, factors, packed, code)
+    code = [layout.lmax, layout.mmax, *(table.turned for table in tables)]
+    return _convolution(bias, n_extra, features, edges, frames, factors, packed, code)
 
 
 def so2_linear(
@@ -86,20 +101,22 @@ def so2_linear(
 
         y_0 = W_0 x_0 + b,    y_m = W_r x_m - W_i x_-m,    y_-m = W_i x_m + W_r x_-m.
 
-    Weights are used as they are. As two products enter each result, those of m > 0 want a variance
-    of `1 / (2 n_m C)` at the start, n_m = lmax + 1 - m, that of a layer with `n_m C` inputs times
-    `1 / sqrt(2)`. Differentiable once.
+    Weights of m > 0 may be one matrix in place of a pair, W_r without W_i. They are used as they
+    are. As two products enter each result, pairs want a variance of `1 / (2 n_m C)` at the start,
+    n_m = lmax + 1 - m, that of a layer with `n_m C` inputs times `1 / sqrt(2)`. Differentiable
+    once.
 
     | symbol       | argument                                                                |
     |--------------|-------------------------------------------------------------------------|
     | `x`          | `x`, each component times the factor of its degree and channel          |
     | `W_0`        | `weights[0]`, from the left: rows are inputs `(l, c)`                   |
-    | `W_r`, `W_i` | `weights[m][0]` and `weights[m][1]`                                     |
+    | `W_r`, `W_i` | `weights[m][0]` and `weights[m][1]`; or `weights[m]` and 0              |
     | `b`          | `bias`, of all scalars about the edge: also those of l > 0              |
 
     Args:
         x: features by order `(n_edges, layout.n_rows, C)`.
-        weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)`.
+        weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)`, without
+            the first 2 for one matrix.
         bias: `((lmax + 1) C_out + n_extra,)`.
         layout: degrees and orders.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates.
@@ -115,7 +132,7 @@ def so2_linear(
     check("x", x, (len(x), layout.n_rows, None), x)
     check_factors(factors, x.shape[2], x, layout)
     packed, bias = _pack_weights(weights, bias, x.shape[2], n_extra, layout)
-    code = [layout.lmax, layout.mmax]
+    code = [layout.lmax, layout.mmax, 0]
     return _convolution(bias, n_extra, [x], list_ends(None, x), None, factors, packed, code)
 
 
@@ -127,13 +144,15 @@ def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
 
     Args:
         y: features by order `(n_edges, layout.n_rows, C)`.
-        gates: scalars of degrees 1 to lmax, `(n_edges, lmax C)`.
+        gates: scalars of degrees 1 to lmax, `(n_edges, lmax C)`; before them those of the last
+            channels of degree 0, if these are to have a scalar, too.
         layout: degrees and orders.
 
     Returns:
         Factors `(n_edges, lmax + 1, C)`.
     """
-    scalars = torch.cat([y[:, 0], gates], 1)
+    n_own = (layout.lmax + 1) * y.shape[2] - gates.shape[1]
+    scalars = torch.cat([y[:, 0, :n_own], gates], 1)
     factors: Tensor = scalars.sigmoid().unflatten(1, (layout.lmax + 1, y.shape[2]))
     return factors
 
@@ -141,24 +160,29 @@ def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
 def _pack_weights(
     weights: Sequence[Tensor], bias: Tensor, channels: int, n_extra: int, layout: Layout
 ) -> tuple[list[Tensor], Tensor]:
-    """Check weights and make one matrix `[[W_r, W_i], [-W_i, W_r]]` of those of each m > 0."""
+    """Check weights and make one matrix `[[W_r, W_i], [-W_i, W_r]]` of each pair of m > 0."""
     n_main = bias.numel() - n_extra
     shapes = layout.list_weight_shapes(channels, n_main // layout.count_degrees(0), n_extra)
     actual = [tuple(W.shape) for W in weights]
-    if actual != shapes or bias.ndim != 1 or n_main < 0:
+    fits = len(actual) == len(shapes) and all(
+        one in (shape, shape[-2:]) for one, shape in zip(actual, shapes, strict=True)
+    )
+    if not fits or bias.ndim != 1 or n_main < 0:
         raise ValueError(
             f"weights: expected shapes {shapes} for {channels} channels and a bias of "
             f"{tuple(bias.shape)}, got {actual}"
         )
-    packed = [weights[0]]
-    for real, imaginary in (W.unbind(0) for W in weights[1:]):
-        upper, lower = torch.cat([real, imaginary], 1), torch.cat([-imaginary, real], 1)
-        packed.append(torch.cat([upper, lower]))
+    packed = [W if W.ndim == 2 else _join_pair(*W.unbind(0)) for W in weights]
     kind = bias.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         return [W.to(dtype) for W in packed], bias.to(dtype)
     return packed, bias
+
+
+def _join_pair(real: Tensor, imaginary: Tensor) -> Tensor:
+    upper, lower = torch.cat([real, imaginary], 1), torch.cat([-imaginary, real], 1)
+    return torch.cat([upper, lower])
 
 
 # Tables, edges, frames, factors, weights, and the numbers of the layout.
@@ -174,7 +198,7 @@ Arguments = tuple[
 
 def _shape_convolution(bias: Tensor, n_extra: int, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
     tables, _, frames, _, _, code = arguments
-    layout = Layout(*code)
+    layout = Layout(*code[:2])
     n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
     channels = (bias.shape[0] - n_extra) // layout.count_degrees(0)
     y = bias.new_empty(n_edges, layout.n_rows, channels)
@@ -239,12 +263,12 @@ def _make_source(
 ) -> tuple[products.Source, list[Tensor]]:
     """Return what the products read, and the weights, without gradients."""
     tables, edges, frames, factors, weights, code = arguments
-    tables, layout = [table.detach().contiguous() for table in tables], Layout(*code)
+    tables, layout = [table.detach().contiguous() for table in tables], Layout(*code[:2])
     n_edges = len(tables[0] if frames is None else frames)
     ends = [Ends.of(edges[3 * t : 3 * t + 3], n_edges) for t in range(len(tables))]
     frames, factors = (None if x is None else x.detach().contiguous() for x in (frames, factors))
     kernels = choose_kernels(tables[0], layout)
-    source = products.Source(kernels, tables, ends, frames, factors, layout, dtype)
+    source = products.Source(kernels, tables, ends, frames, factors, layout, dtype, code[2:])
     return source, [W.detach() for W in weights]
 
 
@@ -258,7 +282,7 @@ def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tup
     grads = [x if want else None for x, want in zip(results[: n + 1], wanted, strict=False)]
     bias = None
     if by_bias:
-        scalars = g[:, : Layout(*code).count_degrees(0)].flatten(1)
+        scalars = g[:, : Layout(*code[:2]).count_degrees(0)].flatten(1)
         bias = torch.cat([scalars.sum(0), g_extra.sum(0)])
     W = [x if want else None for x, want in zip(results[n + 1 :], by_weights, strict=True)]
     return bias, None, grads[:n], [None] * len(edges), None, grads[n], W

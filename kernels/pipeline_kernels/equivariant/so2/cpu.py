@@ -16,7 +16,8 @@ from pipeline_kernels.sources import write_layout
 from pipeline_kernels.threads import choose_threads
 
 POINTERS = ("index", "order", "first", "last")
-NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "y_edge", "y_row", "f_edge", "f_degree")
+NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "natural")
+STRIDES = ("y_edge", "y_row", "f_edge", "f_degree")
 PIECES = 16  # per thread, so that none waits long for the last
 TILE_BYTES = 2**20  # of operands of a matrix product: half of a common second-level cache
 
@@ -26,29 +27,47 @@ class Work(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in POINTERS),
-        *((name, ctypes.c_int64) for name in NUMBERS),
+        *((name, ctypes.c_int64) for name in (*NUMBERS, *STRIDES)),
     )
 
 
 def lift(
-    y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
 ) -> None:
     """Write `reference.to_edges` of the span of `ends` to y."""
-    _run("lift", [x, frames, factors, y], factors, y, ends, layout, by_row=False)
+    _run("lift", [x, frames, factors, y], factors, y, ends, layout, turned)
 
 
 def lower(
-    x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
+    x: Tensor,
+    y: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
 ) -> None:
     """Add `reference.from_edges` of the span of `ends` to x."""
-    _run("lower", [y, frames, factors, x], factors, y, ends, layout, by_row=True)
+    _run("lower", [y, frames, factors, x], factors, y, ends, layout, turned)
 
 
 def factor_gradient(
-    by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
+    by_factors: Tensor,
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
 ) -> None:
     """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
-    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, by_row=False)
+    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
 
 
 def load(layout: Layout, dtype: torch.dtype) -> ctypes.CDLL:
@@ -67,10 +86,10 @@ def _run(
     y: Tensor,
     ends: Ends,
     layout: Layout,
-    by_row: bool,
+    turned: int,
 ) -> None:
     """Call a routine in as many threads as its work repays."""
-    by_row = by_row and ends.first is not None
+    by_row = name == "lower" and ends.first is not None
     begin, end = (0, len(ends.first)) if by_row and ends.first is not None else ends.span
     if y.numel() == 0 or begin == end:
         return
@@ -80,8 +99,8 @@ def _run(
     strides = [0, 0] if factors is None else [factors.stride(0), factors.stride(1)]
     if factors is not None and factors.shape[1] == 1:
         strides[1] = 0
-    sizes = begin, end, ends.span[0], chunk, y.shape[2], y.stride(0), y.stride(1), *strides
-    work = Work(*map(_find_address, lists), *sizes)
+    sizes = begin, end, ends.span[0], chunk, y.shape[2], y.shape[2] - turned
+    work = Work(*map(_find_address, lists), *sizes, y.stride(0), y.stride(1), *strides)
     # By address, since parts of the channels do not lie next to each other.
     addresses = map(_find_address, tensors)
     call_routine(load(layout, y.dtype), name, *addresses, work, n_threads=n_threads)

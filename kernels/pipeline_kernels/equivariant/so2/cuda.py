@@ -18,7 +18,13 @@ MAX_BLOCK = 64  # channels that a program holds at once
 
 
 def lift(
-    y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
 ) -> None:
     """Write `reference.to_edges` of the span of `ends` to y."""
     grid, block = _make_grid(y, len(y))
@@ -28,14 +34,20 @@ def lift(
                 y,
                 (x, frames, factors),
                 (ends.index, ends.span[0]),
-                _find_sizes(y, factors),
+                _find_sizes(y, factors, turned),
                 layout,
                 block,
             )
 
 
 def lower(
-    x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
+    x: Tensor,
+    y: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
 ) -> None:
     """Add `reference.from_edges` of the span of `ends` to x."""
     grid, block = _make_grid(y, len(y) if ends.first is None else len(ends.first))
@@ -48,14 +60,20 @@ def lower(
                 (y, frames, factors),
                 lists,
                 ends.span[0],
-                _find_sizes(y, factors),
+                _find_sizes(y, factors, turned),
                 layout,
                 block,
             )
 
 
 def factor_gradient(
-    by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
+    by_factors: Tensor,
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
 ) -> None:
     """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
     grid, block = _make_grid(y, len(y))
@@ -65,7 +83,7 @@ def factor_gradient(
                 by_factors,
                 (y, x, frames),
                 (ends.index, ends.span[0]),
-                _find_sizes(y, by_factors),
+                _find_sizes(y, by_factors, turned),
                 by_factors.shape[1] == 1,
                 layout,
                 block,
@@ -77,11 +95,15 @@ def _make_grid(y: Tensor, n: int) -> tuple[tuple[int, int], int]:
     return (n, triton.cdiv(y.shape[2], block)), block
 
 
-def _find_sizes(y: Tensor, factors: Tensor | None) -> tuple[int, ...]:
-    """Return channels, strides of edges and rows of y, and of edges and degrees of factors."""
+def _find_sizes(y: Tensor, factors: Tensor | None, turned: int) -> tuple[int, ...]:
+    """Return sizes for the kernels.
+
+    These are the channels, and how many of them are not turned; the strides of edges and rows of y,
+    and of edges and degrees of factors.
+    """
     strides = (0, 0) if factors is None else (factors.stride(0), factors.stride(1))
     by_degree = strides[1] if factors is not None and factors.shape[1] > 1 else 0
-    return y.shape[2], y.stride(0), y.stride(1), strides[0], by_degree
+    return y.shape[2], y.shape[2] - turned, y.stride(0), y.stride(1), strides[0], by_degree
 
 
 @triton.jit
@@ -89,8 +111,8 @@ def _lift(y, operands, edges, sizes, LAYOUT: tl.constexpr, BLOCK: tl.constexpr):
     x, frames, factors = operands
     index, begin = edges
     k, c = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    channels, y_edge, y_row, f_edge, f_degree = sizes
-    e, mask = k + begin, c < channels
+    channels, natural, y_edge, y_row, f_edge, f_degree = sizes
+    e, mask, turned = k + begin, c < channels, c >= natural
     row = e if index is None else tl.load(index + e)
     for l in tl.static_range(LAYOUT.lmax + 1):  # noqa: E741
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
@@ -102,9 +124,11 @@ def _lift(y, operands, edges, sizes, LAYOUT: tl.constexpr, BLOCK: tl.constexpr):
             total += column[:, None] * tl.load(source, mask, 0.0)[None, :]
         if factors is not None:
             total *= tl.load(factors + e * f_edge + l * f_degree + c, mask, 0.0)[None, :]
-        place, kept = _find_places(i, l, LAYOUT)
-        out = y + k * y_edge + place[:, None] * y_row + c[None, :]
-        tl.store(out, total, kept[:, None] & mask[None, :])
+        place, opposite = _find_places(i, l, 1, LAYOUT), _find_places(i, l, -1, LAYOUT)
+        total = tl.where((i > l)[:, None] & turned[None, :], -total, total)
+        rows = tl.where(turned[None, :], opposite[:, None], place[:, None])
+        out = y + k * y_edge + rows * y_row + c[None, :]
+        tl.store(out, total, (place >= 0)[:, None] & mask[None, :])
 
 
 @triton.jit
@@ -126,10 +150,10 @@ def _lower_degree(
     BLOCK: tl.constexpr,
 ):
     n, c = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    channels, y_edge, y_row, f_edge, f_degree = sizes
+    channels, natural, y_edge, y_row, f_edge, f_degree = sizes
     y, frames, factors = operands
     order, first, last = lists
-    j, mask = tl.arange(0, _round_up(2 * l + 1)), c < channels
+    j, mask, turned = tl.arange(0, _round_up(2 * l + 1)), c < channels, c >= natural
     row = n + begin if first is None else n
     k = n + begin if first is None else tl.load(first + n)
     end = k + 1 if first is None else tl.load(last + n)
@@ -137,10 +161,10 @@ def _lower_degree(
     while k < end:
         e = k if order is None else tl.load(order + k)
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
-        turned = _turn_back(y + (e - begin) * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
+        part = _turn_back(y + (e - begin) * y_edge, D, y_row, c, (mask, turned), LAYOUT, l, BLOCK)
         if factors is not None:
-            turned *= tl.load(factors + e * f_edge + l * f_degree + c, mask, 0.0)[None, :]
-        total += turned
+            part *= tl.load(factors + e * f_edge + l * f_degree + c, mask, 0.0)[None, :]
+        total += part
         k += 1
     out = x + (row * LAYOUT.dim + l * l + j[:, None]) * channels + c[None, :]
     kept = (j < 2 * l + 1)[:, None] & mask[None, :]
@@ -160,17 +184,17 @@ def _factor_gradient(
     y, x, frames = operands
     index, begin = edges
     k, c = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    channels, y_edge, y_row, f_edge, f_degree = sizes
-    e, mask = k + begin, c < channels
+    channels, natural, y_edge, y_row, f_edge, f_degree = sizes
+    e, mask, turned = k + begin, c < channels, c >= natural
     row = e if index is None else tl.load(index + e)
     total = tl.zeros((BLOCK,), y.dtype.element_ty)
     for l in tl.static_range(LAYOUT.lmax + 1):  # noqa: E741
         j = tl.arange(0, _round_up(2 * l + 1))
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
-        turned = _turn_back(y + k * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
+        part = _turn_back(y + k * y_edge, D, y_row, c, (mask, turned), LAYOUT, l, BLOCK)
         source = x + (row * LAYOUT.dim + l * l + j[:, None]) * channels + c[None, :]
         kept = (j < 2 * l + 1)[:, None] & mask[None, :]
-        total += tl.sum(turned * tl.load(source, kept, 0.0), 0)
+        total += tl.sum(part * tl.load(source, kept, 0.0), 0)
         if not ONE:
             tl.store(by_factors + e * f_edge + l * f_degree + c, total, mask)
             total = tl.zeros((BLOCK,), y.dtype.element_ty)
@@ -184,29 +208,33 @@ def _turn_back(
     D,
     y_row,
     c,
-    mask,
+    masks,
     LAYOUT: tl.constexpr,
     l: tl.constexpr,  # noqa: E741
     BLOCK: tl.constexpr,
 ):
     """Return `D^T P^T y` of one degree of an edge."""
+    mask, turned = masks
     j = tl.arange(0, _round_up(2 * l + 1))
     total = tl.zeros((_round_up(2 * l + 1), BLOCK), y.dtype.element_ty)
     for i in tl.static_range(2 * l + 1):
         if _place(l, i - l, LAYOUT) >= 0:
             entries = tl.load(D + i * (2 * l + 1) + j, j < 2 * l + 1, 0.0)
-            source = tl.load(y + _place(l, i - l, LAYOUT) * y_row + c, mask, 0.0)
+            row = tl.where(turned, _place(l, l - i, LAYOUT), _place(l, i - l, LAYOUT))
+            source = tl.load(y + row * y_row + c, mask, 0.0)
+            if i > l:
+                source = tl.where(turned, -source, source)
             total += entries[:, None] * source[None, :]
     return total
 
 
 @triton.jit
-def _find_places(i, l: tl.constexpr, LAYOUT: tl.constexpr):  # noqa: E741
-    """Return rows by order of the components of a degree, and whether they are kept."""
+def _find_places(i, l: tl.constexpr, sign: tl.constexpr, LAYOUT: tl.constexpr):  # noqa: E741
+    """Return rows by order of the components of a degree, or of the opposite; -1 if not kept."""
     place = tl.zeros_like(i) - 1
     for row in tl.static_range(2 * l + 1):
-        place = tl.where(i == row, _place(l, row - l, LAYOUT), place)
-    return place, place >= 0
+        place = tl.where(i == row, _place(l, sign * (row - l), LAYOUT), place)
+    return place
 
 
 @triton.constexpr_function

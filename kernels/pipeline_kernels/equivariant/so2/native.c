@@ -7,6 +7,10 @@
  * Channels are the lanes of vectors. The rows of a degree are held in registers, and each entry of
  * its block of the Wigner matrix is read once per vector of channels.
  */
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 /* Early enough that the arrays of rows become registers. */
 #define UNROLLED _Pragma("GCC unroll 16")
 
@@ -21,18 +25,64 @@ typedef struct {
     int64_t begin, end; /* edges, of which y holds no others; or rows of x, if there is a list */
     int64_t y_begin; /* the edge that y begins with */
     int64_t chunk;   /* edges or rows that a thread takes at once */
-    int64_t channels, y_edge, y_row; /* elements from one edge or row of y to the next */
+    int64_t channels, natural; /* of x; those from the second number on are turned in y */
+    int64_t y_edge, y_row; /* elements from one edge or row of y to the next */
     int64_t f_edge, f_degree; /* the same for factors */
 } Work;
+
+/* The first n lanes, fewer than there are; memcpy of a size that is not constant takes ten times as
+ * long. REAL is known to the compiler, so one of the two branches is left. */
+#if defined(__AVX512F__)
+#define FIRST(n) ((1u << (n)) - 1)
+INLINE loose load_some(const REAL *row, int64_t n)
+{
+    if (sizeof(REAL) == sizeof(float))
+        return (loose)_mm512_maskz_loadu_ps((__mmask16)FIRST(n), row);
+    return (loose)_mm512_maskz_loadu_pd((__mmask8)FIRST(n), row);
+}
+
+INLINE void store_some(REAL *row, loose values, int64_t n)
+{
+    if (sizeof(REAL) == sizeof(float))
+        _mm512_mask_storeu_ps(row, (__mmask16)FIRST(n), (__m512)values);
+    else
+        _mm512_mask_storeu_pd(row, (__mmask8)FIRST(n), (__m512d)values);
+}
+#elif defined(__AVX2__)
+static const int32_t ones[2 * BYTES / 4] = {-1, -1, -1, -1, -1, -1, -1, -1};
+#define FIRST(n) _mm256_loadu_si256((const __m256i *)(ones + (LANES - (n)) * sizeof(REAL) / 4))
+INLINE loose load_some(const REAL *row, int64_t n)
+{
+    if (sizeof(REAL) == sizeof(float))
+        return (loose)_mm256_maskload_ps((const float *)row, FIRST(n));
+    return (loose)_mm256_maskload_pd((const double *)row, FIRST(n));
+}
+
+INLINE void store_some(REAL *row, loose values, int64_t n)
+{
+    if (sizeof(REAL) == sizeof(float))
+        _mm256_maskstore_ps((float *)row, FIRST(n), (__m256)values);
+    else
+        _mm256_maskstore_pd((double *)row, FIRST(n), (__m256d)values);
+}
+#else
+INLINE loose load_some(const REAL *row, int64_t n)
+{
+    loose part = {0};
+    memcpy(&part, row, n * sizeof(REAL));
+    return part;
+}
+
+INLINE void store_some(REAL *row, loose values, int64_t n)
+{
+    memcpy(row, &values, n * sizeof(REAL));
+}
+#endif
 
 /* n is a constant, LANES, but for the last channels. */
 INLINE loose load_channels(const REAL *row, int64_t n)
 {
-    if (n == LANES)
-        return *(const loose *)row;
-    loose part = {0};
-    memcpy(&part, row, n * sizeof(REAL));
-    return part;
+    return n == LANES ? *(const loose *)row : load_some(row, n);
 }
 
 INLINE void store_channels(REAL *row, loose values, int64_t n)
@@ -40,7 +90,7 @@ INLINE void store_channels(REAL *row, loose values, int64_t n)
     if (n == LANES)
         *(loose *)row = values;
     else
-        memcpy(row, &values, n * sizeof(REAL));
+        store_some(row, values, n);
 }
 
 /* The row by order of the component (l, m), or -1. */
@@ -52,11 +102,37 @@ INLINE int place(const int l, const int m)
     return (a ? (2 * a - 1) * (LMAX + 1) - a * (a - 1) : 0) + (m < 0 ? LMAX + 1 - a : 0) + l - a;
 }
 
+/* Ones in lanes whose channel is turned, from channel c on; null if none is. */
+INLINE const loose *find_turned(const int64_t c, const int64_t n, loose *lanes, const Work *work)
+{
+    if (c + n <= work->natural)
+        return 0;
+    for (int64_t k = 0; k < LANES; k++)
+        (*lanes)[k] = c + k >= work->natural;
+    return lanes;
+}
+
+/* One of the values in turned lanes, the other elsewhere: exact, as products with 0 and 1 are. */
+INLINE loose choose(const loose turned, const loose one, const loose other)
+{
+    return turned * one + (1 - turned) * other;
+}
+
 /* ---- some channels of one degree of one edge ---- */
+
+/* Row i of D times rows. */
+INLINE loose multiply_row(const int l, const int i, const REAL *D, const loose *rows)
+{
+    loose sum = D[i * (2 * l + 1)] * rows[0];
+    UNROLLED
+    for (int j = 1; j < 2 * l + 1; j++)
+        sum += D[i * (2 * l + 1) + j] * rows[j];
+    return sum;
+}
 
 /* y = P D f x */
 INLINE void lift_degree(const int l, const int64_t n, const REAL *D, const REAL *x, const REAL *f,
-                        REAL *y, const Work *work)
+                        REAL *y, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1];
     UNROLLED
@@ -66,19 +142,23 @@ INLINE void lift_degree(const int l, const int64_t n, const REAL *D, const REAL 
             rows[j] *= load_channels(f, n);
     }
     UNROLLED
-    for (int i = 0; i < 2 * l + 1; i++)
-        if (place(l, i - l) >= 0) {
-            loose sum = D[i * (2 * l + 1)] * rows[0];
-            UNROLLED
-            for (int j = 1; j < 2 * l + 1; j++)
-                sum += D[i * (2 * l + 1) + j] * rows[j];
-            store_channels(y + place(l, i - l) * work->y_row, sum, n);
+    for (int m = 1; m <= l; m++)
+        if (place(l, m) >= 0) {
+            loose minus = multiply_row(l, l - m, D, rows), plus = multiply_row(l, l + m, D, rows);
+            if (turned) {
+                const loose before = plus;
+                plus = choose(*turned, minus, plus);
+                minus = choose(*turned, -before, minus);
+            }
+            store_channels(y + place(l, -m) * work->y_row, minus, n);
+            store_channels(y + place(l, m) * work->y_row, plus, n);
         }
+    store_channels(y + place(l, 0) * work->y_row, multiply_row(l, l, D, rows), n);
 }
 
 /* rows = D^T P^T y */
 INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y, loose *rows,
-                      const Work *work)
+                      const loose *turned, const Work *work)
 {
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++)
@@ -86,7 +166,11 @@ INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y
     UNROLLED
     for (int i = 0; i < 2 * l + 1; i++)
         if (place(l, i - l) >= 0) {
-            const loose row = load_channels(y + place(l, i - l) * work->y_row, n);
+            loose row = load_channels(y + place(l, i - l) * work->y_row, n);
+            if (turned && i != l) {
+                const loose opposite = load_channels(y + place(l, l - i) * work->y_row, n);
+                row = choose(*turned, i > l ? -opposite : opposite, row);
+            }
             UNROLLED
             for (int j = 0; j < 2 * l + 1; j++)
                 rows[j] += D[i * (2 * l + 1) + j] * row;
@@ -95,24 +179,27 @@ INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y
 
 /* x += f D^T P^T y */
 INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *f,
-                         REAL *x, const Work *work)
+                         REAL *x, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1];
-    turn_back(l, n, D, y, rows, work);
+    turn_back(l, n, D, y, rows, turned, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++) {
         const loose sum = load_channels(x + j * work->channels, n);
-        const loose part = f ? sum + load_channels(f, n) * rows[j] : sum + rows[j];
-        store_channels(x + j * work->channels, part, n);
+        rows[j] = f ? sum + load_channels(f, n) * rows[j] : sum + rows[j];
     }
+    /* After all were read, for some lanes of a row wait for those of the one before. */
+    UNROLLED
+    for (int j = 0; j < 2 * l + 1; j++)
+        store_channels(x + j * work->channels, rows[j], n);
 }
 
 /* by_f = sum over components of x D^T P^T y */
 INLINE void factor_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *x,
-                          REAL *by_f, const Work *work)
+                          REAL *by_f, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1], sum = {0};
-    turn_back(l, n, D, y, rows, work);
+    turn_back(l, n, D, y, rows, turned, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++)
         sum += load_channels(x + j * work->channels, n) * rows[j];
@@ -125,12 +212,15 @@ INLINE void factor_degree(const int l, const int64_t n, const REAL *D, const REA
 
 #define CHANNELS(CALL)                                                                            \
     int64_t c = 0;                                                                                \
+    loose lanes;                                                                                  \
     for (; c + LANES <= work->channels; c += LANES) {                                             \
         const int64_t n = LANES;                                                                  \
+        const loose *turned = find_turned(c, n, &lanes, work);                                    \
         DEGREES(CALL)                                                                             \
     }                                                                                             \
     const int64_t n = work->channels - c;                                                         \
     if (n > 0) {                                                                                  \
+        const loose *turned = find_turned(c, n, &lanes, work);                                    \
         DEGREES(CALL)                                                                             \
     }
 
@@ -138,7 +228,7 @@ static void lift_edge(const REAL *D, const REAL *x, const REAL *f, REAL *y, cons
 {
 #define CALL(l)                                                                                   \
     lift_degree(l, n, D + START(l), x + l * l * work->channels + c,                               \
-                f ? f + l * work->f_degree + c : 0, y + c, work);
+                f ? f + l * work->f_degree + c : 0, y + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }
@@ -147,7 +237,7 @@ static void lower_edge(const REAL *D, const REAL *y, const REAL *f, REAL *x, con
 {
 #define CALL(l)                                                                                   \
     lower_degree(l, n, D + START(l), y + c, f ? f + l * work->f_degree + c : 0,                   \
-                 x + l * l * work->channels + c, work);
+                 x + l * l * work->channels + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }
@@ -156,7 +246,7 @@ static void factor_edge(const REAL *D, const REAL *y, const REAL *x, REAL *by_f,
 {
 #define CALL(l)                                                                                   \
     factor_degree(l, n, D + START(l), y + c, x + l * l * work->channels + c,                      \
-                  by_f + l * work->f_degree + c, work);
+                  by_f + l * work->f_degree + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }

@@ -29,6 +29,7 @@ def to_edges(
     layout: Layout,
     rows: Segments | None = None,
     factors: Tensor | None = None,
+    turned: int = 0,
 ) -> Tensor:
     """Rotate features to the frames of the edges: `y_e = P D_e (f_e x_i(e))`.
 
@@ -48,6 +49,7 @@ def to_edges(
         layout: degrees and orders.
         rows: which row of `x` each edge takes; the row of its own number if not given.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
+        turned: how many of the last channels are turned by a quarter in the result.
 
     Returns:
         Features by order in the frame of each edge, `(n_edges, layout.n_rows, C)`.
@@ -60,7 +62,9 @@ def to_edges(
     check("x", x, (n, layout.dim, None), frames)
     check_edges("rows", rows, frames)
     check_factors(factors, x.shape[2], frames, layout)
-    return _lift(x, frames, factors, list_ends(rows, frames), [layout.lmax, layout.mmax])
+    check_turned("turned", turned, x)
+    code = [layout.lmax, layout.mmax, turned]
+    return _lift(x, frames, factors, list_ends(rows, frames), code)
 
 
 def from_edges(
@@ -69,6 +73,7 @@ def from_edges(
     layout: Layout,
     receivers: Segments | None = None,
     factors: Tensor | None = None,
+    turned: int = 0,
 ) -> Tensor:
     """Rotate features back and sum over edges: `x_i = sum_{e: i(e) = i} f_e D_e^T P^T y_e`.
 
@@ -82,6 +87,7 @@ def from_edges(
         receivers: to which row each edge contributes; edges are not summed if not given.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates or
             attention; converted as `y`.
+        turned: how many of the last channels of `y` are turned by a quarter.
 
     Returns:
         Features by degree, `(receivers.n_segments or n_edges, layout.dim, C)`, zero where no edge
@@ -97,7 +103,8 @@ def from_edges(
     check("y", y, (len(frames), layout.n_rows, None), frames)
     check_edges("receivers", receivers, frames)
     check_factors(factors, y.shape[2], frames, layout)
-    code = [layout.lmax, layout.mmax]
+    check_turned("turned", turned, y)
+    code = [layout.lmax, layout.mmax, turned]
     return _lower(y, frames, factors, list_ends(receivers, frames), code)
 
 
@@ -166,6 +173,12 @@ def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout:
         check("factors", factors, (len(frames), 1 if one else layout.lmax + 1, channels), frames)
 
 
+def check_turned(name: str, count: int, x: Tensor) -> None:
+    """Raise `ValueError` unless there are as many channels."""
+    if not 0 <= count <= x.shape[2]:
+        raise ValueError(f"{name}: expected at most {x.shape[2]} channels, got {count}")
+
+
 def _make_plain(*tensors: Tensor | None) -> list[Any]:
     return [None if x is None else x.detach().contiguous() for x in tensors]
 
@@ -176,7 +189,7 @@ def _count_rows(edges: Sequence[Tensor], frames: Tensor) -> int:
 
 @define_operator(
     "so2_to_edges",
-    fake=lambda x, D, f, _, code: x.new_empty(D.shape[0], Layout(*code).n_rows, x.shape[2]),
+    fake=lambda x, D, f, _, code: x.new_empty(D.shape[0], Layout(*code[:2]).n_rows, x.shape[2]),
 )
 def _lift(
     x: Tensor,
@@ -185,10 +198,10 @@ def _lift(
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> Tensor:
-    layout, n_edges = Layout(*code), len(frames)
+    layout, n_edges = Layout(*code[:2]), len(frames)
     y = x.new_empty(n_edges, layout.n_rows, x.shape[2])
     choose_kernels(x, layout).lift(
-        y, *_make_plain(x, frames, factors), Ends.of(edges, n_edges), layout
+        y, *_make_plain(x, frames, factors), Ends.of(edges, n_edges), layout, code[2]
     )
     return y
 
@@ -196,7 +209,7 @@ def _lift(
 @define_operator(
     "so2_from_edges",
     fake=lambda y, D, f, edges, code: y.new_empty(
-        _count_rows(edges, D), Layout(*code).dim, y.shape[2]
+        _count_rows(edges, D), Layout(*code[:2]).dim, y.shape[2]
     ),
 )
 def _lower(
@@ -206,10 +219,10 @@ def _lower(
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> Tensor:
-    layout, n_edges = Layout(*code), len(frames)
+    layout, n_edges = Layout(*code[:2]), len(frames)
     x = y.new_zeros(_count_rows(edges, frames), layout.dim, y.shape[2])
     choose_kernels(y, layout).lower(
-        x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout
+        x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout, code[2]
     )
     return x
 
@@ -228,9 +241,9 @@ def _factor_gradient(
 ) -> Tensor:
     """Differentiate `S` by as many factors for each edge and channel."""
     by_f = y.new_empty(len(frames), n_factors, y.shape[2])
-    layout, ends = Layout(*code), Ends.of(edges, len(frames))
+    layout, ends = Layout(*code[:2]), Ends.of(edges, len(frames))
     operands = _make_plain(y, x, frames)
-    choose_kernels(y, layout).factor_gradient(by_f, *operands, ends, layout)
+    choose_kernels(y, layout).factor_gradient(by_f, *operands, ends, layout, code[2])
     return by_f
 
 

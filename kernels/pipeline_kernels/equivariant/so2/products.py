@@ -28,6 +28,7 @@ class Source:
         factors: for each degree and channel, or none.
         layout: degrees and orders.
         dtype: of the products.
+        turned: how many of the last channels of each table are turned by a quarter.
     """
 
     kernels: ModuleType
@@ -37,6 +38,7 @@ class Source:
     factors: Tensor | None
     layout: Layout
     dtype: torch.dtype
+    turned: Sequence[int]
 
     @property
     def channels(self) -> list[int]:
@@ -58,10 +60,10 @@ class Source:
             return self._scale(self.tables[0][begin:end], slice(begin, end)).to(self.dtype)
         shape = end - begin, self.layout.n_rows, sum(self.channels)
         operand, first = self.tables[0].new_empty(shape), 0
-        for x, ends in zip(self.tables, tile, strict=True):
+        for x, ends, turned in zip(self.tables, tile, self.turned, strict=True):
             part = slice(first, first + x.shape[2])
             f = None if self.factors is None else self.factors[..., part]
-            self.kernels.lift(operand[..., part], x, self.frames, f, ends, self.layout)
+            self.kernels.lift(operand[..., part], x, self.frames, f, ends, self.layout, turned)
             first = part.stop
         return operand.to(self.dtype)
 
@@ -74,14 +76,17 @@ class Source:
             self._differentiate_scale(g, slice(*tile[0].span), by_tables[0], by_factors)
             return
         first = 0
-        for x, by_x, ends in zip(self.tables, by_tables, tile, strict=True):
+        for x, by_x, *of_table in zip(self.tables, by_tables, tile, self.turned, strict=True):
+            ends, turned = of_table
             part = slice(first, first + x.shape[2])
             f = None if self.factors is None else self.factors[..., part]
+            how = ends, self.layout, turned
             if by_x.numel():
-                self.kernels.lower(by_x, g[..., part], self.frames, f, ends, self.layout)
+                self.kernels.lower(by_x, g[..., part], self.frames, f, *how)
             if by_factors.numel():
-                by_f, g_part = by_factors[..., part], g[..., part]
-                self.kernels.factor_gradient(by_f, g_part, x, self.frames, ends, self.layout)
+                self.kernels.factor_gradient(
+                    by_factors[..., part], g[..., part], x, self.frames, *how
+                )
             first = part.stop
 
     def _scale(self, x: Tensor, span: slice) -> Tensor:
@@ -132,8 +137,8 @@ def forward(
         torch.addmm(bias[:n_main], x_0, weights[0][:, :n_main], out=y_0)
         if n_extra:
             torch.addmm(bias[n_main:], x_0, weights[0][:, n_main:], out=extra[span])
-        for rows, W in zip(layout.blocks[1:], weights[1:], strict=True):
-            torch.mm(_flatten(x, rows), W, out=_flatten(y[span], rows))
+        for rows, number in _split_rows(x.shape[2], weights, layout)[1:]:
+            torch.mm(_flatten(x, rows), weights[number], out=_flatten(y[span], rows))
     return y, extra
 
 
@@ -155,32 +160,39 @@ def backward(
     """
     by_tables, by_factors, by_weights = results
     by_source = any(x.numel() for x in (*by_tables, by_factors))
+    rows = _split_rows(sum(source.channels), weights, source.layout)
     for tile in source.cut_tiles(by_row=True):
         span = slice(*tile[0].span)
-        parts = [_flatten(g[span], rows) for rows in source.layout.blocks]
+        parts = [_flatten(g[span], some) for some, _ in rows]
         parts[0] = torch.cat([parts[0], g_extra[span]], 1)
         if by_weights:
-            _add_by_weights(by_weights, source.make_operand(tile), parts, source.layout)
+            _add_by_weights(by_weights, source.make_operand(tile), parts, rows)
         if by_source:
-            by_x = _differentiate_products(parts, weights, source.layout)
+            by_x = parts[0].new_empty(len(parts[0]), source.layout.n_rows, sum(source.channels))
+            for (some, number), part in zip(rows, parts, strict=True):
+                torch.mm(part, weights[number].mT, out=_flatten(by_x, some))
             source.differentiate(by_x, tile, by_tables, by_factors)
 
 
 def _add_by_weights(
-    by_weights: Sequence[Tensor], x: Tensor, parts: Sequence[Tensor], layout: Layout
+    by_weights: Sequence[Tensor], x: Tensor, parts: Sequence[Tensor], rows: list[tuple[slice, int]]
 ) -> None:
-    for rows, part, by_W in zip(layout.blocks, parts, by_weights, strict=True):
-        by_W.add_(_flatten(x, rows).mT @ part)
+    for (some, number), part in zip(rows, parts, strict=True):
+        by_weights[number].add_(_flatten(x, some).mT @ part)
 
 
-def _differentiate_products(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], layout: Layout
-) -> Tensor:
-    channels = len(weights[0]) // layout.count_degrees(0)
-    by_x = parts[0].new_empty(len(parts[0]), layout.n_rows, channels)
-    for rows, part, W in zip(layout.blocks, parts, weights, strict=True):
-        torch.mm(part, W.mT, out=_flatten(by_x, rows))
-    return by_x
+def _split_rows(
+    channels: int, weights: Sequence[Tensor], layout: Layout
+) -> list[tuple[slice, int]]:
+    """Return rows that are multiplied at once, m and -m or each by itself, and by which weights."""
+    result = []
+    for m, (rows, W) in enumerate(zip(layout.blocks, weights, strict=True)):
+        middle = rows.start + layout.count_degrees(m)
+        if (rows.stop - rows.start) * channels == len(W):
+            result.append((rows, m))
+        else:
+            result += [(slice(rows.start, middle), m), (slice(middle, rows.stop), m)]
+    return result
 
 
 def _flatten(x: Tensor, rows: slice) -> Tensor:

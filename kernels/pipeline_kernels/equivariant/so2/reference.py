@@ -20,6 +20,24 @@ def to_l_major(y: Tensor, layout: Layout) -> Tensor:
     return out.index_copy(1, torch.tensor(layout.sources, device=y.device), y)
 
 
+def turn(y: Tensor, layout: Layout, n: int, *, back: bool = False) -> Tensor:
+    """Turn the last n channels by a quarter, `(y_m, y_-m)` to `(y_-m, -y_m)`, or back.
+
+    Args:
+        y: features by order `(n_edges, n_rows, C)`.
+        layout: degrees and orders.
+        n: number of channels.
+        back: undoes it.
+    """
+    if not n:
+        return y
+    first = y.shape[2] - n
+    opposite = [layout.places.index((degree, -order)) for degree, order in layout.places]
+    signs = [1 if order == 0 or (order > 0) != back else -1 for _, order in layout.places]
+    turned = y[:, opposite, first:] * torch.tensor(signs, device=y.device)[:, None]
+    return torch.cat([y[..., :first], turned], 2)
+
+
 def repeat_by_degree(factors: Tensor, layout: Layout) -> Tensor:
     """Repeat factors `(n_edges, lmax + 1 or 1, C)` for each component of a degree."""
     if factors.shape[1] == 1:
@@ -73,7 +91,8 @@ def so2_linear(
     channels = n_main // layout.count_degrees(0)
     main, extra = (x[:, layout.blocks[0]].flatten(1) @ weights[0] + bias).tensor_split([n_main], 1)
     parts = [main.unflatten(1, (-1, channels))]
-    for rows, (real, imaginary) in zip(layout.blocks[1:], weights[1:], strict=True):
+    for rows, W in zip(layout.blocks[1:], weights[1:], strict=True):
+        real, imaginary = W if W.ndim == 3 else (W, torch.zeros_like(W))
         plus, minus = (half.flatten(1) for half in x[:, rows].chunk(2, 1))
         both = plus @ real - minus @ imaginary, plus @ imaginary + minus @ real
         parts += [y.unflatten(1, (-1, channels)) for y in both]

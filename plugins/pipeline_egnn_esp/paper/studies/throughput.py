@@ -18,12 +18,15 @@ from torch import Tensor
 from pipeline_egnn_esp.layers import Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper.studies.options import Throughput
+from pipeline_egnn_esp.stages import make_node_stage
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 
 _WITHIN: Final = 0.9
 """Part of the best throughput from which on a device counts as saturated."""
 _N_ELEMENTS: Final = 2
+_LAYER: Final = 2
+"""From this one on blocks have all channels and orders, whether parities are told apart or not."""
 
 
 def study_throughput(
@@ -69,7 +72,8 @@ def find_saturation(messages: Sequence[int], rates: Sequence[float]) -> int:
 def _measure_curve(
     options: Throughput, model: ESPOptions, device: torch.device
 ) -> tuple[list[int], list[float]]:
-    block = NodeBlock(model, _N_ELEMENTS, is_first=False).to(device).eval()
+    stage = make_node_stage(model, _LAYER)
+    block = NodeBlock(model, _N_ELEMENTS, stage).to(device).eval()
     messages: list[int] = []
     seconds: list[float] = []
     for n in sorted(options.messages):

@@ -1,0 +1,92 @@
+"""What comes into the blocks of each layer: features gain degrees, then parities, layer by layer.
+
+All features are natural at first, and those of atoms of degree 0 alone. Without parity every block
+but the first takes and gives all. With parity unnatural components first appear in edge blocks,
+between orders m and -m, hence not in order 0; atoms receive them a layer later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline_egnn_esp.channels import Channels
+from pipeline_egnn_esp.options import ESPOptions
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Channels of a block.
+
+    Attributes:
+        atoms: That may be other than zero in features of atoms which come in; the first ones.
+        edges: The same of edges.
+        outputs: The same of what goes out.
+        hidden: Of messages.
+        values: Of a message that each head sums.
+        feed_forward: Hidden ones of the feed-forward layer.
+        mmax: Highest order of messages.
+        axial: Whether unnatural components of order 0 come in.
+    """
+
+    atoms: Channels
+    edges: Channels
+    outputs: Channels
+    hidden: Channels
+    values: Channels
+    feed_forward: Channels
+    mmax: int
+    axial: bool
+
+
+def make_node_stage(options: ESPOptions, layer: int) -> Stage:
+    """Return what a node block has.
+
+    Features of degree 0 have order 0 alone in the frame of an edge. Messages of the first layer are
+    then of order 0; other orders, which edges may have from their surroundings, act from the first
+    edge block on.
+
+    Args:
+        options: Sizes of the network.
+        layer: Counted from 0.
+    """
+    return _make_stage(
+        options,
+        atoms=layer > 1,
+        edges=layer > 0,
+        outputs=layer > 0,
+        mmax=options.lmax if layer else 0,
+        axial=layer > 1,
+    )
+
+
+def make_edge_stage(options: ESPOptions, layer: int) -> Stage:
+    """Return what an edge block has; arguments as above."""
+    return _make_stage(
+        options,
+        atoms=layer > 0,
+        edges=layer > 0,
+        outputs=True,
+        mmax=options.lmax,
+        axial=layer > 0,
+    )
+
+
+def _make_stage(
+    options: ESPOptions, *, atoms: bool, edges: bool, outputs: bool, mmax: int, axial: bool
+) -> Stage:
+    """Return a stage, given which features have unnatural channels."""
+
+    def choose(count: int, unnatural: bool) -> Channels:
+        channels = options.split(count)
+        return channels if unnatural else Channels(channels.natural)
+
+    return Stage(
+        atoms=choose(options.channels, atoms),
+        edges=choose(options.channels, edges),
+        outputs=choose(options.channels, outputs),
+        hidden=choose(options.hidden_channels, outputs),
+        values=choose(options.value_channels, outputs),
+        feed_forward=choose(options.feed_forward_channels, outputs),
+        mmax=mmax,
+        axial=axial,
+    )

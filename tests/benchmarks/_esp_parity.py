@@ -1,0 +1,14 @@
+"""The plugin with `parity`, as `_worker.py` measures it."""
+
+import _esp_ours
+
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.network import Network as Blocks
+from pipeline_egnn_esp.options import ESPOptions
+
+
+class Network(_esp_ours.Network):
+    """The same, equivariant under reflections, too."""
+
+    def network(self, model: ESPOptions, basis: Basis) -> Blocks:
+        return Blocks(model.model_copy(update={"parity": True}), basis)
