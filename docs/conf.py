@@ -31,5 +31,9 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"pipeline-core {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_show_copyright = False
+pygments_dark_style = "github-dark"
 html_show_sourcelink = False
 html_copy_source = False

@@ -60,7 +60,7 @@ def write_atomic(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise ValueError(
             f"{path}: cannot be written ({error.strerror or error}); free space on the disk or "
-            "choose another folder with --results; no partial file was left"
+            "choose another folder (--results, or --output); no partial file was left"
         ) from error
     finally:
         with suppress(OSError):

@@ -55,6 +55,23 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_the_readme_answers_in_the_order_in_which_people_ask():
+    headings = re.findall(r"^## (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    asked = ["Install", "Your data", "Your model", "Your cluster", "Is it right?", "More"]
+    assert headings == asked
+
+
+def test_an_environment_is_entered_before_its_programs_are_called():
+    """In each way to install, and in no page that begins after it."""
+    install = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    for way in re.findall(r"(?:^ {4}.*\n)+", install, re.MULTILINE):
+        lines = [line.strip() for line in way.splitlines()]
+        entered = next(i for i, line in enumerate(lines) if "source .venv/bin/activate" in line)
+        called = [i for i, one in enumerate(lines) if re.match("pip |pipeline-core |snakemake", one)]
+        assert called
+        assert entered < min(called)
+
+
 def test_each_model_has_a_page_with_its_options():
     for info in load_registry().list_models():
         page = ROOT / f"docs/models/{info.name}.md"

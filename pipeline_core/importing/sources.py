@@ -75,7 +75,7 @@ def find_sources(
         files, links = drop_links(names)
         reader = _choose_reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
-        factors = _compute_factors(units, where)
+        factors = compute_factors(units, f"{where}.units")
         name, root = f"{dataset}: source {source.path!r}", _find_root(source.path)
         raw_sources.append(
             RawSource(
@@ -183,16 +183,25 @@ def _choose_reader(
     return known[next(iter(chosen))]
 
 
-def _compute_factors(given: Units, where: str) -> dict[str, float]:
+def compute_factors(units: Units, place: str) -> dict[str, float]:
+    """Return field name to the number that turns its values into the engine's unit and sign.
+
+    Args:
+        units: Of the values.
+        place: Where they are stated, for messages.
+
+    Raises:
+        ValueError: A unit or the sign is not known.
+    """
     try:
         factors = {
-            name: find_factor(dimension, getattr(given, dimension))
+            name: find_factor(dimension, getattr(units, dimension))
             for name, dimension in DIMENSION.items()
-            if hasattr(given, dimension)
+            if hasattr(units, dimension)
         }
-        return factors | {"stress": find_stress_factor(given.stress, given.stress_sign)}
+        return factors | {"stress": find_stress_factor(units.stress, units.stress_sign)}
     except ValueError as error:
-        raise ValueError(f"{where}.units: {error}") from None
+        raise ValueError(f"{place}: {error}") from None
 
 
 def require_disjoint(sources: Sequence[RawSource]) -> None:

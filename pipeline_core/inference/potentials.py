@@ -44,6 +44,13 @@ def load_potential(run: Run) -> TrainedPotential:
     Raises:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
+    kind = run.model_info.data_kind
+    if kind != "structure":
+        raise ValueError(
+            f"{run.model}: a model of plugin {run.model_info.name!r} takes samples of the kind "
+            f"{kind!r} and none of atoms, so it is no calculator; its experiment uses it in the "
+            "stage infer, or the plugin must implement the hook calculator(run, device)"
+        )
     content = load_model(run.model, run.model_info)
     require_current_model(run)
     return _load_weights(run, build_task(run, content["metadata"]).module, content, run.model)

@@ -112,6 +112,6 @@ def _guard(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator[Fram
         raise ValueError(f"{path}: {error}") from error
     if n_frames == 0:
         raise ValueError(
-            f"{path}: holds no frames of format {reader.name!r}; check that it is complete and "
-            "name its format in the dataset file"
+            f"{path}: holds no frames of format {reader.name!r}; check that it is complete, "
+            "or name another format (--reader, or `reader` in the dataset file)"
         )

@@ -102,7 +102,7 @@ def format_row(row: Mapping[str, Any]) -> list[str]:
 def _format_values(row: Mapping[str, Any]) -> tuple[str, str]:
     unit = "" if row["unit"] == "1" else f" {row['unit']}"
     ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
-    return f"{row['paper']:g}{unit}", ours
+    return f"{row['paper']:.10g}{unit}", ours
 
 
 def make_tables(report: Mapping[str, Any]) -> list[Table]:

@@ -37,8 +37,9 @@ def test_own_data_as_in_the_readme(folder):
         (folder / f"runs/{run}").mkdir(parents=True)
         moved = FIRST_ATOM.sub(rf"\g<1>{run / 100:.5f}", text)
         (folder / f"runs/{run}/OUTCAR").write_text(moved)
-    run_page(ROOT / "README.md", folder)
+    said = run_page(ROOT / "README.md", folder)
     assert (folder / "results/chgnet/mydata/figures/summary.html").is_file()
+    assert "wrote predictions.xyz: 10 frames" in said
 
 
 def test_own_data(folder):
@@ -46,6 +47,15 @@ def test_own_data(folder):
     assert "1 experiment" in said
     report = json.loads((folder / "results/datasets/mydata/import.json").read_text())
     assert report["samples"] == 59
+
+
+def test_predict(folder):
+    said = run_page(DOCS / "how_to/predict.md", folder)
+    assert "Hf4O8" in said
+    assert said.count("mean absolute errors against the files") == 2
+    assert said.count("meV/Å") == 1  # the second file has no forces
+    assert "without the mean difference of 2500)" in said.rpartition("mean absolute errors")[2]
+    assert (folder / "predictions.xyz").is_file()
 
 
 def test_compare(folder):
@@ -70,6 +80,15 @@ def test_large(folder):
 def test_resume(folder):
     (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
     assert "none damaged or stale" in run_page(DOCS / "how_to/resume.md", folder)
+
+
+def test_watch(folder):
+    (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
+    said = run_page(DOCS / "how_to/watch.md", folder)
+    assert said.count("htfbr/smoke: data of hono_smoke waiting") == 2
+    assert "chgnet/hfo2: data of hfo2 waiting" in said
+    assert '"experiments": [{' in said
+    assert (folder / "results/htfbr/smoke/figures/summary.html").is_file()
 
 
 def test_plugin(tmp_path):

@@ -54,7 +54,7 @@ def test_every_command_has_help(call):
     commands = [
         "data", "graph", "partition", "train", "evaluate", "infer", "figures", "validate", "doctor",
         "plugins", "readers", "experiments", "inspect", "new-dataset", "new-experiment",
-        "new-plugin",
+        "new-plugin", "predict",
     ]  # fmt: skip
     assert "--install-completion" in text
     assert call("-h").output == text

@@ -1,0 +1,93 @@
+"""`pipeline-core predict` with the models of all plugins; the oracle is the calculator of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ase.build
+import ase.io
+import numpy as np
+import pytest
+from ase import Atoms
+from typer.testing import CliRunner
+
+import archives
+from pipeline_core.calculator import load_calculator
+from pipeline_core.cli import app
+from pipeline_htfbr.geometry import find_positions
+from pipeline_htfbr.hono import HONO
+from plugins.htfbr.additive import TRANS
+
+OLDER = Path(__file__).parent / "older"
+
+pytestmark = pytest.mark.slow
+
+
+def unpack(name: str, folder: Path) -> Path:
+    """Return the folder of a trained run of a plugin."""
+    archives.unpack(next(OLDER.glob(f"v*/{name}.tar.xz")), folder)
+    return folder / name / "results/older/base"
+
+
+def make_alloy() -> Atoms:
+    atoms = ase.build.bulk("Cu", "fcc", a=3.9, cubic=True)
+    atoms.symbols = "CuAgCuAg"
+    atoms.rattle(0.1, seed=3)
+    return atoms
+
+
+def make_hono() -> Atoms:
+    molecule = HONO().molecule
+    x = TRANS.copy()
+    x[5] = 2.0
+    return Atoms(molecule.symbols, find_positions(x, molecule, HONO().coordinates))
+
+
+def predict(run: Path, atoms: Atoms, folder: Path):
+    file, output = folder / "mine.traj", folder / "predictions.xyz"
+    ase.io.write(file, atoms)
+    words = ["predict", run, file, "--output", output, "--device", "cpu"]
+    return CliRunner().invoke(app, list(map(str, words))), output
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "fields"),
+    [
+        ("chgnet", make_alloy, {"energy", "forces", "stress", "magmoms"}),
+        ("mace", make_alloy, {"energy", "forces", "stress"}),
+        ("htfbr", make_hono, {"energy", "forces"}),
+    ],
+)
+def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, tmp_path):
+    run, atoms = unpack(name, tmp_path), make()
+    result, output = predict(run, atoms, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert atoms.get_chemical_formula() in result.output
+    written = ase.io.read(output)
+    assert set(written.calc.results) == fields
+    atoms.calc = load_calculator(run / "model.pt")
+    assert written.get_potential_energy() == pytest.approx(atoms.get_potential_energy(), abs=1e-6)
+    assert np.allclose(written.get_forces(), atoms.get_forces(), atol=1e-6)
+    if "stress" in fields:
+        assert np.allclose(written.get_stress(), atoms.get_stress(), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "htfbr",
+            "frame 0 (Ag2Cu2): atoms Cu Ag Cu Ag: the surface is one of the molecule H O N O",
+        ),
+        (
+            "egnn_esp",
+            "takes samples of the kind 'matrix' and none of atoms, so it is no calculator",
+        ),
+        ("gauge_flows", "takes samples of the kind 'configuration' and none of atoms"),
+    ],
+)
+def test_what_a_model_cannot_predict_is_refused_in_words(name, message, tmp_path):
+    result, output = predict(unpack(name, tmp_path), make_alloy(), tmp_path)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not output.exists()
