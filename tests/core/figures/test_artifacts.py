@@ -44,6 +44,7 @@ def test_the_lines_load_the_best_model_and_its_trajectory(experiment):
     assert "variant wide" in snippet.note  # its errors are half of those of the base
     ast.parse(snippet.code)
     wide = experiment.runs["wide"]
+    assert snippet.note.endswith(f": pipeline-core predict {wide.model} FILE")
     assert f'atoms.calc = load_calculator("{wide.model}")' in snippet.code
     assert f'frames = read("{wide.folder}/md/heat_bath.extxyz", ":")' in snippet.code
 
