@@ -76,8 +76,8 @@ def write_snippet(experiment: ExperimentRun) -> Snippet | None:
     return Snippet(
         title="Use the model",
         code=code,
-        note=f"The model of the variant {best.variant}, as a calculator of ASE. For all structures of "
-        f"files: pipeline-core predict {best.model} FILE",
+        note=f"The model of the variant {best.variant}, as a calculator of ASE. For all structures "
+        f"of files: pipeline-core predict {best.model} FILE",
     )
 
 
