@@ -67,8 +67,8 @@ def test_an_environment_is_entered_before_its_programs_are_called():
     for way in re.findall(r"(?:^ {4}.*\n)+", install, re.MULTILINE):
         lines = [line.strip() for line in way.splitlines()]
         entered = next(i for i, line in enumerate(lines) if "source .venv/bin/activate" in line)
-        programs = re.compile("pip |pipeline-core |snakemake")
-        called = [i for i, line in enumerate(lines) if programs.match(line)]
+        programs = ("pip ", "pipeline-core ", "snakemake")
+        called = [i for i, line in enumerate(lines) if line.startswith(programs)]
         assert called
         assert entered < min(called)
 

@@ -105,3 +105,12 @@ def test_an_older_file_is_named_and_drawn_again(folders, tmp_path, caplog):
         paper.read_reports(folders.values())
     write_report(tmp_path / "report.html", folders)
     assert "of an older version" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1_580_310, "1580310"), (2.65e6, "2650000"), (0.1, "0.1"), (74, "74")]
+)
+def test_a_number_of_the_paper_has_all_its_digits(number, text):
+    facts = {"where": "Table 3", "quantity": "graphs", "status": "not run", "differs": ""}
+    row = {**facts, "paper": number, "ours": None, "unit": "1"}
+    assert paper.format_row(row)[2] == text
