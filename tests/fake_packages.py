@@ -37,6 +37,7 @@ def install(
     (info / "entry_points.txt").write_text(f"[{PROJECT}]\n{name} = {name}_{ending}\n")
     module = folder / f"{name}_{ending}.py"
     module.write_text(textwrap.dedent(source))
+    sys.modules.pop(module.stem, None)  # one of another folder, which a test has left
     return module
 
 

@@ -96,7 +96,7 @@ def remove_restarts(trajectory: Path) -> None:
 
 
 def _name_folder(trajectory: Path) -> Path:
-    return trajectory.with_suffix(".restart")
+    return trajectory.with_name(f".{trajectory.stem}.restart")
 
 
 def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynamics) -> Atoms:

@@ -15,7 +15,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.inference.dynamics import run_dynamics
+from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
 from pipeline_core.project import Project
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import figures
@@ -264,6 +264,7 @@ def write_dynamics(run, timestep):
             options = MolecularDynamics(name=name, ensemble=ensemble, **common)
             trajectory = run.folder / "md" / f"{name}.extxyz"
             run_dynamics(atoms, EMT(), options, 0, trajectory, file.create_group(name))
+            remove_restarts(trajectory)
 
 
 def write_records(run):

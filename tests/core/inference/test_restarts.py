@@ -105,7 +105,7 @@ def test_another_run_begins_anew(tmp_path, changes):
 def test_a_damaged_restart_is_not_used(tmp_path):
     options = make_options("nve")
     interrupt(tmp_path / "first", options, 8)
-    path = tmp_path / "first/md/test.restart/restart.h5"
+    path = tmp_path / "first/md/.test.restart/restart.h5"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))

@@ -11,7 +11,8 @@ from pipeline_chgnet.options import CHGNetOptions
 class Unpacked(CHGNet):
     """Equation (11) as it is written, each layer by itself."""
 
-    def _convolve(self, atoms, bases, angles, topology):
+    def _convolve(self, atoms, bases, angles, topology, domain):
+        assert domain is None
         free, (basis, short_basis) = atoms, bases
         bonds, short = self.bond_embedding(basis), topology.short_bonds
         atom_weights = self.atom_weights(basis)
