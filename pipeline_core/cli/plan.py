@@ -127,7 +127,7 @@ def format_structure_plan(content: Mapping[str, Any]) -> str:
             str(one["own"]),
             str(one["halo"]),
             format_seconds(one["step_s"]),
-            f"{one['speedup']:.3g}",
+            f"{one['speedup']:.{0 if one['speedup'] >= 100 else 1}f}",
             f"{one['efficiency']:.2f}",
             "unknown" if one["memory"] is None else f"{one['memory'] / 1e9:.3g} GB",
         )
