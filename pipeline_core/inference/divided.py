@@ -80,10 +80,13 @@ class DividedCalculator(PotentialCalculator):
         assert not self._ranks.is_rank_zero
         nothing: _Request | None = None
         while (request := self._ranks.broadcast(nothing)) is not None:
+            structure = self._receive(request, None)
             try:
-                self._predict_together(self._receive(request, None))
-            except ValueError:
+                inputs = self._prepare(structure)
+            except ValueError:  # which rank 0 raises, too
                 continue
+            # What fails here alone ends this rank, and so the others, who would wait for ever.
+            self._calculate(structure, *inputs)
 
     def forget(self) -> None:
         """As there, on all ranks: with the next structure."""
@@ -96,7 +99,7 @@ class DividedCalculator(PotentialCalculator):
         else:
             request = _Request(None, np.array(atoms.cell), atoms.pbc)
         structure = self._receive(self._ranks.broadcast(request), atoms.positions)
-        return self._predict_together(structure)
+        return self._calculate(structure, *self._prepare(structure))
 
     def _receive(self, request: _Request, positions: NDArray[np.float64] | None) -> Structure:
         """Return the structure that rank 0 has, on all ranks."""
@@ -111,14 +114,24 @@ class DividedCalculator(PotentialCalculator):
             self._numbers.astype(np.int32), places.numpy(), request.cell, np.array(request.pbc)
         )
 
-    def _predict_together(self, structure: Structure) -> dict[str, NDArray[np.float64]]:
-        """Return what is predicted of all atoms on rank 0, nothing on others.
+    def _prepare(self, structure: Structure) -> tuple[Batch, Domain | None]:
+        """Return the inputs of this rank.
 
         Raises:
-            ValueError: On all ranks alike: the structure cannot be one; or memory does not suffice.
+            ValueError: On all ranks alike: the structure cannot be one.
         """
         batch, domain = self.part.update(structure)
         self._require_edges(batch)
+        return batch, domain
+
+    def _calculate(
+        self, structure: Structure, batch: Batch, domain: Domain | None
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return what is predicted of all atoms on rank 0, nothing on others.
+
+        Raises:
+            ValueError: Memory does not suffice.
+        """
         own = self.part.own
         with torch.no_grad(), explain_exhaustion(partial(_describe_part, len(own), batch)):
             outputs = self._call(batch, domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from pipeline_kernels.partition import Link
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Part = TypeVar("Part", Domain, Region)
 
 
 class MovingPart:
@@ -62,7 +64,7 @@ class MovingPart:
         self._method, self._link, self._transport = method, link, choose_transport(ranks)
         self.n_searches = self.n_migrated = 0
         self._owners: Ints | None = None
-        self._search: _Search | None = None
+        self._search: _Search[Any] | None = None
 
     @property
     def own(self) -> Ints:
@@ -89,7 +91,7 @@ class MovingPart:
             self._search = self._start(structure)
         return self._search.move(structure.positions)
 
-    def _start(self, structure: Structure) -> _Search:
+    def _start(self, structure: Structure) -> _Search[Any]:
         reach = self._graph.cutoff + SKIN
         # Atoms that have drifted far would lose digits of their vectors in single precision.
         places = wrap_positions(structure.positions, structure.cell, structure.pbc)
@@ -104,7 +106,7 @@ class MovingPart:
         return _RegionSearch(*facts, build_region(wrapped, reach, self.own, self._n_hops))
 
 
-class _Search(ABC):
+class _Search(ABC, Generic[Part]):
     """Neighbours within cutoff and skin, and what is made of them while atoms move little.
 
     Args:
@@ -113,6 +115,7 @@ class _Search(ABC):
         graph: Cutoffs.
         dtype: Type of the inputs.
         device: Where inputs lie.
+        part: What was found: atoms and edges within cutoff and skin.
     """
 
     def __init__(
@@ -122,9 +125,11 @@ class _Search(ABC):
         graph: GraphOptions,
         dtype: torch.dtype,
         device: torch.device,
+        part: Part,
     ) -> None:
         self._then, self._graph, self._dtype, self._device = structure, graph, dtype, device
         self._offsets = wrapped.positions - structure.positions
+        self._all: Part = part
         self._levels: NDArray[np.int8] | None = None
         self._batch: Batch = {}
 
@@ -159,18 +164,8 @@ class _Search(ABC):
         return self._batch | {"positions": torch.from_numpy(places).to(like)}
 
 
-class _DomainSearch(_Search):
-    def __init__(
-        self,
-        structure: Structure,
-        wrapped: Structure,
-        graph: GraphOptions,
-        dtype: torch.dtype,
-        device: torch.device,
-        domain: Domain,
-    ) -> None:
-        super().__init__(structure, wrapped, graph, dtype, device)
-        self._all = self._now = domain
+class _DomainSearch(_Search[Domain]):
+    _now: Domain
 
     def move(self, positions: Floats) -> tuple[Batch, Domain]:
         domain = self._all
@@ -186,19 +181,7 @@ class _DomainSearch(_Search):
         return self._place(places), self._now
 
 
-class _RegionSearch(_Search):
-    def __init__(
-        self,
-        structure: Structure,
-        wrapped: Structure,
-        graph: GraphOptions,
-        dtype: torch.dtype,
-        device: torch.device,
-        region: Region,
-    ) -> None:
-        super().__init__(structure, wrapped, graph, dtype, device)
-        self._all = region
-
+class _RegionSearch(_Search[Region]):
     def move(self, positions: Floats) -> tuple[Batch, None]:
         region, places = self._all, positions + self._offsets
         local = places[region.rows]
