@@ -51,6 +51,7 @@ def visit(browser, report):
     def open_page(width=1400, scheme="light", **more):
         size = {"width": width, "height": SCREENS[width]}
         contexts.append(browser.new_context(viewport=size, color_scheme=scheme, **more))
+        contexts[-1].set_default_timeout(120_000)  # ms: of a busy machine
         page = contexts[-1].new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -65,8 +66,31 @@ def visit(browser, report):
     assert complaints == []
 
 
+def wait_for_title(page, title):
+    """Wait until one heading of a chapter is shown, and it is this one."""
+    page.wait_for_function(
+        """title => {
+            const shown = [...document.querySelectorAll("h1")].filter((h1) => h1.offsetParent);
+            return shown.length === 1 && shown[0].innerText === title;
+        }""",
+        arg=title,
+    )
+
+
 def check_view(page, heading):
-    """Check that a heading is in view, nothing wider than the window, and no picture cut off."""
+    """Check that a heading is in view, nothing wider than the window, and no picture cut off.
+
+    A browser follows a link to a part of its page some time after the click, so the heading is
+    waited for.
+    """
+    heading.wait_for()
+    page.wait_for_function(
+        """node => {
+            const { top, bottom } = node.getBoundingClientRect();
+            return 0 <= top && bottom <= innerHeight;
+        }""",
+        arg=heading.element_handle(),
+    )
     width, height = page.viewport_size["width"], page.viewport_size["height"]
     box = heading.bounding_box()
     assert 0 <= box["x"] <= box["x"] + box["width"] <= width
@@ -115,11 +139,11 @@ def test_the_overview_of_six_experiments_fits_one_screen(visit, width):
 def test_a_card_leads_to_its_experiment_and_the_title_back(visit):
     page = visit()
     page.locator(".card", has_text="experiment_3").click()
-    assert page.locator("h1:visible").inner_text() == "toy/experiment_3"
+    wait_for_title(page, "toy/experiment_3")
     page.locator("header .title").click()
-    assert page.locator("h1:visible").inner_text() == "What was computed"
+    wait_for_title(page, "What was computed")
     page.go_back()
-    assert page.locator("h1:visible").inner_text() == "toy/experiment_3"
+    wait_for_title(page, "toy/experiment_3")
 
 
 def test_the_search_leaves_what_holds_all_words_on_all_pages(visit):
@@ -135,7 +159,7 @@ def test_the_search_leaves_what_holds_all_words_on_all_pages(visit):
     assert page.locator("#found").inner_text() == "nothing found"
     assert page.locator("[data-item]:visible").count() == 0
     page.locator("#search").fill("")
-    assert page.locator("h1:visible").inner_text() == "What was computed"
+    wait_for_title(page, "What was computed")
     assert page.locator(".card:visible").count() == 6
 
 
@@ -143,8 +167,8 @@ def test_a_link_ends_a_search(visit):
     page = visit()
     page.locator("#search").fill("parity")
     page.locator("nav a", has_text="experiment_1").click()
+    wait_for_title(page, "toy/experiment_1")
     assert page.locator("#search").input_value() == ""
-    assert page.locator("h1:visible").inner_text() == "toy/experiment_1"
     assert page.locator("article:visible tr").first.is_visible()
 
 
@@ -154,9 +178,18 @@ def read_transform(page):
     return tuple(map(float, re.findall(r"-?[\d.]+(?:e-?\d+)?", text)))
 
 
+def wait_for_transform(page, before):
+    """Wait until the picture on the stage has left a place and scale."""
+    page.wait_for_function(
+        "old => document.querySelector('.stage img').style.transform !== old",
+        arg=f"translate({before[0]}px, {before[1]}px) scale({before[2]})",
+    )
+
+
 def enlarge(page):
     """Open the first figure of the first experiment in the viewer; return where it fits."""
     page.locator("nav a", has_text=EXPERIMENTS[0]).click()
+    wait_for_title(page, EXPERIMENTS[0])
     page.locator("figure:visible button").first.click()
     page.locator("#viewer[open]").wait_for()
     stage, picture = (page.locator(f).bounding_box() for f in (".stage", ".stage img"))
@@ -170,8 +203,7 @@ def test_a_figure_is_enlarged_by_wheel_keys_and_double_click(visit, tmp_path):
     x, y, scale = enlarge(page)
     page.mouse.move(300, 400)
     page.mouse.wheel(0, -600)
-    page.wait_for_function("old => document.querySelector('.stage img').style.transform != old",
-                           arg=f"translate({x}px, {y}px) scale({scale})")  # fmt: skip
+    wait_for_transform(page, (x, y, scale))
     left, top, larger = read_transform(page)
     assert larger > 2 * scale
     # What was under the mouse stays there; the stage begins below the tools.
@@ -198,7 +230,7 @@ def test_a_figure_is_enlarged_by_wheel_keys_and_double_click(visit, tmp_path):
 
 def test_a_figure_is_enlarged_by_two_fingers(visit):
     page = visit(390, has_touch=True, is_mobile=True)
-    *_, scale = enlarge(page)
+    *_, scale = fitted = enlarge(page)
     session = page.context.new_cdp_session(page)
 
     def touch(kind, *points):
@@ -208,7 +240,7 @@ def test_a_figure_is_enlarged_by_two_fingers(visit):
     touch("touchStart", 170, 220)
     touch("touchMove", 120, 270)
     touch("touchEnd")
-    page.wait_for_function("document.querySelector('.stage img').style.transform != ''")
+    wait_for_transform(page, fitted)
     assert read_transform(page)[2] == pytest.approx(3 * scale, rel=0.01)  # from 50 to 150 apart
 
 
