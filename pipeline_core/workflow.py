@@ -1,4 +1,4 @@
-"""What the rules ask of the engine: the inputs, parameters and targets of each job.
+"""What the rules ask of the engine: the inputs and parameters of each job, and the targets.
 
 Rules hold no Python: they call the methods of one `Plan`. It takes every path from the same
 `Project` that the command line uses, so both agree on where an artifact lies. Nothing heavy is
@@ -11,11 +11,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
-from functools import cached_property, wraps
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
@@ -27,16 +27,10 @@ from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
-from pipeline_core.project import (
-    EVIDENCE,
-    NAME,
-    Project,
-    explain_missing,
-    list_all_experiments,
-    list_experiments,
-)
+from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.targets import INDEX, Paths, Targets, end_with_message
 from pipeline_core.working_folder import SCHEMA, check_folder
 
 if TYPE_CHECKING:
@@ -45,30 +39,8 @@ if TYPE_CHECKING:
 THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
 
-Paths = Callable[[Any], list[str]]
-"""What Snakemake wants as input: a function of a job's wildcards."""
 
-Arguments = ParamSpec("Arguments")
-Answer = TypeVar("Answer")
-
-
-def end_with_message(answer: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Make a function that Snakemake calls end it with the message alone where a user is wrong.
-
-    Snakemake prints what any `Exception` of such a function says between a header and a traceback.
-    """
-
-    @wraps(answer)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
-        try:
-            return answer(*args, **kwargs)
-        except ValueError as error:
-            raise SystemExit(f"error: {error}") from None
-
-    return call
-
-
-class Plan:
+class Plan(Targets):
     """Inputs, parameters and targets, as functions of the wildcards of a job.
 
     Args:
@@ -99,11 +71,9 @@ class Plan:
             )
         for sentence in find_misspelled():
             sys.stderr.write(f"{sentence}\n")
-        self.options = validate_content(WorkflowOptions, config, Path("workflows/config.yaml"))
-        self.project = Project(
-            Path(self.options.workflows), Path(self.options.results), registry or load_registry()
-        )
-        self._experiments: dict[str, ExperimentRun] = {}  # each is read once, for all its jobs
+        options = validate_content(WorkflowOptions, config, Path("workflows/config.yaml"))
+        workflows, results = Path(options.workflows), Path(options.results)
+        super().__init__(options, Project(workflows, results, registry or load_registry()))
         self.arguments = f"{self._workflows} --results {quote(self.options.results)}"
         self.drawing = f"{self.arguments}{' --evidence' if self.options.evidence else ''}"
         Plan.latest = self
@@ -260,116 +230,6 @@ class Plan:
     def _run(self, wildcards: Any) -> Run:
         return self._load_experiment(wildcards.experiment).run(wildcards.variant)
 
-    def _load_experiment(self, name: str) -> ExperimentRun:
-        if name not in self._experiments:
-            self._experiments[name] = self.project.load_experiment(name)
-        return self._experiments[name]
-
-    @end_with_message
-    def experiments(self, wildcards: Any) -> list[str]:
-        """Return the figures of all configured experiments; for a report those that exist."""
-        if is_reporting():
-            return self._list_drawn()
-        experiments, problems = [], []
-        for name in self.options.experiments:
-            try:
-                experiments.append(self._load_experiment(name))
-            except ValueError as error:
-                problems.append(str(error))
-        if problems:
-            raise ValueError("\n".join(problems))
-        return [str(experiment.folder) for experiment in experiments]
-
-    def _list_drawn(self) -> list[str]:
-        """Return the figures that exist: of all experiments, unless the command line names some.
-
-        Raises:
-            ValueError: There are none.
-        """
-        named = any(word.startswith("experiments=") for word in sys.argv)
-        names = self.options.experiments if named else list_all_experiments(self.project.workflows)
-        drawn: list[str] = []
-        for name in names:
-            try:
-                experiment = self._load_experiment(name)
-                problem = explain_missing(experiment)
-            except ValueError as error:
-                problem = str(error)
-            if problem:
-                sys.stderr.write(f"the report leaves out {name}: {problem}\n")
-            else:
-                drawn += _keep_drawn([experiment])
-        return drawn or self._refuse_report()
-
-    def _refuse_report(self) -> NoReturn:
-        raise ValueError(
-            f"no experiment has figures in {self.options.results}/, so there is nothing to report; "
-            "run `snakemake` first"
-        )
-
-    @property
-    def papers(self) -> list[str]:
-        """The plugins that have experiments."""
-        folders = sorted((self.project.workflows / "experiments").glob("*/"))
-        return [folder.name for folder in folders if list_experiments(folder)]
-
-    def paper(self, plugin: str) -> Paths:
-        """Return the function that gives all figures of a plugin at the configured scale.
-
-        Experiments whose raw files are not there, and cannot be fetched, are left out. From
-        evidence those of all scales are drawn that have any.
-        """
-
-        @end_with_message
-        def list_paths(wildcards: Any) -> list[str]:
-            return self._list_figures(plugin)
-
-        return list_paths
-
-    @end_with_message
-    def all_papers(self, wildcards: Any) -> list[str]:
-        """Return what `paper` gives of all plugins, from evidence of those that have any."""
-        plugins = self.papers
-        if self.options.evidence:
-            kept = self.project.workflows / EVIDENCE
-            plugins = [name for name in plugins if (kept / name).is_dir()] or plugins
-            for name in sorted({*self.papers} - {*plugins}):
-                sys.stderr.write(f"papers leaves out {name}: no evidence in {kept / name}\n")
-        return [figures for plugin in plugins for figures in self._list_figures(plugin)]
-
-    def _list_figures(self, plugin: str) -> list[str]:
-        chosen = self._choose_experiments(plugin)
-        missing = {e.experiment: reason for e in chosen if (reason := self._explain(e))}
-        if len(missing) == len(chosen):
-            raise ValueError("\n".join(missing.values()))
-        for name, reason in missing.items():
-            sys.stderr.write(f"paper_{plugin} leaves out {name}: {reason}\n")
-        left = [e for e in chosen if e.experiment not in missing]
-        if is_reporting():
-            return _keep_drawn(left) or self._refuse_report()
-        return [str(e.folder) for e in left]
-
-    def _choose_experiments(self, plugin: str) -> list[ExperimentRun]:
-        folder = self.project.workflows / "experiments" / plugin
-        experiments = [self._load_experiment(name) for name in list_experiments(folder)]
-        if self.options.evidence:
-            return experiments
-        chosen = [e for e in experiments if e.file.scale == self.options.scale]
-        if not chosen:
-            scales = sorted({e.file.scale for e in experiments})
-            raise ValueError(
-                f"{folder}: no experiment has the scale {self.options.scale!r}, "
-                f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
-            )
-        return chosen
-
-    def _explain(self, experiment: ExperimentRun) -> str | None:
-        """Return why an experiment cannot be computed or drawn; None if it can."""
-        if not self.options.evidence:
-            return explain_missing(experiment)
-        home = self.project.workflows / EVIDENCE / experiment.experiment
-        return None if home.is_dir() else f"no evidence in {home}"
-
     def read_overviews(self) -> list[Overview]:
         """Return what the stages of the planned experiments do."""
         from pipeline_core.cli.overview import read_overview
@@ -398,20 +258,6 @@ _NOTHING: Final = r"(?!)"
 """A regular expression that matches no file."""
 
 
-_INDEX: Final = "index.json"
-"""The last file that the figures stage writes."""
-
-
-def is_reporting() -> bool:
-    """Tell whether Snakemake has been asked for a report, and not to compute."""
-    return any(re.fullmatch(r"--report(=.*)?", word) for word in sys.argv[1:])
-
-
-def _keep_drawn(experiments: Iterable[ExperimentRun]) -> list[str]:
-    """Return the folders of figures that have been drawn."""
-    return [str(one.folder) for one in experiments if (one.folder / _INDEX).exists()]
-
-
 def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
@@ -437,5 +283,5 @@ def _format_json(params: Any) -> str:
 
 
 def _read_index(output: Any) -> dict[str, dict[str, str]]:
-    content = json.loads((Path(str(output[0])) / _INDEX).read_text(encoding="utf-8"))
+    content = json.loads((Path(str(output[0])) / INDEX).read_text(encoding="utf-8"))
     return {entry["name"]: entry for entry in content}
