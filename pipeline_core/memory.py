@@ -12,6 +12,10 @@ _UNASKED: Final = 100_000_000
 """Bytes for which nobody asks whether they are free."""
 
 
+class NoRoomError(ValueError):
+    """Memory does not suffice in this process; others may have more."""
+
+
 def find_free_memory() -> int | None:
     """Return the bytes that are free in the memory and for the job of this process.
 
@@ -38,11 +42,11 @@ def require_free(n_bytes: float, what: str, cure: str) -> None:
         cure: What to do.
 
     Raises:
-        ValueError: Less is free.
+        NoRoomError: Less is free.
     """
     free = None if n_bytes < _UNASKED else find_free_memory()
     if free is not None and n_bytes > free:
-        raise ValueError(
+        raise NoRoomError(
             f"{what} take at least {describe_bytes(n_bytes)}, and {describe_bytes(free)} of memory "
             f"are free; {cure}"
         )

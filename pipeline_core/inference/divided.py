@@ -19,6 +19,7 @@ from pipeline_core.domain import Domain
 from pipeline_core.graphs import ONE_PLACE
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.moving_part import MovingPart
+from pipeline_core.memory import NoRoomError
 from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.structure import Structure
 from pipeline_core.training.exhaustion import explain_exhaustion
@@ -60,6 +61,7 @@ class DividedCalculator(PotentialCalculator):
         self._ranks = ranks
         self.part = MovingPart(graph, n_hops, ranks, calculator.dtype, method, link)
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
+        self._is_calculating = False
 
     @property
     def n_ranks(self) -> int:
@@ -73,7 +75,8 @@ class DividedCalculator(PotentialCalculator):
         try:
             yield self
         finally:
-            self._ranks.broadcast(None)
+            if not self._is_calculating:  # else others wait within it, and end as this rank does
+                self._ranks.broadcast(None)
 
     def follow(self) -> None:
         """Calculate parts until rank 0 has all that it wants; on all other ranks."""
@@ -81,11 +84,13 @@ class DividedCalculator(PotentialCalculator):
         nothing: _Request | None = None
         while (request := self._ranks.broadcast(nothing)) is not None:
             structure = self._receive(request, None)
+            # What fails here alone ends this rank, and so the others, who would wait for ever.
             try:
                 inputs = self._prepare(structure)
+            except NoRoomError:
+                raise
             except ValueError:  # which rank 0 raises, too
                 continue
-            # What fails here alone ends this rank, and so the others, who would wait for ever.
             self._calculate(structure, *inputs)
 
     def forget(self) -> None:
@@ -98,8 +103,17 @@ class DividedCalculator(PotentialCalculator):
             request = _Request(atoms.numbers.astype(np.int64), np.array(atoms.cell), atoms.pbc)
         else:
             request = _Request(None, np.array(atoms.cell), atoms.pbc)
+        assert not self._is_calculating, "after an error of this rank alone there is no going on"
         structure = self._receive(self._ranks.broadcast(request), atoms.positions)
-        return self._calculate(structure, *self._prepare(structure))
+        self._is_calculating = True
+        try:
+            inputs = self._prepare(structure)
+        except ValueError as error:
+            self._is_calculating = isinstance(error, NoRoomError)  # all else all ranks raise
+            raise
+        results = self._calculate(structure, *inputs)
+        self._is_calculating = False
+        return results
 
     def _receive(self, request: _Request, positions: NDArray[np.float64] | None) -> Structure:
         """Return the structure that rank 0 has, on all ranks."""
@@ -118,6 +132,7 @@ class DividedCalculator(PotentialCalculator):
         """Return the inputs of this rank.
 
         Raises:
+            NoRoomError: On this rank.
             ValueError: On all ranks alike: the structure cannot be one.
         """
         batch, domain = self.part.update(structure)

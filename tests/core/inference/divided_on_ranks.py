@@ -14,6 +14,7 @@ from ase.md.verlet import VelocityVerlet
 from core.inference.lennard_jones import GRAPH, LennardJones
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
+from pipeline_core import memory
 from pipeline_core.config.sections import GraphOptions, MolecularDynamics
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.calculator import PotentialCalculator
@@ -113,6 +114,19 @@ def simulate(divided, folder, last=-1):
     return path.read_text()
 
 
+def starve(folder, starved):
+    """Calculate where a rank has no memory for neighbours."""
+    with connect_ranks("cpu", folder) as ranks:
+        if ranks.rank == starved:
+            memory._UNASKED, memory.find_free_memory = 0, lambda: 0
+        divided = DividedCalculator(make_calculators()["pair"], ranks)
+        if ranks.is_rank_zero:
+            with divided.lead():
+                divided.calculate(make_gas())
+        else:
+            divided.follow()
+
+
 def main(folder):
     with connect_ranks("cpu", folder) as ranks:
         outcome = {}
@@ -146,4 +160,7 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        starve(Path(sys.argv[1]), int(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]))

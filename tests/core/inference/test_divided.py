@@ -51,3 +51,11 @@ def test_mistakes_are_told_and_end_nothing(outcome, model):
 def test_interrupted_dynamics_goes_on_to_the_bit(outcome, model):
     assert outcome[model]["broken"] is None
     assert outcome[model]["goes_on"]
+
+
+@pytest.mark.parametrize("starved", [0, 2])
+def test_a_rank_without_memory_for_neighbours_ends_all(tmp_path, starved):
+    done = run_on_ranks("core.inference.divided_on_ranks", [tmp_path, starved], 3)
+    assert done.returncode != 0
+    assert "edges within" in done.stderr
+    assert "0 bytes of memory are free" in done.stderr
