@@ -65,6 +65,10 @@ class Worker:
         self.subject.calls[call]()
         return resident("VmHWM") - before
 
+    def resident_bytes(self, which: str) -> int:
+        """Resident memory of this process now (VmRSS) or at most (VmHWM)."""
+        return resident(which)
+
     def parameters(self) -> int:
         """How many numbers the model of the subject learns."""
         return sum(p.numel() for p in self.subject.model.parameters() if p.requires_grad)
