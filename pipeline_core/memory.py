@@ -28,6 +28,17 @@ def find_free_memory() -> int | None:
     return min([available, *_list_free_bytes()])
 
 
+def find_peak_memory() -> int | None:
+    """Return the most bytes of memory that this process has had so far.
+
+    None on a system that does not tell.
+    """
+    try:
+        return 1024 * read_number(PROCESS / "status", "VmHWM:")
+    except OSError:
+        return None
+
+
 def find_total_memory() -> int:
     """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

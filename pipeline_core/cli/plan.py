@@ -106,7 +106,7 @@ def format_plan(content: Mapping[str, Any]) -> str:
         "",
         align([head, *rows]),
         "",
-        "measured here: steps of own shares, the ranks of a machine at once, and memory",
+        _describe_measured(content),
         *(
             f"network {where}: {1e6 * one['alpha']:.3g} us, {one['bandwidth'] / 1e9:.3g} GB/s, "
             f"{one['source']}"
@@ -116,6 +116,14 @@ def format_plan(content: Mapping[str, Any]) -> str:
         f"{cost}: of all epochs, without validation",
     ]
     return "\n".join(lines)
+
+
+def _describe_measured(content: Mapping[str, Any]) -> str:
+    """Return what of a plan is measured."""
+    if "measured" not in content:
+        return "measured here: steps of own shares, the ranks of a machine at once, and memory"
+    sizes = ", ".join(str(part["own"]) for part in content["measured"])
+    return f"measured here: steps of parts of {sizes} own atoms, each alone"
 
 
 def format_structure_plan(content: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,11 +23,20 @@ from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.structure import Structure
 from pipeline_core.task import Samples, StructureSamples, Task
+from pipeline_kernels.halo import Transport
 from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
 LoadPart = Callable[[int], PartPiece]
 """Makes this rank's part of a sample from its number, without communication."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Owned:
+    """A structure, and the rank that owns each of its atoms, (n_atoms,)."""
+
+    structure: Structure
+    owners: Ints
 
 
 class DividedSplits:
@@ -68,17 +78,48 @@ class DividedSplits:
                 on parts.
         """
         self._require_atoms(split, samples)
+        structures = {n: _find_structure(samples, n) for n in range(len(samples))}
+        owned = {n: _Owned(one, self._choose_owners(one)) for n, one in structures.items()}
+        return self._make_parts(samples, owned, self._transport)
+
+    def divide_alone(
+        self, samples: Samples, number: int, n_parts: int
+    ) -> Callable[[Transport], PartPiece]:
+        """Choose owners of one sample, without the other ranks.
+
+        Args:
+            samples: A split.
+            number: Of the sample.
+            n_parts: Ranks that would divide it.
+
+        Returns:
+            What makes the part of the rank that a transport is for. Where its messages come from
+            nowhere, so do outputs; what is computed is that of the part.
+
+        Raises:
+            ValueError: The sample has fewer atoms, or the model cannot work on parts.
+        """
+        structure, method = _find_structure(samples, number), self._section.method
+        owners = choose_owners(structure, self._cutoff, self._ranks, method, self._link, n_parts)
+        owned = {number: _Owned(structure, owners)}
+        return lambda transport: self._make_parts(samples, owned, transport)(number)
+
+    def _make_parts(
+        self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
+        """Make the parts of one rank of some samples."""
         if isinstance(samples, DomainSamples):
-            return self._load_domains(samples)
+            return self._load_domains(samples, owned, transport)
         module = self._task.module
         if isinstance(module, Potential) and module.takes_domains:
-            return self._divide_potential(samples)
-        return self._divide_into_regions(samples)
+            return self._divide_potential(samples, owned, transport)
+        return self._divide_into_regions(samples, owned, transport)
 
-    def _load_domains(self, samples: DomainSamples) -> LoadPart:
-        structures = [samples.read_structure(number) for number in range(len(samples))]
-        domains = [self.build_domain(structure) for structure in structures]
-        placed = [domain.to(self._ranks.device) for domain in domains]
+    def _load_domains(
+        self, samples: DomainSamples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
+        domains = self._build_domains(owned, transport)
+        placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
         kinds = self._list_kinds()
 
         def load(number: int) -> PartPiece:
@@ -88,12 +129,13 @@ class DividedSplits:
 
         return load
 
-    def _divide_potential(self, samples: Samples) -> LoadPart:
+    def _divide_potential(
+        self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
         kinds = self._list_kinds()
         require_divisible(kinds)
-        structures = [_read_structure(_read_plain(samples, n)) for n in range(len(samples))]
-        domains = [self.build_domain(structure) for structure in structures]
-        placed = [domain.to(self._ranks.device) for domain in domains]
+        domains = self._build_domains(owned, transport)
+        placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
 
         def load(number: int) -> PartPiece:
             whole, domain = _read_plain(samples, number), domains[number]
@@ -106,7 +148,9 @@ class DividedSplits:
 
         return load
 
-    def _divide_into_regions(self, samples: Samples) -> LoadPart:
+    def _divide_into_regions(
+        self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
         n_layers = self._task.receptive_field
         if n_layers is None or self._angles is not None:
             problem = (
@@ -120,11 +164,10 @@ class DividedSplits:
             )
         kinds = self._list_kinds()
         require_divisible(kinds)
-        regions = []
-        for number in range(len(samples)):
-            structure = _read_structure(_read_plain(samples, number))
-            own = np.flatnonzero(self._choose_owners(structure) == self._ranks.rank)
-            regions.append(build_region(structure, self._cutoff, own, 2 * n_layers))
+        regions = {}
+        for number, one in owned.items():
+            own = np.flatnonzero(one.owners == transport.rank)
+            regions[number] = build_region(one.structure, self._cutoff, own, 2 * n_layers)
 
         def load(number: int) -> PartPiece:
             whole, region = _read_plain(samples, number), regions[number]
@@ -134,6 +177,14 @@ class DividedSplits:
             return PartPiece(labels, inputs, own, kinds, self._ranks)
 
         return load
+
+    def _build_domains(
+        self, owned: Mapping[int, _Owned], transport: Transport
+    ) -> dict[int, Domain]:
+        return {
+            number: build_domain(one.structure, self._cutoff, one.owners, transport, self._angles)
+            for number, one in owned.items()
+        }
 
     def _list_kinds(self) -> dict[str, Kind]:
         return {quantity.name: quantity.field.kind for quantity in self._task.quantities}
@@ -169,6 +220,13 @@ def _read_plain(samples: Samples, number: int) -> Batch:
     if isinstance(samples, StructureSamples):
         return samples.read_structures([number])
     return samples.batch([number])
+
+
+def _find_structure(samples: Samples, number: int) -> Structure:
+    """Return the atoms of a sample."""
+    if isinstance(samples, DomainSamples):
+        return samples.read_structure(number)
+    return _read_structure(_read_plain(samples, number))
 
 
 def _read_structure(batch: Batch) -> Structure:

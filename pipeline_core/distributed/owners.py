@@ -32,6 +32,7 @@ def choose_owners(
     ranks: Ranks,
     method: PartitionMethod = "auto",
     link: Link | None = None,
+    n_parts: int | None = None,
 ) -> Ints:
     """Return the rank that owns each atom, the same on all ranks, which call it together.
 
@@ -48,26 +49,28 @@ def choose_owners(
         ranks: Who shares the structure.
         method: How atoms are divided, see `pipeline_kernels.partition`.
         link: What an exchange takes, by which `auto` and `grid` choose.
+        n_parts: Number of owners, for ranks that find what others would own; as many as they are
+            if None.
 
     Returns:
         (n_atoms,)
 
     Raises:
-        ValueError: There are more ranks than atoms.
+        ValueError: There are more owners than atoms.
     """
-    n_atoms = len(structure.positions)
-    if ranks.size > n_atoms:
+    n_atoms, n_parts = len(structure.positions), n_parts or ranks.size
+    if n_parts > n_atoms:
         raise ValueError(
-            f"{n_atoms} atoms cannot be divided between {ranks.size} ranks; start at most {n_atoms}"
+            f"{n_atoms} atoms cannot be divided between {n_parts} ranks; start at most {n_atoms}"
         )
-    if ranks.size == 1:
+    if n_parts == 1:
         return np.zeros(n_atoms, dtype=np.int64)
     link, where = link or Link(), (structure.positions, structure.cell, structure.pbc)
     if method in ("metis", "metis_volume"):
         owners = None
         if ranks.is_rank_zero:
             edges, _ = find_edges(structure, cutoff, np.arange(n_atoms))
-            owners = partition(*where, edges, ranks.size, cutoff, method, link)
+            owners = partition(*where, edges, n_parts, cutoff, method, link)
         chosen = ranks.broadcast(owners)
         assert chosen is not None
         return chosen
@@ -76,9 +79,9 @@ def choose_owners(
         PlaneCoordinates.of(*where, cutoff),
     )
     if method == "low_nn":
-        return cut_by_low_nn(planes, rows.weights, ranks.size)
+        return cut_by_low_nn(planes, rows.weights, n_parts)
     choose = find_grids if method == "grid" else find_candidates
-    return choose(planes, rows, ranks.size, link)[0].labels
+    return choose(planes, rows, n_parts, link)[0].labels
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,14 @@
 """What a step of dynamics takes when ranks divide a structure that is larger than any at hand.
 
 A part of a crystal like those of the data is calculated here, with its halo and without the other
-ranks: what they would send is zero, so that time, memory and the bytes of messages are those of
-such a part, and results are not. All else is projected: parts are cubes of so many atoms, whose
-halo follows from that of one cube, and messages take what a network takes.
+ranks, see `parts`. All else is projected: parts are cubes of so many atoms, whose halo follows from
+that of one cube, and messages take what a network takes.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,17 +24,16 @@ from pipeline_core.distributed.domains import build_domain
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.neighbours import find_edges
 from pipeline_core.potential import Potential
-from pipeline_core.profiling.memory import find_used_bytes, measure_peak
-from pipeline_core.profiling.network import ASSUMED, describe_network
+from pipeline_core.profiling.memory import find_used_bytes
+from pipeline_core.profiling.network import choose_network
+from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.structure import Structure
 from pipeline_core.task import build_task
-from pipeline_kernels.halo import Transport
 
 _SIZES: Final = (250, 1000, 4000)
 """Atoms of the parts that are measured, about."""
-_REPEATS: Final = 3
 _SECONDS: Final = 20.0
 """No larger part is tried after one that took so long."""
 _CUBE: Final = 1000
@@ -47,46 +44,6 @@ _NEIGHBOURS: Final = 26
 """Parts around a cube."""
 _MOVED_BYTES: Final = 48
 """Of an atom and step: rank 0 sends its position to all, and gets its force."""
-
-
-@dataclass(frozen=True)
-class MeasuredPart:
-    """A step of one part.
-
-    Attributes:
-        own: Its atoms.
-        halo: Atoms of other ranks that it receives features of.
-        seconds: Median of some steps.
-        memory: Growth of memory during a step, bytes; None if the system does not tell.
-        received: Bytes of all messages to it in a step.
-        exchanges: How often it exchanges rows in a step.
-    """
-
-    own: int
-    halo: int
-    seconds: float
-    memory: int | None
-    received: int
-    exchanges: int
-
-
-class _SilentTransport:
-    """A transport to a rank that is not there: what it would send is zero."""
-
-    rank, size = 0, 2
-
-    def __init__(self) -> None:
-        self.bytes_sent = self.bytes_received = self.n_starts = 0
-
-    def start(
-        self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]
-    ) -> Callable[[], None]:
-        self.n_starts += 1
-        self.bytes_sent += sum(tensor.nbytes for tensor in sent.values())
-        self.bytes_received += sum(tensor.nbytes for tensor in received.values())
-        for tensor in received.values():
-            tensor.zero_()
-        return lambda: None
 
 
 def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, Any]:
@@ -122,11 +79,9 @@ def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, An
     for size in _SIZES:
         if not parts or parts[-1].seconds < _SECONDS:
             parts.append(_measure_part(module, tile_crystal(cell, 2 * size), graph, device))
-    given = run.get_section("profile", ProfileOptions).projection
-    known = given.network if given is not None and given.network is not None else None
-    network = describe_network(known or ASSUMED) | {"source": "given" if known else "assumed"}
+    network, record = choose_network(run.get_section("profile", ProfileOptions).projection)
     reach = measure_reach(cell, graph.cutoff)
-    projector = _Projector(parts, measure_density(cell), reach, known or ASSUMED)
+    projector = _Projector(parts, measure_density(cell), reach, network)
     rows = [projector.project(n_atoms, n) for n in ranks]
     for row in rows:
         row["speedup"] = rows[0]["step_s"] * ranks[0] / row["step_s"]
@@ -140,7 +95,7 @@ def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, An
         "atoms": n_atoms,
         "memory_before": find_used_bytes(device),
         "parts": [asdict(part) for part in parts],
-        "network": network,
+        "network": record,
         "ranks": rows,
     }
 
@@ -239,9 +194,8 @@ def _measure_part(
     """Measure the half of a crystal that lies to one side of a plane."""
     along = (structure.positions @ np.linalg.inv(structure.cell))[:, 0] % 1.0
     owners = (np.argsort(np.argsort(along, kind="stable")) >= len(along) // 2).astype(np.int64)
-    transport = _SilentTransport()
-    carried: Transport = transport
-    domain = build_domain(structure, graph.cutoff, owners, carried, graph.angle_cutoff)
+    transport = SilentTransport(0, 2)
+    domain = build_domain(structure, graph.cutoff, owners, transport, graph.angle_cutoff)
     dtype = next(module.parameters()).dtype
     batch = move_to_device(domain.make_batch(structure.positions[domain.rows], dtype), device)
     placed = domain.to(device)
@@ -249,21 +203,8 @@ def _measure_part(
     def calculate() -> None:
         with torch.no_grad():
             module(batch, placed)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
 
-    calculate()  # makes what stays
-    before = transport.bytes_received, transport.n_starts
-    calculate()
-    received, exchanges = transport.bytes_received - before[0], transport.n_starts - before[1]
-    memory = measure_peak(calculate, device)
-    seconds = []
-    for _ in range(_REPEATS):
-        begin = time.perf_counter()
-        calculate()
-        seconds.append(time.perf_counter() - begin)
-    halo = domain.atoms.n_halo
-    return MeasuredPart(domain.n_own, halo, float(np.median(seconds)), memory, received, exchanges)
+    return measure_part(calculate, transport, (domain.n_own, domain.atoms.n_halo), device)
 
 
 def _read_crystal(run: Run) -> Structure:

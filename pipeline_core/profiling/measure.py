@@ -136,6 +136,15 @@ class StepTimer:
                     end = time.perf_counter()
                 begin = end
 
+    def make_call(self, pieces: list[Piece]) -> Callable[[], None]:
+        """Return what does a step of some pieces, and need not have ended when it returns."""
+        step = self._make_step(pieces, 1)
+
+        def do() -> None:
+            self._learner.step(step, self._totals)
+
+        return do
+
     def measure_memory(self, pieces: list[Piece]) -> int | None:
         """Return the bytes that a step of some pieces takes at most, beside what stays."""
         return self._measure_memory(self._make_step(pieces, 1))

@@ -25,7 +25,7 @@ from scipy.optimize import nnls
 from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # exported at run time
 
-from pipeline_core.config.profile import Network
+from pipeline_core.config.profile import Network, Projection
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.world import find_world
 from pipeline_core.store import write_atomic
@@ -114,6 +114,21 @@ def measure_network(
 def describe_network(network: Network) -> dict[str, Any]:
     """Return the same record for a network that an experiment names."""
     return {**network.model_dump(), "source": "given", "sizes": [], "seconds": []}
+
+
+def choose_network(projection: Projection | None) -> tuple[Network, dict[str, Any]]:
+    """Return the network between machines that an experiment gives, or the assumed one.
+
+    Args:
+        projection: The section of the experiment, if it has one.
+
+    Returns:
+        The network, and its record as that of `measure_network`.
+    """
+    given = None if projection is None else projection.network
+    if given is None:
+        return ASSUMED, {**describe_network(ASSUMED), "source": "assumed"}
+    return given, describe_network(given)
 
 
 def host_ranks(n_ranks: int) -> tuple[TCPStore, dict[str, str]]:

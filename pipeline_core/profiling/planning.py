@@ -4,15 +4,15 @@ Steps are real ones: the model, the samples and the shares are those of the trai
 made beside the steps as there, and as many ranks compute at once as on a machine of the training.
 They give the cost model by which whole epochs are simulated; adding gradients is the ring formula
 of a measured, given or assumed network. Within a machine its latency is what steps that ranks do
-together last longer than the slowest of them computes.
+together last longer than the slowest of them computes. Trainings whose structures ranks divide are
+planned by `domain_planning`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +22,18 @@ from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.distributed.threads import count_threads_per_rank
+from pipeline_core.profiling.domain_planning import plan_domains
+from pipeline_core.profiling.layout import Layout, describe_epoch
 from pipeline_core.profiling.network import (
     ASSUMED,
-    describe_network,
+    choose_network,
     fit_latency,
     measure_network,
 )
 from pipeline_core.profiling.projection import (
     Cluster,
     count_gradient_bytes,
+    count_term_bytes,
     project_compute,
     simulate,
 )
@@ -43,61 +45,6 @@ from pipeline_core.profiling.side_by_side import (
     measure_side_by_side,
 )
 from pipeline_core.run import Run
-
-_COUNT_BYTES: Final = 8
-"""Of the count of a term of the loss, which ranks add before each step."""
-_MOST_BESIDE: Final = 2
-"""Ranks that are measured at once, in those that the cores can carry at once."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the ranks of a training run.
-
-    Attributes:
-        ranks: Their number.
-        nodes: Number of machines, all like this one.
-        units: Cores, or GPUs, of a machine.
-        on_gpus: Whether they are GPUs.
-    """
-
-    ranks: int
-    nodes: int
-    units: int
-    on_gpus: bool = False
-
-    @property
-    def ranks_per_node(self) -> int:
-        """Ranks of the fullest machine."""
-        return -(-self.ranks // self.nodes)
-
-    @property
-    def units_per_rank(self) -> int:
-        """Cores, or GPUs, that a rank has, if only in turn with others."""
-        return count_threads_per_rank(self.units, self.ranks_per_node)
-
-    @property
-    def at_once(self) -> int:
-        """Ranks of a machine that compute at the same time."""
-        return max(1, self.units // self.units_per_rank)
-
-    @property
-    def beside(self) -> int:
-        """Ranks of a machine that are measured at once: no more than show how they share it.
-
-        Those that have a GPU each share nothing.
-        """
-        return 1 if self.on_gpus else min(self.ranks_per_node, _MOST_BESIDE * self.at_once)
-
-    @property
-    def adding(self) -> int:
-        """Ranks of a machine between which the network is measured."""
-        return min(self.ranks_per_node, self.units) if self.on_gpus else self.beside
-
-    @property
-    def used_units(self) -> int:
-        """Cores, or GPUs, that all ranks use."""
-        return min(self.ranks * self.units_per_rank, self.nodes * self.units)
 
 
 def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[str, Any]:
@@ -115,12 +62,13 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
         gradient_bytes, compute (the cost models, by cores of a rank and ranks that compute at once)
         and ranks: for each number ranks, nodes, units (used by all ranks), steps and step_s of an
         epoch, epoch_s, speedup (over the first), balance, communication (the part of the time that
-        is none), efficiency (their product), memory (bytes of a rank), unit_hours of the training,
-        and parts (see `projection.Epoch`). JSON-able.
+        is none), efficiency (their product), memory (bytes of the fullest rank), unit_hours of the
+        training, and parts (see `projection.Epoch`). With `partition.parts: graph` also what
+        `domain_planning.plan_domains` says. JSON-able.
 
     Raises:
-        ValueError: Stages before the training have not run, or it is not done by the shared trainer
-            or not divided by samples.
+        ValueError: Stages before the training have not run, it is not done by the shared trainer,
+            or ranks cannot divide its structures as they are to.
     """
     run = load()
     _require_shared_trainer(run, run.sections["train"])
@@ -128,7 +76,23 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
         device = world.device
     units = _count_units(device)
     layouts = [Layout(n, min(nodes, n), units, device.type == "cuda") for n in ranks]
-    return _Planner(run, device).plan(layouts, load)
+    options = run.get_section("train", TrainOptions)
+    if run.get_section("partition", PartitionOptions).parts == "graph":
+        content = plan_domains(run, device, layouts)
+    else:
+        content = _Planner(run, device, options).plan(layouts, load)
+    records = content["ranks"]
+    for record in records:
+        record["speedup"] = records[0]["epoch_s"] / record["epoch_s"]
+    return {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "device": device.type,
+        "units": "GPUs" if device.type == "cuda" else "cores",
+        "units_per_node": units,
+        "epochs": options.epochs,
+        **content,
+    }
 
 
 def _require_shared_trainer(run: Run, options: BaseModel) -> None:
@@ -137,11 +101,6 @@ def _require_shared_trainer(run: Run, options: BaseModel) -> None:
             f"{run.experiment}: plan predicts trainings of the shared trainer, but plugin "
             f"{run.model_info.name!r} trains this one by itself; plan a variant that it leaves to "
             "the engine (train.method: trainer)"
-        )
-    if run.get_section("partition", PartitionOptions).parts == "graph":
-        raise ValueError(
-            f"{run.experiment}: plan predicts ranks that take whole samples, but partition.parts: "
-            "graph divides each one; set it to samples to compare"
         )
 
 
@@ -154,10 +113,9 @@ def _count_units(device: torch.device) -> int:
 class _Planner:
     """Measures shares of a training, and simulates its epochs."""
 
-    def __init__(self, run: Run, device: torch.device) -> None:
-        self._run, self._device = run, device
-        self._options = run.get_section("train", TrainOptions)
-        self._training = Training(run, self._options, torch.device("cpu"))
+    def __init__(self, run: Run, device: torch.device, options: TrainOptions) -> None:
+        self._run, self._device, self._options = run, device, options
+        self._training = Training(run, options, torch.device("cpu"))
 
     def plan(self, layouts: Sequence[Layout], load: LoadRun) -> dict[str, Any]:
         """Predict all layouts."""
@@ -169,18 +127,10 @@ class _Planner:
         networks = self._find_networks(measured, models)
         records = []
         for layout in layouts:
-            network = networks.get(_name_network(layout))
+            network = networks.get(layout.network)
             model = models[_name_company(layout)]
             records.append(self._predict(layout, model, network, measured[layout].memory))
-        for record in records:
-            record["speedup"] = records[0]["epoch_s"] / record["epoch_s"]
         return {
-            "experiment": self._run.experiment,
-            "variant": self._run.variant,
-            "device": self._device.type,
-            "units": "GPUs" if self._device.type == "cuda" else "cores",
-            "units_per_node": layouts[0].units,
-            "epochs": self._options.epochs,
             "gradient_bytes": count_gradient_bytes(self._training.task),
             "networks": networks,
             "compute": {name: model.coefficients for name, model in models.items()},
@@ -193,19 +143,14 @@ class _Planner:
         """Return what is known of the network within this machine and between machines."""
         networks = {}
         for layout, steps in measured.items():
-            name = _name_network(layout)
+            name = layout.network
             if name in networks or layout.ranks == 1:
                 continue
             if layout.nodes == 1:
                 networks[name] = self._find_network_here(layout, steps, models)
                 continue
             wanted = self._run.get_section("profile", ProfileOptions).projection
-            given = wanted.network if wanted else None
-            networks[name] = (
-                {**describe_network(ASSUMED), "source": "assumed"}
-                if given is None
-                else describe_network(given)
-            )
+            networks[name] = choose_network(wanted)[1]
         return networks
 
     def _find_network_here(
@@ -220,12 +165,10 @@ class _Planner:
             plan, self._training.sizes, model, layout.beside, layout.at_once
         )
         network = Network(alpha=record["alpha"], bandwidth=record["bandwidth"])
-        messages = [count_gradient_bytes(self._training.task), self._count_bytes()]
+        task = self._training.task
+        messages = [count_gradient_bytes(task), count_term_bytes(task)]
         network = fit_latency(network, messages, steps.together - computing, layout.beside)
         return {**record, "alpha": network.alpha, "source": f"steps of {layout.beside} ranks here"}
-
-    def _count_bytes(self) -> int:
-        return _COUNT_BYTES * len(self._training.task.objective.weights)
 
     def _predict(
         self,
@@ -239,34 +182,13 @@ class _Planner:
             model=model,
             network=Network(alpha=known["alpha"], bandwidth=known["bandwidth"]),
             gradient_bytes=count_gradient_bytes(self._training.task),
-            count_bytes=self._count_bytes(),
+            count_bytes=count_term_bytes(self._training.task),
             nodes=layout.nodes,
             at_once=layout.at_once,
         )
         plan = self._training.sampler.plan_epoch(0, layout.ranks)
         epoch = simulate(plan, self._training.sizes, cluster)
-        busy = epoch.compute + epoch.idle
-        balance, free = epoch.compute / busy, busy / epoch.seconds
-        hours = self._options.epochs * epoch.seconds / 3600
-        return {
-            "ranks": layout.ranks,
-            "nodes": layout.nodes,
-            "units": layout.used_units,
-            "steps": epoch.steps,
-            "step_s": epoch.seconds / epoch.steps,
-            "epoch_s": epoch.seconds,
-            "balance": balance,
-            "communication": free,
-            "efficiency": balance * free,
-            "memory": memory,
-            "unit_hours": layout.used_units * hours,
-            "parts": asdict(epoch),
-        }
-
-
-def _name_network(layout: Layout) -> str:
-    """Return what adds the gradients of a layout, as the plan says it."""
-    return "between nodes" if layout.nodes > 1 else f"here, {layout.adding} ranks"
+        return describe_epoch(layout, epoch, memory, self._options.epochs)
 
 
 def _name_company(layout: Layout) -> str:

@@ -22,6 +22,7 @@ from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.task import Sizes, Task
 from pipeline_kernels.packing import Plan
 
+_COUNT_BYTES: Final = 8
 _DRAW: Final = 3_072
 """What tells the generator of sizes from that of the order of samples, which has the same seed."""
 
@@ -208,6 +209,11 @@ def count_gradient_bytes(task: Task) -> int:
     """Return the size of what ranks add after each backward pass."""
     trained = [p for p in task.module.parameters() if p.requires_grad]
     return sum(p.numel() * p.element_size() for p in trained)
+
+
+def count_term_bytes(task: Task) -> int:
+    """Return the size of the counts of terms of the loss, which ranks add before each step."""
+    return _COUNT_BYTES * len(task.objective.weights)
 
 
 def choose_batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:

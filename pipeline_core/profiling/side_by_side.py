@@ -115,6 +115,7 @@ class Training:
 
     Attributes:
         task: With initial weights, on the device.
+        samples: Of the training; of its first epoch where they are drawn.
         sizes: Rows of each kind in each sample of the training, kind -> (n_samples,).
         sampler: The trainer's own.
 
@@ -130,13 +131,13 @@ class Training:
         if not len(stored):
             raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
         shares = read_shares(run.partition, "train", len(stored))
-        self._samples: Samples = stored.of_epoch(0) if isinstance(stored, DrawnSamples) else stored
+        self.samples: Samples = stored.of_epoch(0) if isinstance(stored, DrawnSamples) else stored
         self.sizes = _choose_sizes(shares)
         self.sampler: Sampler = make_sampler(shares, options, run.seed)
 
     def load(self, numbers: NDArray[np.int64]) -> Piece:
         """Return a batch of some samples."""
-        return Piece(self._samples.batch(numbers.tolist()))
+        return Piece(self.samples.batch(numbers.tolist()))
 
 
 def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measured:

@@ -16,7 +16,7 @@ from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_core.task import DrawnSamples, Task
+from pipeline_core.task import DrawnSamples, Samples, Task
 from pipeline_kernels.packing import Plan
 
 Load = Callable[[Numbers], Piece]
@@ -150,21 +150,8 @@ class ByDomains:
     are_passes_local = False
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
-        section = run.get_section("partition", PartitionOptions)
-        if options.profile or section.cost == "fitted":
-            raise ValueError(
-                f"{run.experiment}: partition.parts: graph makes ranks wait for each other within "
-                "a step, so their times say nothing: set train.profile to false and "
-                "partition.cost to given"
-            )
         train, val = task.samples("train"), task.samples("val")
-        if not len(train):
-            raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
-        if isinstance(train, DrawnSamples):
-            raise ValueError(
-                f"{run.experiment}: partition.parts: graph: samples that are drawn anew in each "
-                "epoch cannot be divided; set partition.parts to samples"
-            )
+        require_divided_training(run, options, train)
         self.shares = read_shares(run.partition, "train", len(train))
         self.val_costs = read_shares(run.partition, "val", len(val)).costs
         self._sampler = make_sampler(self.shares, options, run.seed)
@@ -196,6 +183,33 @@ class ByDomains:
     def balance_by(self, model: CostModel | None) -> None:
         """As `Division.balance_by`, for the given costs alone."""
         assert model is None
+
+
+def require_divided_training(run: Run, options: TrainOptions, train: Samples) -> None:
+    """Check that a training with `partition.parts: graph` is one that ranks can divide.
+
+    Args:
+        run: The run.
+        options: The training.
+        train: The samples of the split "train".
+
+    Raises:
+        ValueError: There is nothing to train on, samples are drawn, or times of single ranks are
+            asked for, which depend on each other here.
+    """
+    if options.profile or run.get_section("partition", PartitionOptions).cost == "fitted":
+        raise ValueError(
+            f"{run.experiment}: partition.parts: graph makes ranks wait for each other within "
+            "a step, so their times say nothing: set train.profile to false and "
+            "partition.cost to given"
+        )
+    if not len(train):
+        raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
+    if isinstance(train, DrawnSamples):
+        raise ValueError(
+            f"{run.experiment}: partition.parts: graph: samples that are drawn anew in each "
+            "epoch cannot be divided; set partition.parts to samples"
+        )
 
 
 def make_sampler(shares: Shares, options: TrainOptions, seed: int) -> Sampler:

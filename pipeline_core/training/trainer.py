@@ -18,6 +18,7 @@ from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
+from pipeline_core.memory import find_peak_memory
 from pipeline_core.run import Run
 from pipeline_core.seeds import (
     capture_generators,
@@ -51,7 +52,8 @@ def train_run(run: Run) -> dict[str, Any]:
     """Train the model of a run, on the ranks that it is started on and the device it asks for.
 
     Returns:
-        What was done: epochs, best epoch and its loss, parameters, ranks, device.
+        What was done: epochs, best epoch and its loss, parameters, ranks, device, and the most
+        memory that each rank has had (of a GPU its tensors).
 
     Raises:
         ValueError: There is nothing to train or to train on, files do not fit together, or the
@@ -111,7 +113,14 @@ class Trainer:
         probe = np.argsort(costs, kind="stable")[:_PROBE_SAMPLES]
         rest = _VALIDATION * float(val.sum() / (train.sum() or 1.0))
         self._session.run(self._train_epoch, split, probe, rest)
-        return self._session.summarize()
+        return {**self._session.summarize(), "memory_gb": self._ranks.gather(self._find_peak())}
+
+    def _find_peak(self) -> float | None:
+        """Return the most memory that this rank has had, GB."""
+        device = self._ranks.device
+        on_gpu = device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(device) if on_gpu else find_peak_memory()
+        return None if peak is None else peak / 1e9
 
     def _make_learner(self) -> Learner:
         saved = self._session.start()

@@ -141,9 +141,7 @@ def test_counts_are_one_message_more():
 
 
 def test_trainings_that_it_does_not_know_are_refused(tmp_path):
-    run = make_run(tmp_path, partition={"parts": "graph"})
-    with pytest.raises(ValueError, match=r"partition\.parts: graph divides each one"):
-        plan_training(lambda: run, [1])
+    run = make_run(tmp_path)
     for own in (SimpleNamespace(uses_shared_trainer=False), SimpleNamespace(penalty=1.0)):
         with pytest.raises(ValueError, match="trains this one by itself"):
             planning._require_shared_trainer(run, own)

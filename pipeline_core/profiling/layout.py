@@ -1,0 +1,96 @@
+"""Where the ranks of a training run: machines, cores or GPUs, and how ranks share them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pipeline_core.distributed.threads import count_threads_per_rank
+from pipeline_core.profiling.projection import Epoch
+
+_MOST_BESIDE: Final = 2
+"""Ranks that are measured at once, in those that the cores can carry at once."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the ranks of a training run.
+
+    Attributes:
+        ranks: Their number.
+        nodes: Number of machines, all like this one.
+        units: Cores, or GPUs, of a machine.
+        on_gpus: Whether they are GPUs.
+    """
+
+    ranks: int
+    nodes: int
+    units: int
+    on_gpus: bool = False
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks of the fullest machine."""
+        return -(-self.ranks // self.nodes)
+
+    @property
+    def units_per_rank(self) -> int:
+        """Cores, or GPUs, that a rank has, if only in turn with others."""
+        return count_threads_per_rank(self.units, self.ranks_per_node)
+
+    @property
+    def at_once(self) -> int:
+        """Ranks of a machine that compute at the same time."""
+        return max(1, self.units // self.units_per_rank)
+
+    @property
+    def beside(self) -> int:
+        """Ranks of a machine that are measured at once: no more than show how they share it.
+
+        Those that have a GPU each share nothing.
+        """
+        return 1 if self.on_gpus else min(self.ranks_per_node, _MOST_BESIDE * self.at_once)
+
+    @property
+    def adding(self) -> int:
+        """Ranks of a machine between which the network is measured."""
+        return min(self.ranks_per_node, self.units) if self.on_gpus else self.beside
+
+    @property
+    def network(self) -> str:
+        """What joins the ranks, as a plan says it."""
+        return "between nodes" if self.nodes > 1 else f"here, {self.adding} ranks"
+
+    @property
+    def used_units(self) -> int:
+        """Cores, or GPUs, that all ranks use."""
+        return min(self.ranks * self.units_per_rank, self.nodes * self.units)
+
+
+def describe_epoch(
+    layout: Layout, epoch: Epoch, memory: int | None, n_epochs: int
+) -> dict[str, Any]:
+    """Return the record of a number of ranks in a plan, but for its speedup.
+
+    Args:
+        layout: Where they run.
+        epoch: What they do.
+        memory: Bytes of the fullest rank; None if the system does not tell.
+        n_epochs: Of the training.
+    """
+    busy = epoch.compute + epoch.idle
+    balance, free = epoch.compute / busy, busy / epoch.seconds
+    return {
+        "ranks": layout.ranks,
+        "nodes": layout.nodes,
+        "units": layout.used_units,
+        "steps": epoch.steps,
+        "step_s": epoch.seconds / epoch.steps,
+        "epoch_s": epoch.seconds,
+        "balance": balance,
+        "communication": free,
+        "efficiency": balance * free,
+        "memory": memory,
+        "unit_hours": layout.used_units * n_epochs * epoch.seconds / 3600,
+        "parts": asdict(epoch),
+    }

@@ -1,0 +1,135 @@
+"""Plans of trainings whose structures ranks divide.
+
+Oracles: lines that parts follow, what a division gives each rank, a real training.
+"""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.builtin import load_registry
+from pipeline_core.cli.plan import format_plan
+from pipeline_core.config.profile import Network
+from pipeline_core.distributed.division import DividedSplits
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
+from pipeline_core.profiling import domain_planning
+from pipeline_core.profiling.domain_planning import CountedParts, FittedParts, count_rows
+from pipeline_core.profiling.parts import MeasuredPart, SilentTransport
+from pipeline_core.profiling.planning import plan_training
+from pipeline_core.project import Project
+from pipeline_core.task import build_task
+from pipeline_core.testing.projects import ALLOYS, prepare, write_project
+
+NETWORK = {"alpha": 1e-5, "bandwidth": 1e9, "source": "measured between 2 processes here"}
+SECTIONS = {
+    "model": {"channels": 4, "lmax": 2, "correlation": 1, "cutoff": 4.0},
+    "graph": {"cutoff": 4.0},
+    "partition": {"parts": "graph"},
+}
+
+SOURCES = [{"path": "alloys.extxyz"}, {"path": "alloys.extxyz", "repeat": [2, 2, 1]}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan")
+    large = {**ALLOYS, "sources": SOURCES}
+    write_project(path, "mace", SECTIONS, ALLOYS)
+    dataset = path / "workflows/datasets/samples.yaml"
+    dataset.write_text(json.dumps(large))
+    prepare(open_run(path))
+    return path
+
+
+def open_run(folder):
+    project = Project(folder / "workflows", folder / "results", load_registry())
+    return project.run("mace/conformance", "base")
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_run(folder, monkeypatch):
+    monkeypatch.setattr(domain_planning, "measure_network", lambda device, n_ranks: NETWORK)
+    before = sorted(folder.rglob("*"))
+    content = plan_training(partial(open_run, folder), [1, 2])
+    assert sorted(folder.rglob("*")) == before, "a plan writes nothing"
+    one, two = content["ranks"]
+    assert one["parts"]["communication"] == 0.0
+    assert two["parts"]["communication"] > 0.0
+    for record in (one, two):
+        assert len(record["memory_of_ranks"]) == len(record["seconds_of_ranks"]) == record["ranks"]
+        assert record["memory"] == max(record["memory_of_ranks"])
+        assert record["step_s"] * record["steps"] == pytest.approx(record["epoch_s"])
+        assert record["efficiency"] == pytest.approx(record["balance"] * record["communication"])
+    sizes = [part["own"] for part in content["measured"]]
+    assert sizes == sorted(sizes)
+    assert all(part["edge"] > 0 for part in content["measured"])
+    text = format_plan(json.loads(json.dumps(content)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "own atoms, each alone" in text
+
+
+def test_parts_are_those_that_ranks_would_have(folder):
+    """Own atoms and edges of all parts are those of the structure; halos are other atoms of it."""
+    run = open_run(folder)
+    task = build_task(run)
+    samples = task.samples("train")
+    number = int(np.argmax(samples.sizes()["atom"]))
+    whole = samples.batch([number])
+    n_atoms = len(whole["atomic_numbers"])
+    make = DividedSplits(run, task, Ranks(World(), task.module.embedding.device)).divide_alone(
+        samples, number, 3
+    )
+    pieces = [make(SilentTransport(rank, 3)) for rank in range(3)]
+    rows = [count_rows(piece) for piece in pieces]
+    assert sorted(np.concatenate([piece.own_atoms for piece in pieces])) == [*range(n_atoms)]
+    assert sum(one["edge"] for one in rows) == len(whole["edge_index"])
+    assert all(0 < one["halo"] <= n_atoms - one["atom"] for one in rows)
+
+
+def test_messages_take_latency_and_bandwidth():
+    parts = [MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)]
+    fitted = FittedParts({}, parts, CostModel(0.0, {}), None)
+    counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
+    # 40 bytes of an atom of the halo, and six exchanges with two ranks each.
+    expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
+    network = Network(alpha=1e-3, bandwidth=1e6)
+    assert fitted.predict_messages(counted, network) == pytest.approx(expected)
+
+
+def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
+    tried = []
+
+    class Silent:
+        def __init__(self, *_):
+            pass
+
+        def make_call(self, pieces):
+            tried.append(len(pieces[0].own_atoms))
+            return lambda: None
+
+    monkeypatch.setattr(domain_planning, "StepTimer", Silent)
+    monkeypatch.setattr(
+        domain_planning,
+        "measure_part",
+        lambda call, transport, rows, device: MeasuredPart(*rows, 0.1, 100 * rows[0], 0, 0),
+    )
+    run = open_run(folder)
+    options = run.sections["train"]
+    device = torch.device("cpu")
+    training = domain_planning.Training(run, options, device)
+    parts = domain_planning.Parts(run, training, device)
+    arguments = training, options, parts, device, 1
+    fitted = domain_planning._measure(*arguments, None)
+    assert max(tried) == parts.atoms.max()
+    # By the line 100 bytes an own atom.
+    assert fitted.growth.predict_batch_seconds(
+        {"atom": np.array([1000]), "halo": np.array([0]), "edge": np.array([0])}
+    ) == pytest.approx(1e5, rel=1e-6)
+    tried.clear()
+    domain_planning._measure(*arguments, 100.0 * parts.atoms.max() - 1)
+    assert max(tried) < parts.atoms.max()
