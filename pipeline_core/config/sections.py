@@ -57,7 +57,7 @@ class GraphOptions(Section):
 Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
 
 
-PartitionMethod = Literal["auto", "low_nn", "metis", "metis_volume", "grid"]
+PartitionMethod = Literal["auto", "low_nn", "metis", "metis_volume", "grid", "slices"]
 """Methods of `pipeline_kernels.partition`, which is too heavy to be imported here."""
 
 

@@ -18,6 +18,7 @@ from pipeline_kernels.partition import (
     PlaneCoordinates,
     Rows,
     cut_by_low_nn,
+    cut_by_slices,
     find_candidates,
     find_grids,
     partition,
@@ -74,10 +75,10 @@ def choose_owners(
         chosen = ranks.broadcast(owners)
         assert chosen is not None
         return chosen
-    rows, planes = (
-        DistributedRows.find(structure, cutoff, ranks),
-        PlaneCoordinates.of(*where, cutoff),
-    )
+    planes = PlaneCoordinates.of(*where, cutoff)
+    if method == "slices":
+        return cut_by_slices(planes, n_parts)
+    rows = DistributedRows.find(structure, cutoff, ranks)
     if method == "low_nn":
         return cut_by_low_nn(planes, rows.weights, n_parts)
     choose = find_grids if method == "grid" else find_candidates

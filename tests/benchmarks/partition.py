@@ -1,7 +1,7 @@
 """Partitions of the 24,000 atoms of the eGNN-ESP paper, beside METIS: quality and time.
 
     python tests/benchmarks/partition.py [--parts 32 64 96 128] [--tiles 2 2 2] [--seed 0]
-                                         [--repeats 3] [--without-volume]
+                                         [--repeats 3] [--cutoff 12] [--without-volume]
 
 A random packing of the size and density of the paper's HfO2 (figure 5), 14.5 million edges at 12 Å.
 Figures are counted exactly. Times are processor seconds of one thread, the smallest of `repeats`
@@ -11,7 +11,14 @@ brings them into the form of METIS. So `low_nn` is timed from positions and degr
 METIS from its adjacency to labels, `grid` and `auto` from positions and rows to labels.
 
 `metis` is the paper's baseline: pymetis as it comes, nodes of weight one. `metis_volume` is METIS
-with its volume objective and nodes weighted by degree, the better rival in volume.
+with its volume objective and nodes weighted by degree, the better rival in volume. `slices` are
+slabs of equal width (arXiv:2501.19110).
+
+`without_exchange` counts what parts compute if nothing is exchanged and virtual nodes stand for
+what would be received, as with the slices of that paper: how many times the nodes and the edges of
+the structure all parts together work on until own nodes are exact after `depth` layers. The paper's
+network has one layer, and leaves out the blocks of `cut_edges`; these need a depth of one more. Its
+HfO2 is cut for training by `--tiles 1 1 1 --parts 18 --cutoff 8`.
 
 The last line printed is one JSON object. `neighbour_ratio` is the worst of `auto` over `metis` in
 mean neighbours at 64 and 128 parts (those of them that are run), `sent_ratio` the same of the nodes
@@ -36,9 +43,11 @@ from pipeline_kernels.partition import (
     Link,
     PlaneCoordinates,
     Rows,
+    count_virtual,
     cut_by_low_nn,
     cut_by_metis,
     cut_by_metis_volume,
+    cut_by_slices,
     find_candidates,
     find_grids,
     make_adjacency,
@@ -46,9 +55,10 @@ from pipeline_kernels.partition import (
 )
 from pipeline_kernels.partition.synthetic import HFO2_BOX, draw_packing, find_edges
 
-CUTOFF = 12.0  # Å
 COLUMNS = ("neighbours_mean", "neighbours_max", "received_mean", "received_max", "total_sent")
-BALANCE = ("edge_imbalance", "node_imbalance", "exchange_us", "seconds")
+BALANCE = ("cut_edges", "edge_imbalance", "node_imbalance", "exchange_us", "seconds")
+VIRTUAL = ("depth", "virtual_mean", "virtual_max", "times_nodes", "times_edges", "edge_imbalance")
+DEPTHS = (1, 2, 4)
 
 Labels = np.ndarray
 
@@ -56,17 +66,18 @@ Labels = np.ndarray
 class Case:
     """One structure and all ways to share it."""
 
-    def __init__(self, tiles: tuple[int, int, int], seed: int) -> None:
+    def __init__(self, tiles: tuple[int, int, int], seed: int, cutoff: float) -> None:
         positions, cell = draw_packing(3000, HFO2_BOX, tiles, seed)
-        edges = find_edges(positions, cell, CUTOFF)
+        edges = find_edges(positions, cell, cutoff)
         Rows.of(edges[:1], len(positions))  # compiles
         self.rows, self.rows_s = time_calls(lambda: Rows.of(edges, len(positions)))
         self.positions, self.cell, self.link = positions, cell, Link()
+        self.cutoff = cutoff
         self.graph, self.adjacency_s = time_calls(lambda: make_adjacency(self.rows))
 
     def coordinates(self) -> PlaneCoordinates:
         """Return the coordinates, which our methods make anew each time."""
-        return PlaneCoordinates.of(self.positions, self.cell, (True, True, True), CUTOFF)
+        return PlaneCoordinates.of(self.positions, self.cell, (True, True, True), self.cutoff)
 
     def low_nn(self, n_parts: int) -> Labels:
         """Bisect."""
@@ -89,6 +100,17 @@ class Case:
         """Call the stronger rival."""
         return cut_by_metis_volume(self.graph, n_parts, self.rows.degrees)
 
+    def slices(self, n_parts: int) -> Labels:
+        """Cut into slices of equal width."""
+        return cut_by_slices(self.coordinates(), n_parts)
+
+    def count_virtual(self, name: str, n_parts: int) -> list[dict[str, Any]]:
+        """Return what parts compute without an exchange, by depth."""
+        labels, facts = getattr(self, name)(n_parts), {"method": name, "parts": n_parts}
+        return [
+            facts | count_virtual(labels, self.rows, n_parts, depth).summarize() for depth in DEPTHS
+        ]
+
     def measured(self, name: str, n_parts: int, repeats: int) -> dict[str, Any]:
         """Return the figures and the time of one method."""
         labels, seconds = time_calls(lambda: getattr(self, name)(n_parts), repeats)
@@ -107,9 +129,9 @@ def time_calls(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
     return result, min(times)
 
 
-def format_table(rows: list[dict[str, Any]]) -> str:
+def format_table(rows: list[dict[str, Any]], figures: tuple[str, ...]) -> str:
     """Return the figures for reading."""
-    columns = ("parts", "method", *COLUMNS, *BALANCE)
+    columns = ("parts", "method", *figures)
     cells = []
     for row in rows:
         values = (row[column] for column in columns)
@@ -132,10 +154,12 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cutoff", type=float, default=12.0, help="longest edge, Å")
     parser.add_argument("--without-volume", action="store_true", help="METIS by edge cut alone")
     args = parser.parse_args()
-    methods = ["low_nn", "grid", "auto", "metis", "metis_volume"][: 4 if args.without_volume else 5]
-    case = Case(tuple(args.tiles), args.seed)
+    methods = ["low_nn", "grid", "auto", "slices", "metis", "metis_volume"]
+    methods = methods[: 5 if args.without_volume else 6]
+    case = Case(tuple(args.tiles), args.seed, args.cutoff)
     for name in ("low_nn", "auto"):
         getattr(case, name)(2)  # compiles
     rows = []
@@ -143,7 +167,14 @@ def main() -> None:
         for name in methods:
             print(f"{name}, {parts} parts ...", file=sys.stderr, flush=True)
             rows.append(case.measured(name, parts, args.repeats))
-    print(format_table(rows))
+    virtual = [
+        row
+        for parts in args.parts
+        for name in ("slices", "low_nn", "grid")
+        for row in case.count_virtual(name, parts)
+    ]
+    print(format_table(rows, COLUMNS + BALANCE))
+    print(format_table(virtual, VIRTUAL))
     timed_parts = 64 if 64 in args.parts else max(args.parts)
     seconds = {row["method"]: row["seconds"] for row in rows if row["parts"] == timed_parts}
     result = {
@@ -156,9 +187,10 @@ def main() -> None:
         "ratio": seconds["metis"] / seconds["low_nn"],
         "ratio_of": f"processor seconds of METIS over low_nn at {timed_parts} parts",
         "cases": rows,
+        "without_exchange": virtual,
         "atoms": len(case.rows),
         "edges": len(case.rows.senders),
-        "cutoff": CUTOFF,
+        "cutoff": args.cutoff,
         "rows_s": case.rows_s,
         "adjacency_s": case.adjacency_s,
         "link": {

@@ -12,20 +12,24 @@ as the part with the most edges.
 | `auto`         | `grid` and `low_nn`, Pareto set, refined          | to 1 %             | any   |
 | `metis`        | few edges cut [2], as in [1]                      | to 5 %, of nodes   | any   |
 | `metis_volume` | few nodes sent [2]                                | to 3 %             | any   |
+| `slices`       | slices of equal width across one axis [3]         | no                 | any   |
 
 | function            | what it does                                                             |
 |---------------------|--------------------------------------------------------------------------|
 | `partition`         | returns the part of each atom                                            |
 | `measure_partition` | counts neighbours, nodes received, imbalance: figure 5 of [1], exactly   |
+| `count_virtual`     | counts what parts compute that exchange nothing: virtual nodes of [3]    |
 | `Link`              | latency, bandwidth and bytes per node: by these `grid` and `auto` choose |
 
-The first three read where the atoms are and work in cells of any shape, periodic along any axis;
-METIS reads the graph alone. The steps can be called one by one: `PlaneCoordinates`, `Rows`,
-`find_candidates`, `refine` and the methods by name.
+METIS reads the graph alone, `slices` places alone; all others read where the atoms are, too, and
+work in cells of any shape, periodic along any axis. The steps can be called one by one:
+`PlaneCoordinates`, `Rows`, `find_candidates`, `refine` and the methods by name.
 
 [1] M. Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic
     Structure Prediction" (2025), section 4.4 and appendix A.
 [2] G. Karypis and V. Kumar, SIAM J. Sci. Comput. 20, 359 (1998).
+[3] C. H. Xia et al., "Learning the Electronic Hamiltonian of Large Atomic Structures" (2025),
+    arXiv:2501.19110.
 """
 
 from pipeline_kernels.partition.coordinates import PlaneCoordinates
@@ -36,6 +40,7 @@ from pipeline_kernels.partition.op import Method, partition
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
 from pipeline_kernels.partition.search import Candidate, Link, find_candidates, find_grids
+from pipeline_kernels.partition.slices import VirtualMetrics, count_virtual, cut_by_slices
 
 __all__ = [
     "Candidate",
@@ -44,10 +49,13 @@ __all__ = [
     "PartitionMetrics",
     "PlaneCoordinates",
     "Rows",
+    "VirtualMetrics",
+    "count_virtual",
     "cut_by_grid",
     "cut_by_low_nn",
     "cut_by_metis",
     "cut_by_metis_volume",
+    "cut_by_slices",
     "find_candidates",
     "find_grids",
     "make_adjacency",

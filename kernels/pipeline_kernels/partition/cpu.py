@@ -121,3 +121,38 @@ def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
                 left >>= np.uint64(1)
                 part += 1
     return counts
+
+
+@njit(nogil=True)
+def mark_owners(labels: Numbers, n_parts: int) -> Bits:
+    """Return for each node the part that owns it, as bits like those of `mark_parts_by_rows`."""
+    bits = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64)
+    for node in range(len(labels)):
+        bits[labels[node] // 64, node] = np.uint64(1) << np.uint64(labels[node] % 64)
+    return bits
+
+
+@njit(nogil=True)
+def spread_parts(bits: Bits, offsets: Numbers, senders: Senders) -> Bits:
+    """Return bits to which the senders of each node have added those of the node."""
+    spread = bits.copy()
+    for word in range(len(bits)):
+        for node in range(bits.shape[1]):
+            for place in range(offsets[node], offsets[node + 1]):
+                spread[word, senders[place]] |= bits[word, node]
+    return spread
+
+
+@njit(nogil=True)
+def weigh_parts(bits: Bits, weights: Numbers, n_parts: int) -> Numbers:
+    """Return the sum of the weights of the nodes that have the bit of each part, `(n_parts,)`."""
+    sums = np.zeros(n_parts, np.int64)
+    for word in range(len(bits)):
+        for node in range(bits.shape[1]):
+            left, part = bits[word, node], 64 * word
+            while left:
+                if left & np.uint64(1):
+                    sums[part] += weights[node]
+                left >>= np.uint64(1)
+                part += 1
+    return sums

@@ -94,7 +94,7 @@ def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Num
     while sections.parts.max() > 1:
         lengths, halved = upper - lower, sections.parts > 1
         added = np.where(cuts == 1, 1, atoms.count_reach(lengths))
-        axes = _find_longest(np.where(added == added.min(1, keepdims=True), lengths, 0.0))
+        axes = find_longest(np.where(added == added.min(1, keepdims=True), lengths, 0.0))
         halves = np.stack([sections.parts // 2, sections.parts - sections.parts // 2], 1)
         sections = sections.cut(ranks, axes, weights, halves)
         parents = np.repeat(np.arange(len(halved)), 1 + halved)
@@ -108,7 +108,7 @@ def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Num
     return sections.label_atoms()
 
 
-def _find_longest(lengths: Floats) -> Numbers:
+def find_longest(lengths: Floats) -> Numbers:
     """Return the first axis of each section that is about as long as its longest one.
 
     Sections that were cut by quantiles differ a little in size and must still choose alike, as

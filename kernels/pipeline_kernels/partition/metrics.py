@@ -45,12 +45,12 @@ class PartitionMetrics:
     @property
     def edge_imbalance(self) -> float:
         """Edges of the largest part over the mean; 1 if there are none."""
-        return _compute_imbalance(self.edges)
+        return compute_imbalance(self.edges)
 
     @property
     def node_imbalance(self) -> float:
         """Nodes of the largest part over the mean."""
-        return _compute_imbalance(self.nodes)
+        return compute_imbalance(self.nodes)
 
     def summarize(self) -> dict[str, float]:
         """Return the figures of figure 5 by name, means and maxima over the parts."""
@@ -108,5 +108,6 @@ def check_edges(edges: ArrayLike, n_nodes: int) -> Numbers:
     return array.astype(np.int64, copy=False)
 
 
-def _compute_imbalance(loads: Numbers) -> float:
+def compute_imbalance(loads: Numbers) -> float:
+    """Return the largest load over the mean; 1 if there are none."""
     return float(loads.max() / loads.mean()) if loads.any() else 1.0

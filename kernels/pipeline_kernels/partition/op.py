@@ -11,8 +11,9 @@ from pipeline_kernels.partition.low_nn import cut_by_low_nn
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
 from pipeline_kernels.partition.search import Link, find_candidates, find_grids
+from pipeline_kernels.partition.slices import cut_by_slices
 
-Method = Literal["auto", "low_nn", "metis", "metis_volume", "grid"]
+Method = Literal["auto", "low_nn", "metis", "metis_volume", "grid", "slices"]
 
 
 def partition(
@@ -59,6 +60,8 @@ def partition(
     if method not in get_args(Method):
         raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
     rows = Rows.of(edges, n_atoms)
+    if method == "slices":
+        return cut_by_slices(atoms, n_parts)
     if method == "low_nn":
         return cut_by_low_nn(atoms, rows.weights, n_parts)
     if method == "grid":

@@ -18,6 +18,7 @@ NAMES: Final = {
     "metis_volume": "METIS, volume",
     "grid": "grid",
     "auto": "auto",
+    "slices": "slices",
 }
 """Methods of sharing in their order, as figures call them."""
 _LOOKS: Final = {
@@ -26,6 +27,7 @@ _LOOKS: Final = {
     "metis_volume": (style.COLOURS[3], "+"),
     "grid": (style.COLOURS[2], "s"),
     "auto": (style.COLOURS[1], "D"),
+    "slices": (style.COLOURS[4], "v"),
 }
 
 

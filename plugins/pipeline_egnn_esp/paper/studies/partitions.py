@@ -25,6 +25,7 @@ from pipeline_kernels.partition import (
     cut_by_low_nn,
     cut_by_metis,
     cut_by_metis_volume,
+    cut_by_slices,
     find_candidates,
     find_grids,
     make_adjacency,
@@ -163,6 +164,8 @@ class _Graph:
         atoms, rows, link = self._atoms, self._rows, self._link
         if method == "low_nn":
             return cut_by_low_nn(atoms, rows.weights, parts)
+        if method == "slices":
+            return cut_by_slices(atoms, parts)
         if method == "metis":
             return cut_by_metis(self._adjacency, parts)
         if method == "metis_volume":
