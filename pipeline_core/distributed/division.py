@@ -63,12 +63,13 @@ class DividedSplits:
         self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)
         self._transport = choose_transport(ranks)
 
-    def divide(self, split: str, samples: Samples) -> LoadPart:
-        """Choose owners and make this rank's parts of all samples of a split, which are kept.
+    def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
+        """Choose owners and make this rank's parts of samples of a split, which are kept.
 
         Args:
             split: Its name.
             samples: Its samples.
+            numbers: Of those that are divided; all if None.
 
         Returns:
             What makes this rank's parts.
@@ -77,8 +78,9 @@ class DividedSplits:
             ValueError: A structure has fewer atoms than there are ranks, or the model cannot work
                 on parts.
         """
-        self._require_atoms(split, samples)
-        structures = {n: _find_structure(samples, n) for n in range(len(samples))}
+        divided = range(len(samples)) if numbers is None else numbers.tolist()
+        self._require_atoms(split, samples.sizes()["atom"][divided])
+        structures = {n: _find_structure(samples, n) for n in divided}
         owned = {n: _Owned(one, self._choose_owners(one)) for n, one in structures.items()}
         return self._make_parts(samples, owned, self._transport)
 
@@ -140,7 +142,7 @@ class DividedSplits:
         def load(number: int) -> PartPiece:
             whole, domain = _read_plain(samples, number), domains[number]
             own = domain.rows[: domain.n_own]
-            labels = _take_labels(whole, own, kinds)
+            labels = _take_labels(whole, own, kinds, transport.rank)
             inputs = domain.make_batch(
                 domain.structure.positions[domain.rows], whole["positions"].dtype
             )
@@ -172,7 +174,7 @@ class DividedSplits:
         def load(number: int) -> PartPiece:
             whole, region = _read_plain(samples, number), regions[number]
             own = region.rows[: region.n_own]
-            labels = _take_labels(whole, own, kinds)
+            labels = _take_labels(whole, own, kinds, transport.rank)
             inputs = collate_region(region, whole["positions"].dtype)
             return PartPiece(labels, inputs, own, kinds, self._ranks)
 
@@ -204,9 +206,9 @@ class DividedSplits:
         method = self._section.method
         return choose_owners(structure, self._cutoff, self._ranks, method, self._link)
 
-    def _require_atoms(self, split: str, samples: Samples) -> None:
+    def _require_atoms(self, split: str, n_atoms: Ints) -> None:
         n_ranks = self._ranks.size
-        fewest = int(samples.sizes()["atom"].min()) if len(samples) else n_ranks
+        fewest = int(n_atoms.min(initial=n_ranks))
         if fewest < n_ranks:
             raise ValueError(
                 f"{self._experiment}: split {split}: a structure has {fewest} atoms, which cannot "
@@ -237,12 +239,17 @@ def _read_structure(batch: Batch) -> Structure:
     )
 
 
-def _take_labels(whole: Batch, atoms: Ints, kinds: Mapping[str, str]) -> Batch:
-    """Return labels of own atoms and of the sample, with the number of all atoms."""
+def _take_labels(whole: Batch, atoms: Ints, kinds: Mapping[str, str], rank: int) -> Batch:
+    """Return labels of own atoms, on rank 0 those of the sample, and the number of all atoms.
+
+    On other ranks labels of the sample are missing, so that each counts once.
+    """
     own = torch.from_numpy(atoms)
     labels = {"atom_offsets": whole["atom_offsets"], "atom_sample": torch.zeros_like(own)}
     for name in ("atomic_numbers", *kinds):
         kind = kinds[name] if name in kinds else FIELDS[name].kind
         if name in whole:
             labels[name] = whole[name][own] if kind == "atom" else whole[name]
+            if kind == "sample" and rank:
+                labels[name] = torch.full_like(labels[name], torch.nan)
     return labels

@@ -59,8 +59,8 @@ class PartPiece(Piece):
     others a second one, so that what a model adds up for the first is the rank's part of the
     structure.
 
-    Each rank counts fields of whole samples, which changes no mean over ranks. Their gradients are
-    multiplied by the number of ranks to match.
+    Rank 0 alone has labels of the sample. Gradients of its fields, which all ranks have added up,
+    are added over ranks in turn.
 
     Attributes:
         inputs: What the model is given; may be `batch` itself.
@@ -135,12 +135,12 @@ def require_divisible(kinds: Mapping[str, str]) -> None:
 class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, ranks: Ranks) -> Tensor:
-        ctx.size = ranks.size
+        ctx.ranks = ranks
         return ranks.all_reduce_sum(values.detach().clone())
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.size, None
+        return ctx.ranks.all_reduce_sum(gradient.clone(memory_format=torch.contiguous_format)), None
 
 
 def _pin(batch: Batch) -> Batch:

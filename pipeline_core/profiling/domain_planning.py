@@ -7,137 +7,54 @@ ranks that have the other parts (see `parts`). To these are fitted seconds and b
 
 over the rows n_k that it has: own atoms, atoms of the halo, edges and angles. The structures of the
 training are then divided as its ranks would divide them, for each number of ranks, and the parts
-counted: so no part that is predicted has to fit this machine. Ranks exchange rows within each step,
-so that a structure lasts as long as its slowest part; messages take what the network takes.
+counted: so no part that is predicted has to be calculated here. Ranks exchange rows within each
+step, so that a divided structure lasts as long as its slowest part; messages take what the network
+takes. Small structures are taken whole, as in the training.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.balance.cost_model import CostModel, fit
+from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.division import DividedSplits
-from pipeline_core.distributed.pieces import PartPiece
-from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.world import World
 from pipeline_core.profiling.layout import Layout, describe_epoch
-from pipeline_core.profiling.measure import StepTimer, find_memory_limit
+from pipeline_core.profiling.measure import find_memory_limit
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import (
     choose_network,
     compute_ring_seconds,
     measure_network,
 )
-from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
+from pipeline_core.profiling.part_steps import (
+    CountedParts,
+    FittedParts,
+    Parts,
+    choose_ranks,
+    measure_parts,
+)
 from pipeline_core.profiling.projection import Epoch, count_gradient_bytes, count_term_bytes
 from pipeline_core.profiling.side_by_side import Training
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.training.allocator import keep_freed_memory
-from pipeline_core.training.division import require_divided_training
+from pipeline_core.training.division import (
+    find_whole_limit,
+    require_divided_training,
+    share_whole,
+)
 
-_GROWTH: Final = 4
-"""Size of a measured part in that of the one before."""
-_LEAST_ATOMS: Final = 4
-"""Own atoms of the smallest part that is measured."""
-_SECONDS: Final = 2.0
-"""No larger part is tried after one whose step took so long."""
 _COUNTED: Final = 32
 """Structures whose parts are counted, from the cheapest to the costliest; others lie between."""
-_RANKS: Final = 16
-"""Ranks whose parts are counted, of more."""
 
 Floats = NDArray[np.float64]
-Rows = Mapping[str, NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class CountedParts:
-    """The parts of one structure.
-
-    Attributes:
-        rows: Own atoms, halo, edges and angles of the parts, kind -> (n_parts,).
-        peers: Most ranks that one of them gets rows from.
-    """
-
-    rows: Rows
-    peers: int
-
-
-class Parts:
-    """Makes and counts parts of the structures of a training, without other ranks.
-
-    Args:
-        run: The run.
-        training: What is trained.
-        device: Where parts are calculated.
-    """
-
-    def __init__(self, run: Run, training: Training, device: torch.device) -> None:
-        self._samples = training.samples
-        self._divided = DividedSplits(run, training.task, Ranks(World(), device))
-        self.costs: Floats = training.sampler.costs
-        self.atoms: NDArray[np.int64] = np.asarray(training.sizes["atom"])
-
-    def make(self, number: int, n_parts: int) -> tuple[PartPiece, SilentTransport]:
-        """Return the part of the first of some ranks, and what it exchanges by."""
-        transport = SilentTransport(0, n_parts)
-        make = self._divided.divide_alone(self._samples, number, n_parts)
-        return make(transport), transport
-
-    def count(self, number: int, n_parts: int) -> CountedParts:
-        """Count the parts of a structure, or 16 of them."""
-        make = self._divided.divide_alone(self._samples, number, n_parts)
-        shown = np.unique(np.linspace(0, n_parts - 1, min(n_parts, _RANKS)).round().astype(int))
-        pieces = [make(SilentTransport(rank, n_parts)) for rank in shown.tolist()]
-        rows = [count_rows(piece) for piece in pieces]
-        peers = [len(piece.domain.atoms.receives) for piece in pieces if piece.domain is not None]
-        kinds = {kind: np.array([one[kind] for one in rows]) for kind in rows[0]}
-        return CountedParts(kinds, max(peers, default=0))
-
-
-def count_rows(piece: PartPiece) -> dict[str, int]:
-    """Return the own atoms, the atoms of the halo, the edges and the angles of a part."""
-    n_own, inputs = len(piece.own_atoms), piece.inputs
-    rows = {"atom": n_own, "halo": len(inputs["atomic_numbers"]) - n_own}
-    rows["edge"] = len(inputs["edge_index"])
-    return rows | ({"angle": len(inputs["angle_edges"])} if "angle_edges" in inputs else {})
-
-
-@dataclass(frozen=True)
-class FittedParts:
-    """What a part takes, fitted to measured ones.
-
-    Attributes:
-        rows: Of the measured parts, kind -> (n_measured,).
-        parts: Measured, by size.
-        seconds: Of a step.
-        growth: Bytes that a step adds, in place of seconds; None if the system does not tell.
-    """
-
-    rows: Rows
-    parts: Sequence[MeasuredPart]
-    seconds: CostModel
-    growth: CostModel | None
-
-    def predict_messages(self, counted: CountedParts, network: Network) -> float:
-        """Return the seconds of the messages of a structure; none where nothing is exchanged."""
-        divided = [part for part in self.parts if part.halo]
-        if not divided:
-            return 0.0
-        last = divided[-1]
-        received = float(counted.rows["halo"].max()) * last.received / last.halo
-        return last.exchanges * counted.peers * network.alpha + received / network.bandwidth
 
 
 def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> dict[str, Any]:
@@ -163,7 +80,7 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
         before = find_used_bytes(device)
         limit = find_memory_limit(run.get_section("profile", ProfileOptions), device)
         fits = {
-            units: _measure(training, options, parts, device, units, limit)
+            units: measure_parts(training, options, parts, device, units, limit)
             for units in dict.fromkeys(one.units_per_rank for one in layouts)
         }
     networks = _find_networks(run, device, layouts)
@@ -184,60 +101,6 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
         "measured": measured,
         "ranks": records,
     }
-
-
-def _measure(
-    training: Training,
-    options: TrainOptions,
-    parts: Parts,
-    device: torch.device,
-    units: int,
-    limit: float | None,
-) -> FittedParts:
-    """Measure the smallest structure and parts of the largest one, as far as time and memory go."""
-    timer = StepTimer(training.task, options, device)
-    measured: list[MeasuredPart] = []
-    rows: list[dict[str, int]] = []
-    with _use_threads(units, device):
-        for size, number, n_parts in _choose_parts(parts):
-            if measured and not _is_feasible(measured[-1], size, limit):
-                break
-            piece, transport = parts.make(number, n_parts)
-            rows.append(count_rows(piece))
-            own = rows[-1]["atom"], rows[-1]["halo"]
-            measured.append(measure_part(timer.make_call([piece]), transport, own, device))
-    totals = {kind: np.array([one[kind] for one in rows]) for kind in rows[0]}
-    seconds = fit(totals, np.array([part.seconds for part in measured]))
-    grown = [part.memory for part in measured if part.memory]
-    growth = fit(totals, np.array(grown)) if len(grown) == len(measured) else None
-    return FittedParts(totals, measured, seconds, growth)
-
-
-def _choose_parts(parts: Parts) -> list[tuple[float, int, int]]:
-    """Return own atoms, about, structure and number of parts of what may be measured, by size."""
-    largest, atoms = int(np.argmax(parts.costs)), parts.atoms
-    most = max(1, int(atoms[largest]) // _LEAST_ATOMS)
-    numbers = [_GROWTH**k for k in range(most.bit_length()) if _GROWTH**k <= most]
-    chosen = {(int(np.argmin(parts.costs)), 1), *((largest, n) for n in numbers)}
-    return sorted((atoms[number] / n, number, n) for number, n in chosen)
-
-
-def _is_feasible(last: MeasuredPart, size: float, limit: float | None) -> bool:
-    """Return whether a part of so many atoms may be tried after a smaller one."""
-    fits = limit is None or last.memory is None or last.memory * size / last.own <= limit
-    return fits and last.seconds <= _SECONDS
-
-
-@contextmanager
-def _use_threads(units: int, device: torch.device) -> Iterator[None]:
-    """Compute on as many cores as a rank has."""
-    before = torch.get_num_threads()
-    if device.type == "cpu":
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", units)))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _find_networks(
@@ -273,7 +136,7 @@ class _Planner:
         self._before, order = before, np.argsort(parts.costs, kind="stable")
         places = np.linspace(0, len(order) - 1, min(len(order), _COUNTED)).round().astype(int)
         self._counted: list[int] = order[np.unique(places)].tolist()
-        self._n_steps = len(training.sampler.plan_epoch(0, 1))
+        self._plan, self._capacity = training.sampler.plan_epoch(0, 1), training.sampler.capacity
 
     def predict(
         self,
@@ -282,51 +145,85 @@ class _Planner:
         known: tuple[Network, dict[str, Any]] | None,
     ) -> dict[str, Any]:
         """Return the record of a number of ranks."""
-        counted = [self._parts.count(number, layout.ranks) for number in self._counted]
-        busy = np.stack([fitted.seconds.predict_batch_seconds(one.rows) for one in counted])
+        n_ranks, costs = layout.ranks, self._parts.costs
+        limit = find_whole_limit(costs, self._capacity, n_ranks)
+        is_divided = costs > limit
+        shared = [number for number in self._counted if is_divided[number]]
+        whole = [number for number in self._counted if not is_divided[number]]
+        parts = [self._parts.count(number, n_ranks) for number in shared]
+        alone = [self._parts.count(number, 1) for number in whole]
+        busy = [fitted.seconds.predict_batch_seconds(one.rows) for one in parts]
+        own = [float(fitted.seconds.predict_batch_seconds(one.rows)[0]) for one in alone]
         # Ranks that share cores take turns: none is idle while one has work.
-        work = busy.mean(1) * layout.ranks_per_node / layout.at_once
-        slowest = self._sum_over(np.maximum(busy.max(1), work))
-        communication, compute = 0.0, self._sum_over(busy.mean(1))
+        turns = layout.ranks_per_node / layout.at_once
+        lasts = self._add(shared, [max(one.max(), one.mean() * turns) for one in busy], is_divided)
+        means = self._add(shared, [one.mean() for one in busy], is_divided)
+        loads = self._share_whole(self._spread(whole, own), limit, n_ranks)
+        communication = 0.0
         if known is not None:
-            network = known[0]
-            messages = [fitted.predict_messages(one, network) for one in counted]
-            communication = self._sum_over(np.array(messages)) + self._add_up(network, layout.ranks)
+            messages = [fitted.predict_messages(one, known[0]) for one in parts]
+            communication = self._add(shared, messages, is_divided)
+            communication += self._reduce(known[0], n_ranks, int(is_divided.sum()))
+        compute = means + float(loads.mean(1).sum())
+        slowest = lasts + float(np.maximum(loads.max(1), loads.mean(1) * turns).sum())
         seconds = slowest + communication
-        epoch = Epoch(self._n_steps, seconds, compute, communication, slowest - compute)
-        memory = self._predict_memory(counted, fitted.growth)
-        fullest = None if memory is None else max(memory)
+        epoch = Epoch(len(self._plan), seconds, compute, communication, slowest - compute)
+        memory = self._predict_memory(parts, alone, fitted.growth)
         return {
-            **describe_epoch(layout, epoch, fullest, self._n_epochs),
+            **describe_epoch(layout, epoch, max(memory) if memory else None, self._n_epochs),
+            "divided": int(is_divided.sum()),
             "memory_of_ranks": memory,
-            "seconds_of_ranks": [self._sum_over(column) for column in busy.T],
+            "seconds_of_ranks": [
+                self._add(shared, [one[place] for one in busy], is_divided)
+                + float(loads[:, rank].sum())
+                for place, rank in enumerate(choose_ranks(n_ranks))
+            ],
         }
 
+    def _share_whole(self, seconds: Floats, limit: float, n_ranks: int) -> Floats:
+        """Return what each rank computes of the whole samples of each step, (n_steps, n_ranks)."""
+        loads = np.zeros((len(self._plan), n_ranks))
+        for number in range(len(self._plan)):
+            some = self._plan.share(number, 0)
+            _, whole, owners = share_whole(self._parts.costs, some, limit, n_ranks)
+            loads[number] = np.bincount(owners, seconds[whole], n_ranks)
+        return loads
+
     def _predict_memory(
-        self, counted: Sequence[CountedParts], growth: CostModel | None
+        self,
+        parts: Sequence[CountedParts],
+        alone: Sequence[CountedParts],
+        growth: CostModel | None,
     ) -> list[int] | None:
-        """Return the bytes of each rank, whose largest part takes most."""
+        """Return the bytes of each rank, whose largest part or whole structure takes most."""
         if growth is None or self._before is None:
             return None
-        added = np.stack([growth.predict_batch_seconds(one.rows) for one in counted]).max(0)
-        return [round(self._before + one) for one in added.tolist()]
+        added = [growth.predict_batch_seconds(one.rows) for one in (*parts, *alone)]
+        return [round(self._before + one) for one in np.stack(np.broadcast_arrays(*added)).max(0)]
 
-    def _add_up(self, network: Network, n_ranks: int) -> float:
+    def _reduce(self, network: Network, n_ranks: int, n_divided: int) -> float:
         """Return the seconds of an epoch in which ranks add gradients, counts and predictions."""
         per_step = [count_gradient_bytes(self._task), count_term_bytes(self._task)]
         fields = [quantity.field for quantity in self._task.quantities]
         per_structure = [8 * int(np.prod(f.shape)) for f in fields if f.kind == "sample"]
-        times = (
-            (self._n_steps, per_step),
-            (len(self._parts.costs), per_structure),
-        )
+        # What is predicted of a structure is added up, and its gradient.
+        times = ((len(self._plan), per_step), (2 * n_divided, per_structure))
         return sum(
             count * compute_ring_seconds(network, size, n_ranks)
             for count, sizes in times
             for size in sizes
         )
 
-    def _sum_over(self, values: Floats) -> float:
-        """Return the sum over all structures of something that some are known of."""
-        costs, first = np.unique(self._parts.costs[self._counted], return_index=True)
-        return float(np.interp(self._parts.costs, costs, values[first]).sum())
+    def _add(
+        self, numbers: Sequence[int], values: Sequence[float], which: NDArray[np.bool_]
+    ) -> float:
+        """Return the sum over some samples of what is known of a few of them."""
+        return float(self._spread(numbers, values)[which].sum())
+
+    def _spread(self, numbers: Sequence[int], values: Sequence[float]) -> Floats:
+        """Return for every sample what is known of a few, between them by cost, (n_samples,)."""
+        if not numbers:
+            return np.zeros(len(self._parts.costs))
+        costs, first = np.unique(self._parts.costs[list(numbers)], return_index=True)
+        spread: Floats = np.interp(self._parts.costs, costs, np.array(values)[first])
+        return spread

@@ -1,9 +1,10 @@
-"""How the ranks of a training divide its work: by samples, or by domains of each structure."""
+"""How the ranks of a training divide its work: by samples, or by domains of large structures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
 from pipeline_core.task import DrawnSamples, Samples, Task
-from pipeline_kernels.packing import Plan
+from pipeline_kernels.packing import Plan, assign_by_lpt, split_by_capacity
 
 Load = Callable[[Numbers], Piece]
 """Makes what passes through the model at once, from numbers of samples; on another thread."""
@@ -130,11 +131,17 @@ class BySamples:
 
 
 class ByDomains:
-    """Each rank takes its part of every structure, one structure after the other.
+    """Each rank takes its part of every large structure, and small structures whole.
 
-    So ranks exchange the same messages in the same order. A part holds labels of own rows alone:
-    sums and counts of the loss and gradients of the parameters, which are added over ranks, are
-    those of the structures. Steps do not depend on the number of ranks.
+    Small ones cost no more than a rank's part of the costliest structure, see `find_whole_limit`:
+    divided they would have more halo than atoms, and whole they take no more memory than such a
+    part. In each step ranks first take their parts, one structure after the other, so that they
+    exchange the same messages in the same order, and then the small structures of the step, of
+    equal cost for all.
+
+    A part holds labels of own rows, and on rank 0 those of the sample: sums and counts of the loss
+    and gradients of the parameters, which are added over ranks, are those of the structures. Steps
+    do not depend on the number of ranks.
 
     Args:
         run: The run.
@@ -150,13 +157,19 @@ class ByDomains:
     are_passes_local = False
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
-        train, val = task.samples("train"), task.samples("val")
-        require_divided_training(run, options, train)
-        self.shares = read_shares(run.partition, "train", len(train))
-        self.val_costs = read_shares(run.partition, "val", len(val)).costs
+        self._samples = {split: task.samples(split) for split in ("train", "val")}
+        require_divided_training(run, options, self._samples["train"])
+        self._ranks = ranks
+        self.shares = read_shares(run.partition, "train", len(self._samples["train"]))
+        self.val_costs = read_shares(run.partition, "val", len(self._samples["val"])).costs
         self._sampler = make_sampler(self.shares, options, run.seed)
+        self._costs = {"train": self.shares.costs, "val": self.val_costs}
+        self._limit = find_whole_limit(self.shares.costs, self.shares.capacity, ranks.size)
         divided = DividedSplits(run, task, ranks)
-        self._train, self._val = divided.divide("train", train), divided.divide("val", val)
+        self._parts = {
+            split: divided.divide(split, own, np.flatnonzero(self._costs[split] > self._limit))
+            for split, own in self._samples.items()
+        }
 
     def describe_sharing(self) -> dict[str, str]:
         """As `Division.describe_sharing`."""
@@ -168,21 +181,68 @@ class ByDomains:
 
     def share(self, step: Plan) -> Share:
         """As `Division.share`."""
-        share = self._sampler.share(step, 0)
-        numbers = [one for batch in share.micro_batches for one in np.split(batch, len(batch))]
-        return Share(numbers, share.loads)
+        return self._share("train", step.share(0, 0))
 
     def load_training(self, epoch: int) -> Load:
         """As `Division.load_training`."""
-        return lambda numbers: self._train(int(numbers[0]))
+        return partial(self._load, "train")
 
     def plan_validation(self) -> tuple[list[Numbers], Load]:
         """As `Division.plan_validation`."""
-        return [*np.arange(len(self.val_costs))[:, None]], lambda n: self._val(int(n[0]))
+        share = self._share("val", np.arange(len(self.val_costs)))
+        return share.micro_batches, partial(self._load, "val")
 
     def balance_by(self, model: CostModel | None) -> None:
         """As `Division.balance_by`, for the given costs alone."""
         assert model is None
+
+    def _share(self, split: str, numbers: Numbers) -> Share:
+        """Return what this rank does of some samples: parts first, then whole samples."""
+        costs, n_ranks = self._costs[split], self._ranks.size
+        divided, whole, owners = share_whole(costs, numbers, self._limit, n_ranks)
+        mine = whole[owners == self._ranks.rank]
+        bins = split_by_capacity(costs[mine], self._limit)
+        batches = [mine[bins == number] for number in range(bins.max(initial=-1) + 1)]
+        loads = np.bincount(owners, costs[whole], n_ranks) + costs[divided].sum() / n_ranks
+        return Share([*divided[:, None], *batches], loads)
+
+    def _load(self, split: str, numbers: Numbers) -> Piece:
+        if self._costs[split][numbers[0]] > self._limit:
+            return self._parts[split](int(numbers[0]))
+        return Piece(self._samples[split].batch(numbers.tolist()))
+
+
+def find_whole_limit(costs: Costs, capacity: float, n_ranks: int) -> float:
+    """Return the largest cost of what a rank takes whole, if ranks divide what costs more.
+
+    That of a rank's part of the costliest structure, or the capacity if that is less.
+
+    Args:
+        costs: Of the training samples, (n_samples,).
+        capacity: Largest cost of what one rank holds in memory at once.
+        n_ranks: Number of ranks.
+    """
+    return min(float(costs.max()) / n_ranks, capacity)
+
+
+def share_whole(
+    costs: Costs, numbers: Numbers, limit: float, n_ranks: int
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return what ranks divide of some samples, what they take whole, and the rank of each of this.
+
+    Args:
+        costs: Of all samples, (n_samples,).
+        numbers: Of some of them, (n,).
+        limit: From `find_whole_limit`.
+        n_ranks: Number of ranks.
+
+    Returns:
+        Numbers of divided samples, (n_divided,), of whole ones, (n_whole,), and their ranks,
+        (n_whole,).
+    """
+    is_divided = costs[numbers] > limit
+    whole = numbers[~is_divided]
+    return numbers[is_divided], whole, assign_by_lpt(costs[whole], n_ranks)
 
 
 def require_divided_training(run: Run, options: TrainOptions, train: Samples) -> None:

@@ -17,8 +17,8 @@ from pipeline_core.config.profile import Network
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.profiling import domain_planning
-from pipeline_core.profiling.domain_planning import CountedParts, FittedParts, count_rows
+from pipeline_core.profiling import domain_planning, part_steps
+from pipeline_core.profiling.part_steps import CountedParts, FittedParts, Parts, count_rows
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport
 from pipeline_core.profiling.planning import plan_training
 from pipeline_core.project import Project
@@ -58,6 +58,9 @@ def test_a_plan_of_a_run(folder, monkeypatch):
     content = plan_training(partial(open_run, folder), [1, 2])
     assert sorted(folder.rglob("*")) == before, "a plan writes nothing"
     one, two = content["ranks"]
+    assert one["divided"] == 0
+    atoms = build_task(open_run(folder)).samples("train").sizes()["atom"]
+    assert two["divided"] == (atoms == 16).sum(), "small structures are taken whole"
     assert one["parts"]["communication"] == 0.0
     assert two["parts"]["communication"] > 0.0
     for record in (one, two):
@@ -112,24 +115,24 @@ def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
             tried.append(len(pieces[0].own_atoms))
             return lambda: None
 
-    monkeypatch.setattr(domain_planning, "StepTimer", Silent)
+    monkeypatch.setattr(part_steps, "StepTimer", Silent)
     monkeypatch.setattr(
-        domain_planning,
+        part_steps,
         "measure_part",
         lambda call, transport, rows, device: MeasuredPart(*rows, 0.1, 100 * rows[0], 0, 0),
     )
     run = open_run(folder)
     options = run.sections["train"]
     device = torch.device("cpu")
-    training = domain_planning.Training(run, options, device)
-    parts = domain_planning.Parts(run, training, device)
+    training = part_steps.Training(run, options, device)
+    parts = Parts(run, training, device)
     arguments = training, options, parts, device, 1
-    fitted = domain_planning._measure(*arguments, None)
+    fitted = part_steps.measure_parts(*arguments, None)
     assert max(tried) == parts.atoms.max()
     # By the line 100 bytes an own atom.
     assert fitted.growth.predict_batch_seconds(
         {"atom": np.array([1000]), "halo": np.array([0]), "edge": np.array([0])}
     ) == pytest.approx(1e5, rel=1e-6)
     tried.clear()
-    domain_planning._measure(*arguments, 100.0 * parts.atoms.max() - 1)
+    part_steps.measure_parts(*arguments, 100.0 * parts.atoms.max() - 1)
     assert max(tried) < parts.atoms.max()

@@ -139,10 +139,11 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
 
     monkeypatch.setattr(division, "choose_owners", choose)
     run = open_run(folder, "linked")
-    train = run.get_section("train", TrainOptions).model_copy(update={"epochs": 1})
-    train_run(replace(run, sections={**run.sections, "train": train}))
+    task = build_task(run)
+    ranks = Ranks(World("torchrun", 0, 1), torch.device("cpu"))
+    division.DividedSplits(run, task, ranks).divide("train", task.samples("train"))
     # Of each structure once: features of degrees 0 to 4 on three channels, in double precision.
-    assert links == 3 * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
+    assert links == len(task.samples("train")) * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
 
 
 @pytest.mark.parametrize("n_ranks", ["1", "2", "4"])

@@ -1,0 +1,180 @@
+"""Training steps of parts of a run's structures, without the ranks that have the other parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_core.balance.cost_model import CostModel, fit
+from pipeline_core.config.profile import Network
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed.division import DividedSplits
+from pipeline_core.distributed.pieces import PartPiece
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
+from pipeline_core.profiling.measure import StepTimer
+from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
+from pipeline_core.profiling.side_by_side import Training
+from pipeline_core.run import Run
+
+_GROWTH: Final = 4
+"""Size of a measured part in that of the one before."""
+_LEAST_ATOMS: Final = 4
+"""Own atoms of the smallest part that is measured."""
+_SECONDS: Final = 2.0
+"""No larger part is tried after one whose step took so long."""
+_RANKS: Final = 16
+"""Ranks whose parts are counted, of more."""
+
+Floats = NDArray[np.float64]
+Rows = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class CountedParts:
+    """The parts of one structure.
+
+    Attributes:
+        rows: Own atoms, halo, edges and angles of the parts, kind -> (n_parts,).
+        peers: Most ranks that one of them gets rows from.
+    """
+
+    rows: Rows
+    peers: int
+
+
+class Parts:
+    """Makes and counts parts of the structures of a training, without other ranks.
+
+    Args:
+        run: The run.
+        training: What is trained.
+        device: Where parts are calculated.
+    """
+
+    def __init__(self, run: Run, training: Training, device: torch.device) -> None:
+        self._samples = training.samples
+        self._divided = DividedSplits(run, training.task, Ranks(World(), device))
+        self.costs: Floats = training.sampler.costs
+        self.atoms: NDArray[np.int64] = np.asarray(training.sizes["atom"])
+
+    def make(self, number: int, n_parts: int) -> tuple[PartPiece, SilentTransport]:
+        """Return the part of the first of some ranks, and what it exchanges by."""
+        transport = SilentTransport(0, n_parts)
+        make = self._divided.divide_alone(self._samples, number, n_parts)
+        return make(transport), transport
+
+    def count(self, number: int, n_parts: int) -> CountedParts:
+        """Count the parts of a structure, or 16 of them."""
+        make = self._divided.divide_alone(self._samples, number, n_parts)
+        rows, peers = [], 0
+        for rank in choose_ranks(n_parts):
+            piece = make(SilentTransport(rank, n_parts))
+            rows.append(count_rows(piece))
+            if piece.domain is not None:
+                peers = max(peers, len(piece.domain.atoms.receives))
+        return CountedParts(
+            {kind: np.array([one[kind] for one in rows]) for kind in rows[0]}, peers
+        )
+
+
+def choose_ranks(n_ranks: int) -> list[int]:
+    """Return the ranks whose parts are counted: all of them, or 16."""
+    places = np.linspace(0, n_ranks - 1, min(n_ranks, _RANKS)).round().astype(int)
+    ranks: list[int] = np.unique(places).tolist()
+    return ranks
+
+
+def count_rows(piece: PartPiece) -> dict[str, int]:
+    """Return the own atoms, the atoms of the halo, the edges and the angles of a part."""
+    n_own, inputs = len(piece.own_atoms), piece.inputs
+    rows = {"atom": n_own, "halo": len(inputs["atomic_numbers"]) - n_own}
+    rows["edge"] = len(inputs["edge_index"])
+    return rows | ({"angle": len(inputs["angle_edges"])} if "angle_edges" in inputs else {})
+
+
+@dataclass(frozen=True)
+class FittedParts:
+    """What a part takes, fitted to measured ones.
+
+    Attributes:
+        rows: Of the measured parts, kind -> (n_measured,).
+        parts: Measured, by size.
+        seconds: Of a step.
+        growth: Bytes that a step adds, in place of seconds; None if the system does not tell.
+    """
+
+    rows: Rows
+    parts: Sequence[MeasuredPart]
+    seconds: CostModel
+    growth: CostModel | None
+
+    def predict_messages(self, counted: CountedParts, network: Network) -> float:
+        """Return the seconds of the messages of a structure; none where nothing is exchanged."""
+        divided = [part for part in self.parts if part.halo]
+        if not divided:
+            return 0.0
+        last = divided[-1]
+        received = float(counted.rows["halo"].max()) * last.received / last.halo
+        return last.exchanges * counted.peers * network.alpha + received / network.bandwidth
+
+
+def measure_parts(
+    training: Training,
+    options: TrainOptions,
+    parts: Parts,
+    device: torch.device,
+    units: int,
+    limit: float | None,
+) -> FittedParts:
+    """Measure the smallest structure and parts of the largest one, as far as time and memory go."""
+    timer = StepTimer(training.task, options, device)
+    measured: list[MeasuredPart] = []
+    rows: list[dict[str, int]] = []
+    with _use_threads(units, device):
+        for size, number, n_parts in _choose_parts(parts):
+            if measured and not _is_feasible(measured[-1], size, limit):
+                break
+            piece, transport = parts.make(number, n_parts)
+            rows.append(count_rows(piece))
+            own = rows[-1]["atom"], rows[-1]["halo"]
+            measured.append(measure_part(timer.make_call([piece]), transport, own, device))
+    totals = {kind: np.array([one[kind] for one in rows]) for kind in rows[0]}
+    seconds = fit(totals, np.array([part.seconds for part in measured]))
+    grown = [part.memory for part in measured if part.memory]
+    growth = fit(totals, np.array(grown)) if len(grown) == len(measured) else None
+    return FittedParts(totals, measured, seconds, growth)
+
+
+def _choose_parts(parts: Parts) -> list[tuple[float, int, int]]:
+    """Return own atoms, about, structure and number of parts of what may be measured, by size."""
+    largest, atoms = int(np.argmax(parts.costs)), parts.atoms
+    most = max(1, int(atoms[largest]) // _LEAST_ATOMS)
+    numbers = [_GROWTH**k for k in range(most.bit_length()) if _GROWTH**k <= most]
+    chosen = {(int(np.argmin(parts.costs)), 1), *((largest, n) for n in numbers)}
+    return sorted((atoms[number] / n, number, n) for number, n in chosen)
+
+
+def _is_feasible(last: MeasuredPart, size: float, limit: float | None) -> bool:
+    """Return whether a part of so many atoms may be tried after a smaller one."""
+    fits = limit is None or last.memory is None or last.memory * size / last.own <= limit
+    return fits and last.seconds <= _SECONDS
+
+
+@contextmanager
+def _use_threads(units: int, device: torch.device) -> Iterator[None]:
+    """Compute on as many cores as a rank has."""
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", units)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
