@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from typing import get_args
 
 import h5py
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import reproduction, results, style
 from pipeline_core.figures.drawing import choose_figures
@@ -34,7 +36,7 @@ from pipeline_egnn_esp.paper import (
     topology,
     weak,
 )
-from pipeline_egnn_esp.paper.results import read_domains
+from pipeline_egnn_esp.paper.results import choose_style, order_methods, read_domains
 from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 from plugins.drawn import check_bytes, find_row, list_titles, select_rows
 from plugins.egnn_esp import made_up_results, reference, trained
@@ -166,6 +168,14 @@ def test_figure_5_has_a_row_for_each_cutoff(scaling):
     assert [t.get_text() for t in figure.legends[0].get_texts()] == [
         "Low-NN", "METIS", "grid", "auto",
     ]  # fmt: skip
+
+
+def test_every_method_has_a_name_and_a_look_of_its_own():
+    methods = get_args(PartitionMethod)
+    assert sorted(order_methods(methods)) == sorted(methods)
+    looks = [choose_style(method) for method in methods]
+    for part in ("color", "marker", "label"):
+        assert len({look[part] for look in looks}) == len(methods)
 
 
 def test_the_domains_are_those_of_all_atoms(scaling):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measure_pass
 from pipeline_egnn_esp.paper.studies.scaling import Machine, fit_link, study_scaling
 from pipeline_egnn_esp.paper.studies.throughput import find_saturation, study_throughput
 from pipeline_egnn_esp.paper.studies.volumes import Volumes, count_volumes_of_parts, pack_box, tile
-from pipeline_kernels.partition import Link, measure_partition, partition
+from pipeline_kernels.partition import Link, Method, measure_partition, partition
 from pipeline_kernels.partition.synthetic import find_edges
 from plugins.egnn_esp import made_up_results
 
@@ -88,13 +89,16 @@ def test_a_box_of_less_than_two_cutoffs_is_refused():
 
 def test_parts_are_those_of_the_kernel():
     """The steps are called one by one to be timed; together they do what `partition` does."""
-    options = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6)
+    methods = get_args(Method)
+    options = Partitions(
+        packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6, methods=[*methods]
+    )
     actual = study_partitions(options, (1, 8), Link(), 0)
     structure = pack_box(PACKING, (1, 8), 0)
     edges = find_edges(structure.positions, structure.cell, CUTOFF)
     assert actual.n_edges == {CUTOFF: len(edges)}
     places = structure.positions, structure.cell, structure.pbc
-    assert set(actual.drawn.labels) == {"low_nn", "grid", "auto", "metis"}
+    assert tuple(actual.drawn.labels) == methods
     for method, labels in actual.drawn.labels.items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
         known = measure_partition(labels, edges, 6)
