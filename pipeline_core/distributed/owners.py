@@ -39,10 +39,10 @@ def choose_owners(
 
     Each rank finds the edges of as many atoms as any other. Methods that cut by planes need no
     more: degrees of atoms are gathered, and what parts would receive is counted by all ranks
-    together. `auto` is then the best of these cuts, without the refinement that
-    `pipeline_kernels.partition.partition` ends with, which reads the whole graph. METIS reads it in
-    any case: with `metis` and `metis_volume` rank 0 holds the edges, and nothing else, of the whole
-    structure while it chooses.
+    together; `slices` need no edges at all. `auto` is then the best of these cuts, without the
+    refinement that `pipeline_kernels.partition.partition` ends with, which reads the whole graph.
+    METIS reads it in any case: with `metis` and `metis_volume` rank 0 holds the edges, and nothing
+    else, of the whole structure while it chooses.
 
     Args:
         structure: All atoms.

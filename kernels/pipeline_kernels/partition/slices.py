@@ -50,11 +50,11 @@ def cut_by_slices(atoms: PlaneCoordinates, n_parts: int) -> Numbers:
     begins = np.searchsorted(atoms.coordinates[order, axis], faces - _ON_PLANE)
     least = np.arange(1, n_parts)
     spare = np.maximum.accumulate(begins - least).clip(0, len(order) - n_parts)
-    labels = np.zeros(len(order), np.int64)
-    np.add.at(labels, spare + least, 1)
-    result = np.empty_like(labels)
-    result[order] = np.cumsum(labels)
-    return result
+    is_first = np.zeros(len(order), np.int64)
+    is_first[spare + least] = 1
+    labels = np.empty_like(is_first)
+    labels[order] = np.cumsum(is_first)
+    return labels
 
 
 @dataclass(frozen=True, eq=False)
