@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +32,9 @@ MOST_BYTES: Final = 20_000_000
 """Of the evidence of one experiment: it is kept in the repository."""
 _READ: Final = (*READS["figures"], "profile", "partition")
 _TOO_LARGE: Final = ("graph", "partition", "model")
+_RECORDS: Final = "records.jsonl"
+_WHO_AND_WHEN: Final = ("provenance.csv", "provenance.svg")
+"""Drawn files that say by what software data were imported."""
 _NUMBERS: Final = ("*.csv", "reproduction.json")
 """Drawn files that hold numbers."""
 _LINES: Final = "*.svg"
@@ -65,11 +68,12 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
     home = folder / experiment.experiment
     shutil.rmtree(home, ignore_errors=True)
     kept = load_evidence(experiment.experiment, project)
-    _copy_files(experiment, kept, project)
+    stays = _find_same_imports(experiment, kept)
+    _copy_files(experiment, kept, project, stays)
     try:
         _require_small(kept, home)
         expected, described = _draw(experiment), _describe(kept, folder)
-        _require_same(expected, described["drawn"], kept)
+        _require_same(expected, described["drawn"], kept, _WHO_AND_WHEN if stays else ())
     except ValueError:
         shutil.rmtree(home)
         raise
@@ -78,14 +82,40 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
     return home
 
 
-def _copy_files(experiment: ExperimentRun, kept: ExperimentRun, project: Project) -> None:
-    whole = {run.predictions for run in experiment.runs.values()}
+def _find_same_imports(experiment: ExperimentRun, kept: ExperimentRun) -> set[Path]:
+    """Return files of datasets of which others have kept the same, imported another time.
+
+    Those stay as they are, since the evidence of others relies on them.
+    """
+    stays: set[Path] = set()
+    for ours, theirs in zip(experiment.runs.values(), kept.runs.values(), strict=True):
+        for dataset, known in zip(ours.datasets, theirs.datasets, strict=True):
+            if _is_same_import(dataset.report, known.report):
+                stays |= {dataset.report, dataset.folder / _RECORDS}
+    return stays
+
+
+def _copy_files(
+    experiment: ExperimentRun, kept: ExperimentRun, project: Project, stays: set[Path]
+) -> None:
+    left = stays | {run.predictions for run in experiment.runs.values()}
     for path in _list_files(experiment):
-        if path not in whole:
+        if path not in left:
             target = project.workflows / EVIDENCE / path.relative_to(project.results)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
     copy_predictions(experiment, kept)
+
+
+def _is_same_import(report: Path, known: Path) -> bool:
+    """Return whether a report says the same as another, but for who imported and when."""
+    if not (report.is_file() and known.is_file()):
+        return False
+    first, second = store.read_json(report), store.read_json(known)
+    for content in (first, second):
+        facts = content.pop("provenance", {})
+        content["made_of"] = {key: facts.get(key) for key in ("options", "inputs")}
+    return bool(first == second)
 
 
 def _require_small(kept: ExperimentRun, home: Path) -> None:
@@ -110,11 +140,13 @@ def _advise(name: str) -> str:
 
 
 def _require_same(
-    expected: Mapping[str, str], drawn: Mapping[str, str], kept: ExperimentRun
+    expected: Mapping[str, str],
+    drawn: Mapping[str, str],
+    kept: ExperimentRun,
+    ignored: Collection[str],
 ) -> None:
-    other = [
-        name for name in sorted(expected.keys() | drawn) if expected.get(name) != drawn.get(name)
-    ]
+    names = sorted((expected.keys() | drawn) - {*ignored})
+    other = [name for name in names if expected.get(name) != drawn.get(name)]
     if other:
         raise ValueError(
             f"{kept.path}: {', '.join(other)}: drawn otherwise from evidence than from results; a "
@@ -257,9 +289,9 @@ def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
     found: dict[Path, None] = {}
     for run in experiment.runs.values():
         found |= dict.fromkeys(getattr(run, name) for name in _READ)
-        found[run.folder / "records.jsonl"] = None
+        found[run.folder / _RECORDS] = None
         for dataset in run.datasets:
-            found |= dict.fromkeys((dataset.report, dataset.folder / "records.jsonl"))
+            found |= dict.fromkeys((dataset.report, dataset.folder / _RECORDS))
     yield from (path for path in found if path.is_file())
 
 

@@ -101,6 +101,22 @@ def test_figures_that_read_more_than_is_kept_are_named(computed, tmp_path, monke
         evidence.keep_evidence(project.load_experiment(NAME), project)
 
 
+def test_data_that_are_imported_again_leave_the_evidence_of_others_as_it_is(computed, tmp_path):
+    shutil.copytree(computed, tmp_path, dirs_exist_ok=True)
+    project = Project(tmp_path / "workflows", tmp_path / "results", load_registry())
+    run = project.load_experiment(NAME).runs["base"]
+    kept = evidence.load_evidence(NAME, project).runs["base"].datasets[0].report
+    before, records = kept.read_bytes(), kept.with_name("records.jsonl").read_bytes()
+    content = store.read_json(run.datasets[0].report)
+    content["provenance"] |= {"commit": "another", "fingerprint": "another"}
+    store.write_json(run.datasets[0].report, content)
+    run.datasets[0].report.with_name("records.jsonl").write_bytes(2 * records)
+    evidence.keep_evidence(project.load_experiment(NAME), project)
+    assert kept.read_bytes() == before
+    assert kept.with_name("records.jsonl").read_bytes() == records
+    assert evidence.check_evidence(NAME, project) == []
+
+
 def test_nothing_differs_from_what_was_kept(project):
     assert evidence.check_evidence(NAME, project) == []
     assert evidence.list_drift(NAME, project) == []
