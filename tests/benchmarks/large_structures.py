@@ -55,6 +55,8 @@ from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.memory import find_free_memory
 from pipeline_mace.weights import list_rows
 
+Subject = tuple[dict[str, np.ndarray], dict[str, Any]]
+"""Weights, and options of a network, as both sides are given them."""
 PEER_NAMES = {"chgnet": "chgnet", "mace": "mace-torch"}
 KINDS = {"chgnet": "CHGNet", "mace": "MACE"}
 PACKAGES = ("torch", "numpy", "ase", "chgnet", "mace-torch", "e3nn", "cuequivariance")
@@ -103,7 +105,7 @@ def make_crystal(n_atoms: int) -> ase.Atoms:
     return atoms
 
 
-def draw_subject(model: str, dtype: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def draw_subject(model: str, dtype: str) -> Subject:
     """Return weights and options of a network on both sides."""
     if model == "chgnet":
         return {}, {"dtype": dtype}
@@ -119,9 +121,7 @@ def draw_subject(model: str, dtype: str) -> tuple[dict[str, np.ndarray], dict[st
     return weights | {OURS + name: x.numpy() for name, x in module.state_dict().items()}, options
 
 
-def make(
-    side: Side, case: Case, subject: tuple[dict[str, np.ndarray], dict[str, Any]], large: ase.Atoms
-) -> None:
+def make(side: Side, case: Case, subject: Subject, large: ase.Atoms) -> None:
     """Make a network and both its crystals."""
     weights, options = subject
     crystals = [make_crystal(96), large]
@@ -137,7 +137,9 @@ def make(
         side.ask("make", KINDS[case.model], str(file), options)
 
 
-def attempt(case: Case, subject, n_atoms: int, limits: Limits, args) -> Attempt:
+def attempt(
+    case: Case, subject: Subject, n_atoms: int, limits: Limits, args: argparse.Namespace
+) -> Attempt:
     """Calculate a crystal in a process of its own."""
     crystal = make_crystal(n_atoms)
     with case.start(args) as side:
@@ -159,7 +161,9 @@ def attempt(case: Case, subject, n_atoms: int, limits: Limits, args) -> Attempt:
     return Attempt(len(crystal), None, median(times), peak, peak - before)
 
 
-def measure(model: str, dtype: str, limits: Limits, args) -> dict[str, list[Attempt]]:
+def measure(
+    model: str, dtype: str, limits: Limits, args: argparse.Namespace
+) -> dict[str, list[Attempt]]:
     """Return the attempts of both sides, which agree."""
     subject = draw_subject(model, dtype)
     cases = {name: Case(model, dtype, name) for name in ("ours", "peer")}
