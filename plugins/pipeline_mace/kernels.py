@@ -1,4 +1,4 @@
-"""The two operations that a layer spends its time on, fused or as the formulas read."""
+"""The operations that a layer spends its time on, fused or as the formulas read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from pipeline_kernels.message import Segments
 
 @dataclass(frozen=True)
 class Kernels:
-    """Implementations of the same two functions.
+    """Implementations of the same functions.
 
     Attributes:
         tensor_product: As `pipeline_kernels.equivariant.tensor_product.tensor_product`.
+        project_product: As `project_product` there.
         contract: As `pipeline_kernels.equivariant.contraction.contract`.
     """
 
-    tensor_product: Callable[[Tensor, Tensor, Tensor, Segments, Segments, ProductPlan], Tensor]
+    tensor_product: Callable[..., Tensor]
+    project_product: Callable[..., Tensor]
     contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
 
 
@@ -32,6 +34,19 @@ def _compute_plain_product(
 ) -> Tensor:
     ends = senders.index, receivers.index
     return tensor_product.reference.product(h, Y, w, ends, receivers.n_segments, plan)
+
+
+def _project_plain_product(
+    h: Tensor,
+    Y: Tensor,
+    x: Tensor,
+    projection: Tensor,
+    senders: Segments,
+    receivers: Segments,
+    plan: ProductPlan,
+) -> Tensor:
+    weights = (x @ projection).unflatten(1, (plan.n_paths, -1))
+    return _compute_plain_product(h, Y, weights, senders, receivers, plan)
 
 
 def _compute_plain_contraction(
@@ -43,6 +58,10 @@ def _compute_plain_contraction(
 
 
 KERNELS: Final = {
-    "fused": Kernels(tensor_product.tensor_product, contraction.contract),
-    "reference": Kernels(_compute_plain_product, _compute_plain_contraction),
+    "fused": Kernels(
+        tensor_product.tensor_product, tensor_product.project_product, contraction.contract
+    ),
+    "reference": Kernels(
+        _compute_plain_product, _project_plain_product, _compute_plain_contraction
+    ),
 }

@@ -27,6 +27,8 @@ from pipeline_mace.kernels import Kernels
 
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
+MAX_WEIGHTS: Final = 2**27
+"""Bytes of the weights of all edges of a layer; of more, a CPU calculates them part by part."""
 
 
 def list_harmonics(lmax: int) -> str:
@@ -105,14 +107,17 @@ class RadialWeights(nn.Module):
         sizes = pairwise(widths)
         self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
 
-    def forward(self, radial: Tensor) -> Tensor:
-        """Map (n_edges, inputs) to (n_edges, outputs)."""
+    def forward(self, radial: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (n_edges, inputs) to the last hidden layer, (n_edges, K).
+
+        Returns:
+            That, and the linear map behind it, (K, outputs).
+        """
         *hidden, last = self.weights
         x = radial
         for w in hidden:
             x = functional.silu(x @ (w * len(w) ** -0.5)) * SILU_GAIN
-        weights: Tensor = x @ (last * len(last) ** -0.5)
-        return weights
+        return x, last * len(last) ** -0.5
 
 
 class Interaction(nn.Module):
@@ -168,10 +173,15 @@ class Interaction(nn.Module):
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
         flight = None if domain is None else domain.start(sent)
-        weights = self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
+        hidden, projection = self.radial(radial)
+        apart = _must_be_apart(hidden, projection, edges[1])
+        operands = [hidden, projection]
+        if not apart:
+            operands = [(hidden @ projection).unflatten(1, (self.plan.n_paths, -1))]
         if flight is not None:
             sent = flight.wait()
-        summed = self.kernels.tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
+        product = self.kernels.project_product if apart else self.kernels.tensor_product
+        summed = product(sent, edge_harmonics, *operands, *edges, self.plan)
         messages = self.down(self._sort_by_degree(summed)) / self.average_neighbours
         if self.residual:
             is_part = len(features) > len(messages)  # of whole structures no slice is recorded
@@ -244,6 +254,13 @@ class Readout(nn.Module):
             features = functional.silu(features @ (w * len(w) ** -0.5)) * SILU_GAIN
         energies: Tensor = (features @ (last * len(last) ** -0.5))[:, 0]
         return energies
+
+
+def _must_be_apart(hidden: Tensor, projection: Tensor, receivers: Segments) -> bool:
+    """Whether weights take much memory, and nothing is learned of them, which needs all again."""
+    if hidden.device.type != "cpu" or projection.requires_grad or receivers.order.numel():
+        return False
+    return len(hidden) * projection.shape[1] * hidden.element_size() > MAX_WEIGHTS
 
 
 def _count_elements(atoms: AtomsByElement) -> list[int]:

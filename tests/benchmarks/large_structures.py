@@ -17,9 +17,9 @@ Every size is a process of its own, which first calculates the small crystal twi
 its resident memory passes the limit or a step takes too long. Sizes grow until one fits and a tenth
 more does not. `atoms_ratio` is how many times larger our largest is. Where time ended a side,
 `bound` says which way the ratio is meant, and there is none where it ended both. `exponent` is the
-slope of log time over log atoms of ours, from 1,000 atoms on; `ms_per_atom` and `kb_per_atom` are
-of the largest size: time, and memory beyond what the process held before. The last line printed is
-one JSON object.
+slope of log time over log atoms of ours, from 1,000 atoms on; `atoms`, `ms_per_atom` and
+`kb_per_atom` are of the largest size: time, and memory beyond what the process held before. The
+last line printed is one JSON object.
 """
 
 import argparse
@@ -55,8 +55,11 @@ from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.memory import find_free_memory
 from pipeline_mace.weights import list_rows
 
+Subject = tuple[dict[str, np.ndarray], dict[str, Any]]
+"""Weights, and options of a network, as both sides are given them."""
 PEER_NAMES = {"chgnet": "chgnet", "mace": "mace-torch"}
 KINDS = {"chgnet": "CHGNet", "mace": "MACE"}
+DTYPES = ["float32", "float64"]
 PACKAGES = ("torch", "numpy", "ase", "chgnet", "mace-torch", "e3nn", "cuequivariance")
 FIRST = 1_000
 """Atoms of the first size, and from which on times count for the exponent."""
@@ -103,7 +106,7 @@ def make_crystal(n_atoms: int) -> ase.Atoms:
     return atoms
 
 
-def draw_subject(model: str, dtype: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def draw_subject(model: str, dtype: str) -> Subject:
     """Return weights and options of a network on both sides."""
     if model == "chgnet":
         return {}, {"dtype": dtype}
@@ -119,9 +122,7 @@ def draw_subject(model: str, dtype: str) -> tuple[dict[str, np.ndarray], dict[st
     return weights | {OURS + name: x.numpy() for name, x in module.state_dict().items()}, options
 
 
-def make(
-    side: Side, case: Case, subject: tuple[dict[str, np.ndarray], dict[str, Any]], large: ase.Atoms
-) -> None:
+def make(side: Side, case: Case, subject: Subject, large: ase.Atoms) -> None:
     """Make a network and both its crystals."""
     weights, options = subject
     crystals = [make_crystal(96), large]
@@ -137,7 +138,9 @@ def make(
         side.ask("make", KINDS[case.model], str(file), options)
 
 
-def attempt(case: Case, subject, n_atoms: int, limits: Limits, args) -> Attempt:
+def attempt(
+    case: Case, subject: Subject, n_atoms: int, limits: Limits, args: argparse.Namespace
+) -> Attempt:
     """Calculate a crystal in a process of its own."""
     crystal = make_crystal(n_atoms)
     with case.start(args) as side:
@@ -159,7 +162,9 @@ def attempt(case: Case, subject, n_atoms: int, limits: Limits, args) -> Attempt:
     return Attempt(len(crystal), None, median(times), peak, peak - before)
 
 
-def measure(model: str, dtype: str, limits: Limits, args) -> dict[str, list[Attempt]]:
+def measure(
+    model: str, dtype: str, limits: Limits, args: argparse.Namespace
+) -> dict[str, list[Attempt]]:
     """Return the attempts of both sides, which agree."""
     subject = draw_subject(model, dtype)
     cases = {name: Case(model, dtype, name) for name in ("ours", "peer")}
@@ -192,8 +197,9 @@ def fit_exponent(attempts: Iterable[Attempt]) -> float | None:
 
 def summarize(results: dict[tuple[str, str], dict[str, list[Attempt]]]) -> dict[str, Any]:
     """Return the figures of all networks, by peer or by model."""
+    of_largest = ("atoms", "ms_per_atom", "kb_per_atom")
     figures: dict[str, dict[str, Any]] = {
-        name: {} for name in ("atoms_ratio", "bound", "exponent", "ms_per_atom", "kb_per_atom")
+        name: {} for name in ("atoms_ratio", "bound", "exponent", *of_largest)
     }
     for (model, dtype), sides in results.items():
         end = "" if dtype == "float32" else f" {dtype}"
@@ -201,7 +207,7 @@ def summarize(results: dict[tuple[str, str], dict[str, list[Attempt]]]) -> dict[
         figures["atoms_ratio"][PEER_NAMES[model] + end] = ratio
         figures["bound"][PEER_NAMES[model] + end] = bound
         figures["exponent"][model + end] = fit_exponent(sides["ours"])
-        for name in ("ms_per_atom", "kb_per_atom"):
+        for name in of_largest:
             figures[name][model + end] = {
                 side: split_attempts(attempts)[0][-1].describe()[name]
                 for side, attempts in sides.items()
@@ -221,18 +227,20 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=300.0, help="most that a step may take")
     parser.add_argument("--models", nargs="+", choices=KINDS, default=[*KINDS])
     parser.add_argument(
-        "--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"], help="of MACE"
+        "--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of MACE; all if none"
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--peers-python", type=Path, default=Path(os.environ.get("PEERS_PYTHON", PEERS))
     )
-    parser.add_argument("--small", action="store_true", help="2 GB and 60 s: a few minutes")
+    parser.add_argument(
+        "--small", action="store_true", help="2 GB, 60 s, single precision: a few minutes"
+    )
     args = parser.parse_args()
     if "mace" in args.models and not args.peers_python.exists():
         parser.error(f"{args.peers_python}: no such file; run `make peers`, or set PEERS_PYTHON")
     if args.small:
-        args.memory, args.seconds = 2.0, 60.0
+        args.memory, args.seconds, args.dtypes = 2.0, 60.0, DTYPES[:1]
     return args
 
 

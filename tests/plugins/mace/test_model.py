@@ -1,5 +1,7 @@
 """What MACE takes from its data, and what it refuses; parity and symmetry are tested elsewhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,8 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
+from pipeline_kernels.equivariant.tensor_product import projected
+from pipeline_mace import layers
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
@@ -115,3 +119,32 @@ def test_degrees_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="features of degree 2 do not exist with lmax 1"):
         MACEOptions(max_l=2, lmax=1)
     MACEOptions(max_l=1, lmax=0, layers=1)
+
+
+def test_a_large_structure_is_calculated_in_parts(monkeypatch):
+    """Oracle: the same structure with the weights of all edges at once."""
+    batch = build_batch([bulk("Al").repeat((3, 3, 3))], GraphOptions(cutoff=4.0), torch.float64)
+    batch["positions"] += 0.05 * torch.randn(batch["positions"].shape, dtype=torch.float64)
+    torch.manual_seed(0)
+    module = MACE(MACEOptions(**SMALL), Facts(("Al",), 20.0)).double().requires_grad_(False)
+    called = []
+
+    def count(*arguments):
+        called.append(len(arguments[2]))
+        return projected.project_product(*arguments)
+
+    for interaction in module.interactions:
+        monkeypatch.setattr(
+            interaction, "kernels", replace(interaction.kernels, project_product=count)
+        )
+    monkeypatch.setattr(projected, "PART_BYTES", 10_000)
+    with torch.no_grad():
+        whole = module(batch)
+        assert not called
+        monkeypatch.setattr(layers, "MAX_WEIGHTS", 0)
+        parts = module(batch)
+    assert called == [len(batch["edge_index"])] * 2
+    for name, value in whole.items():
+        torch.testing.assert_close(parts[name], value, rtol=1e-10, atol=1e-12)
+    module.requires_grad_(True)(batch)  # a training needs all weights
+    assert len(called) == 2

@@ -1,0 +1,90 @@
+"""Tensor products whose weights are mapped part by part. Oracle: the operator with all weights,
+which equals e3nn's."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_core.profiling.memory import measure_peak
+from pipeline_kernels.equivariant.tensor_product import (
+    ProductPlan,
+    project_product,
+    projected,
+    tensor_product,
+)
+from pipeline_kernels.message import Segments
+
+PLAN = ProductPlan.of("0e + 1o", 3, "0e + 1o + 2e + 3o")
+K = 4
+
+
+def draw(n_nodes, n_edges, channels, dtype=torch.float64):
+    """Return h, Y, x, the projection, and the graph."""
+    generator = torch.Generator().manual_seed(0)
+    ends = torch.randint(n_nodes, (2, n_edges), generator=generator)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=dtype)
+
+    operands = normal(n_nodes, PLAN.dim_in, channels), normal(n_edges, PLAN.dim_sh)
+    features, projection = normal(n_edges, K), normal(K, PLAN.n_paths * channels)
+    receivers = Segments.of(ends[1].sort().values, n_nodes + 2)  # two receive nothing
+    return (*operands, features), projection, (Segments.of(ends[0], n_nodes), receivers)
+
+
+def project_all(h, Y, x, projection, senders, receivers, plan):
+    w = (x @ projection).unflatten(1, (plan.n_paths, h.shape[2]))
+    return tensor_product(h, Y, w, senders, receivers, plan)
+
+
+def calculate(function, operands, projection, graph, wanted=(True, True, True)):
+    """Return the sums, their gradients, and gradients of these."""
+    inputs = [t.clone().requires_grad_(want) for t, want in zip(operands, wanted, strict=True)]
+    moving = [t for t in inputs if t.requires_grad]
+
+    def sum_up():
+        return function(*inputs, projection, *graph, PLAN)
+
+    out = sum_up()
+    first = torch.autograd.grad(out.sin().sum(), moving)
+    again = torch.autograd.grad(sum_up().sin().sum(), moving, create_graph=True)
+    second = torch.autograd.grad(sum(part.square().sum() for part in again), moving)
+    return [out, *first, *again, *second]
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 40])
+@pytest.mark.parametrize("edges_of_a_part", [1, 7, 1000])
+def test_parts_make_up_the_whole(monkeypatch, n_edges, edges_of_a_part):
+    operands, projection, graph = draw(5, n_edges, 3)
+    monkeypatch.setattr(projected, "PART_BYTES", edges_of_a_part * projection.shape[1] * 8)
+    ours = calculate(project_product, operands, projection, graph)
+    for one, other in zip(ours, calculate(project_all, operands, projection, graph), strict=True):
+        assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("wanted", [(False, True, True), (True, False, False)])
+def test_only_what_is_needed_gets_a_gradient(monkeypatch, wanted):
+    monkeypatch.setattr(projected, "PART_BYTES", 1000)
+    case = draw(5, 40, 3)
+    ours, theirs = (calculate(f, *case, wanted) for f in (project_product, project_all))
+    for one, other in zip(ours, theirs, strict=True):
+        assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_weights_of_all_edges_are_never_in_memory(monkeypatch):
+    monkeypatch.setattr(projected, "PART_BYTES", 2**20)
+    operands, projection, graph = draw(600, 20_000, 64, torch.float32)
+    n_bytes = len(operands[2]) * projection.shape[1] * 4
+    peaks = []
+    for function in (project_product, project_all):
+
+        def differentiate(function=function):
+            inputs = [t.requires_grad_() for t in operands]
+            torch.autograd.grad(function(*inputs, projection, *graph, PLAN).sum(), inputs)
+
+        differentiate()
+        peaks.append(measure_peak(differentiate, torch.device("cpu")))
+    if peaks[0] is None:
+        pytest.skip("the system does not tell")
+    assert peaks[0] < 0.9 * n_bytes
+    assert peaks[1] > 1.8 * n_bytes
