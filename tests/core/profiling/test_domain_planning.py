@@ -96,7 +96,7 @@ def test_parts_are_those_that_ranks_would_have(folder):
 
 def test_messages_take_latency_and_bandwidth():
     parts = [MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)]
-    fitted = FittedParts({}, parts, CostModel(0.0, {}), None)
+    fitted = FittedParts({}, parts, CostModel(0.0, {}), None, None)
     counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
     # 40 bytes of an atom of the halo, and six exchanges with two ranks each.
     expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
