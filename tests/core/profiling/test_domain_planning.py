@@ -20,7 +20,7 @@ from pipeline_core.distributed.world import World
 from pipeline_core.profiling import domain_planning, part_steps
 from pipeline_core.profiling.part_steps import CountedParts, FittedParts, Parts, count_rows
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport
-from pipeline_core.profiling.planning import plan_training
+from pipeline_core.profiling.planning import merge_plans, plan_training
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import ALLOYS, prepare, write_project
@@ -136,3 +136,14 @@ def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
     tried.clear()
     part_steps.measure_parts(*arguments, 100.0 * parts.atoms.max() - 1)
     assert max(tried) < parts.atoms.max()
+
+
+def test_plans_of_other_numbers_of_ranks_are_one():
+    plans = [
+        {"networks": {"here, 2 ranks": 1}, "ranks": [{"ranks": 1}, {"ranks": 4}]},
+        {"networks": {"here, 3 ranks": 2}, "measured": [], "ranks": [{"ranks": 2}]},
+    ]
+    merged = merge_plans(plans)
+    assert [record["ranks"] for record in merged["ranks"]] == [1, 2, 4]
+    assert merged["networks"] == {"here, 2 ranks": 1, "here, 3 ranks": 2}
+    assert merged["measured"] == []
