@@ -77,10 +77,13 @@ class LinkOptions(Section):
 class PartitionOptions(Section):
     """How work is divided between ranks: samples, or the atoms of each structure."""
 
-    parts: Literal["samples", "graph"] = "samples"
+    parts: Literal["samples", "graph", "auto"] = "samples"
     """samples: each rank takes whole samples. graph: each rank takes a domain of each structure,
     for structures that are too large for one rank, or fewer than ranks; the model must say how far
-    atoms influence each other."""
+    atoms influence each other. A training takes those whole that cost no more than a rank's part of
+    the costliest. auto: a training is divided as graph if a structure costs more than `capacity` or
+    than a rank's equal share of a step, and the model can; else as samples. Its log says which.
+    Evaluation takes whole samples then."""
     method: PartitionMethod = "auto"
     """How the atoms of a structure are divided, with parts: graph."""
     link: LinkOptions = LinkOptions()

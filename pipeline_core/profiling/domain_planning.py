@@ -22,12 +22,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling.layout import Layout, describe_epoch
 from pipeline_core.profiling.measure import find_memory_limit
-from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import (
     choose_network,
     compute_ring_seconds,
@@ -77,14 +75,13 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
         training = Training(run, options, device)
         require_divided_training(run, options, training.samples)
         parts = Parts(run, training, device)
-        before = find_used_bytes(device)
         limit = find_memory_limit(run.get_section("profile", ProfileOptions), device)
         fits = {
             units: measure_parts(training, options, parts, device, units, limit)
             for units in dict.fromkeys(one.units_per_rank for one in layouts)
         }
     networks = _find_networks(run, device, layouts)
-    planner = _Planner(training, parts, options.epochs, before)
+    planner = _Planner(training, parts, options.epochs)
     records = [
         planner.predict(one, fits[one.units_per_rank], networks.get(one.network)) for one in layouts
     ]
@@ -97,7 +94,7 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
         "gradient_bytes": count_gradient_bytes(training.task),
         "networks": {name: record for name, (_, record) in networks.items()},
         "compute": {f"{units} a rank": one.seconds.coefficients for units, one in fits.items()},
-        "memory": {"before": before, **(first.growth.coefficients if first.growth else {})},
+        "memory": {"before": first.before, **(first.growth.coefficients if first.growth else {})},
         "measured": measured,
         "ranks": records,
     }
@@ -128,12 +125,11 @@ class _Planner:
         training: What is trained.
         parts: Its structures.
         n_epochs: Of the training.
-        before: Bytes in use before a step; None if the system does not tell.
     """
 
-    def __init__(self, training: Training, parts: Parts, n_epochs: int, before: int | None) -> None:
+    def __init__(self, training: Training, parts: Parts, n_epochs: int) -> None:
         self._task, self._parts, self._n_epochs = training.task, parts, n_epochs
-        self._before, order = before, np.argsort(parts.costs, kind="stable")
+        order = np.argsort(parts.costs, kind="stable")
         places = np.linspace(0, len(order) - 1, min(len(order), _COUNTED)).round().astype(int)
         self._counted: list[int] = order[np.unique(places)].tolist()
         self._plan, self._capacity = training.sampler.plan_epoch(0, 1), training.sampler.capacity
@@ -168,7 +164,7 @@ class _Planner:
         slowest = lasts + float(np.maximum(loads.max(1), loads.mean(1) * turns).sum())
         seconds = slowest + communication
         epoch = Epoch(len(self._plan), seconds, compute, communication, slowest - compute)
-        memory = self._predict_memory(parts, alone, fitted.growth)
+        memory = self._predict_memory(parts, alone, fitted)
         return {
             **describe_epoch(layout, epoch, max(memory) if memory else None, self._n_epochs),
             "divided": int(is_divided.sum()),
@@ -193,13 +189,14 @@ class _Planner:
         self,
         parts: Sequence[CountedParts],
         alone: Sequence[CountedParts],
-        growth: CostModel | None,
+        fitted: FittedParts,
     ) -> list[int] | None:
         """Return the bytes of each rank, whose largest part or whole structure takes most."""
-        if growth is None or self._before is None:
+        growth, before = fitted.growth, fitted.before
+        if growth is None or before is None:
             return None
         added = [growth.predict_batch_seconds(one.rows) for one in (*parts, *alone)]
-        return [round(self._before + one) for one in np.stack(np.broadcast_arrays(*added)).max(0)]
+        return [round(before + one) for one in np.stack(np.broadcast_arrays(*added)).max(0)]
 
     def _reduce(self, network: Network, n_ranks: int, n_divided: int) -> float:
         """Return the seconds of an epoch in which ranks add gradients, counts and predictions."""

@@ -20,6 +20,7 @@ from pipeline_core.distributed.pieces import PartPiece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
+from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_core.profiling.side_by_side import Training
 from pipeline_core.run import Run
@@ -109,12 +110,14 @@ class FittedParts:
         parts: Measured, by size.
         seconds: Of a step.
         growth: Bytes that a step adds, in place of seconds; None if the system does not tell.
+        before: Bytes in use once the smallest part has been calculated; None likewise.
     """
 
     rows: Rows
     parts: Sequence[MeasuredPart]
     seconds: CostModel
     growth: CostModel | None
+    before: int | None
 
     def predict_messages(self, counted: CountedParts, network: Network) -> float:
         """Return the seconds of the messages of a structure; none where nothing is exchanged."""
@@ -138,6 +141,7 @@ def measure_parts(
     timer = StepTimer(training.task, options, device)
     measured: list[MeasuredPart] = []
     rows: list[dict[str, int]] = []
+    before = None
     with _use_threads(units, device):
         for size, number, n_parts in _choose_parts(parts):
             if measured and not _is_feasible(measured[-1], size, limit):
@@ -146,11 +150,12 @@ def measure_parts(
             rows.append(count_rows(piece))
             own = rows[-1]["atom"], rows[-1]["halo"]
             measured.append(measure_part(timer.make_call([piece]), transport, own, device))
+            before = find_used_bytes(device) if before is None else before
     totals = {kind: np.array([one[kind] for one in rows]) for kind in rows[0]}
     seconds = fit(totals, np.array([part.seconds for part in measured]))
     grown = [part.memory for part in measured if part.memory]
     growth = fit(totals, np.array(grown)) if len(grown) == len(measured) else None
-    return FittedParts(totals, measured, seconds, growth)
+    return FittedParts(totals, measured, seconds, growth, before)
 
 
 def _choose_parts(parts: Parts) -> list[tuple[float, int, int]]:
@@ -158,7 +163,8 @@ def _choose_parts(parts: Parts) -> list[tuple[float, int, int]]:
     largest, atoms = int(np.argmax(parts.costs)), parts.atoms
     most = max(1, int(atoms[largest]) // _LEAST_ATOMS)
     numbers = [_GROWTH**k for k in range(most.bit_length()) if _GROWTH**k <= most]
-    chosen = {(int(np.argmin(parts.costs)), 1), *((largest, n) for n in numbers)}
+    divided = [2] if atoms[largest] > 1 else []  # so that messages are seen, however small it is
+    chosen = {(int(np.argmin(parts.costs)), 1), *((largest, n) for n in (*numbers, *divided))}
     return sorted((atoms[number] / n, number, n) for number, n in chosen)
 
 

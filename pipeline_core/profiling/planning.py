@@ -45,6 +45,7 @@ from pipeline_core.profiling.side_by_side import (
     measure_side_by_side,
 )
 from pipeline_core.run import Run
+from pipeline_core.training.division import find_large
 
 
 def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[str, Any]:
@@ -77,10 +78,14 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
     units = _count_units(device)
     layouts = [Layout(n, min(nodes, n), units, device.type == "cuda") for n in ranks]
     options = run.get_section("train", TrainOptions)
-    if run.get_section("partition", PartitionOptions).parts == "graph":
-        content = plan_domains(run, device, layouts)
-    else:
-        content = _Planner(run, device, options).plan(layouts, load)
+    planner = _Planner(run, device, options)
+    divided = [one for one in layouts if planner.is_divided(one)]
+    whole = [one for one in layouts if one not in divided]
+    contents = [
+        *([planner.plan(whole, load)] if whole else []),
+        *([plan_domains(run, device, divided)] if divided else []),
+    ]
+    content = merge_plans(contents)
     records = content["ranks"]
     for record in records:
         record["speedup"] = records[0]["epoch_s"] / record["epoch_s"]
@@ -93,6 +98,22 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
         "epochs": options.epochs,
         **content,
     }
+
+
+def merge_plans(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one plan of several, each of other numbers of ranks."""
+    merged: dict[str, Any] = {}
+    for content in contents:
+        for name, value in content.items():
+            known = merged.get(name)
+            if isinstance(value, dict) and known is not None:
+                merged[name] = {**value, **known}
+            elif isinstance(value, list) and known is not None:
+                merged[name] = [*known, *value]
+            else:
+                merged[name] = value
+    merged["ranks"].sort(key=lambda record: record["ranks"])
+    return merged
 
 
 def _require_shared_trainer(run: Run, options: BaseModel) -> None:
@@ -116,6 +137,13 @@ class _Planner:
     def __init__(self, run: Run, device: torch.device, options: TrainOptions) -> None:
         self._run, self._device, self._options = run, device, options
         self._training = Training(run, options, torch.device("cpu"))
+
+    def is_divided(self, layout: Layout) -> bool:
+        """Return whether ranks of a layout divide large structures, as the training decides it."""
+        parts = self._run.get_section("partition", PartitionOptions).parts
+        if parts != "auto":
+            return parts == "graph"
+        return find_large(self._training.sampler, layout.ranks) is not None
 
     def plan(self, layouts: Sequence[Layout], load: LoadRun) -> dict[str, Any]:
         """Predict all layouts."""

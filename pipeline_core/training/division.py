@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,8 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
 from pipeline_core.task import DrawnSamples, Samples, Task
 from pipeline_kernels.packing import Plan, assign_by_lpt, split_by_capacity
+
+logger = logging.getLogger(__name__)
 
 Load = Callable[[Numbers], Piece]
 """Makes what passes through the model at once, from numbers of samples; on another thread."""
@@ -70,9 +73,28 @@ def make_division(run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> 
             divided so.
     """
     section = run.sections["partition"]
-    if isinstance(section, PartitionOptions) and section.parts == "graph":
+    parts = section.parts if isinstance(section, PartitionOptions) else "samples"
+    if parts == "graph":
         return ByDomains(run, task, options, ranks)
-    return BySamples(run, task, options, ranks)
+    by_samples = BySamples(run, task, options, ranks)
+    return by_samples if parts == "samples" else _choose_division(by_samples, run, task, options)
+
+
+def _choose_division(
+    by_samples: BySamples, run: Run, task: Task, options: TrainOptions
+) -> Division:
+    """Divide by domains where that is needed and possible, and say so."""
+    ranks, reason = by_samples.ranks, by_samples.find_large()
+    if reason is None:
+        logger.info("partition.parts: samples, since none costs more than a rank's share of a step")
+        return by_samples
+    try:
+        by_domains = ByDomains(run, task, options, ranks)
+    except ValueError as error:
+        logger.info("partition.parts: samples, although %s: %s", reason, error)
+        return by_samples
+    logger.info("partition.parts: graph, since %s", reason)
+    return by_domains
 
 
 class BySamples:
@@ -84,6 +106,9 @@ class BySamples:
         options: The training.
         ranks: Who trains.
 
+    Attributes:
+        ranks: Who trains.
+
     Raises:
         ValueError: There is nothing to train on, or files do not fit together.
     """
@@ -91,7 +116,7 @@ class BySamples:
     are_passes_local = True
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
-        self._samples, self._ranks = {s: task.samples(s) for s in ("train", "val")}, ranks
+        self._samples, self.ranks = {s: task.samples(s) for s in ("train", "val")}, ranks
         n_train, n_val = map(len, self._samples.values())
         if not n_train:
             raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
@@ -102,15 +127,15 @@ class BySamples:
 
     def describe_sharing(self) -> dict[str, str]:
         """As `Division.describe_sharing`."""
-        return self._sampler.describe_sharing(self._ranks.size)
+        return self._sampler.describe_sharing(self.ranks.size)
 
     def plan_epoch(self, epoch: int) -> Plan:
         """As `Division.plan_epoch`."""
-        return self._sampler.plan_epoch(epoch, self._ranks.size)
+        return self._sampler.plan_epoch(epoch, self.ranks.size)
 
     def share(self, step: Plan) -> Share:
         """As `Division.share`."""
-        return self._sampler.share(step, self._ranks.rank)
+        return self._sampler.share(step, self.ranks.rank)
 
     def load_training(self, epoch: int) -> Load:
         """As `Division.load_training`."""
@@ -120,7 +145,7 @@ class BySamples:
 
     def plan_validation(self) -> tuple[list[Numbers], Load]:
         """As `Division.plan_validation`."""
-        samples, ranks = self._samples["val"], self._ranks
+        samples, ranks = self._samples["val"], self.ranks
         batches = self._val_shares.list_batches(ranks.rank, ranks.size)
         return batches, lambda numbers: Piece(samples.batch(numbers.tolist()))
 
@@ -128,6 +153,10 @@ class BySamples:
         """As `Division.balance_by`."""
         times = None if model is None else model.predict_seconds(self.shares.sizes)
         self._sampler = replace(self._sampler, times=times)
+
+    def find_large(self) -> str | None:
+        """Return why structures should be divided between the ranks; None if they need not."""
+        return find_large(self._sampler, self.ranks.size)
 
 
 class ByDomains:
@@ -210,6 +239,25 @@ class ByDomains:
         if self._costs[split][numbers[0]] > self._limit:
             return self._parts[split](int(numbers[0]))
         return Piece(self._samples[split].batch(numbers.tolist()))
+
+
+def find_large(sampler: Sampler, n_ranks: int) -> str | None:
+    """Return why structures of a training should be divided between ranks.
+
+    Args:
+        sampler: Has their costs and the steps.
+        n_ranks: Number of ranks.
+
+    Returns:
+        That one costs more than a rank may hold, or than its equal share of a step; None if none
+        does, or there is one rank.
+    """
+    largest, n_steps = float(sampler.costs.max()), len(sampler.plan_epoch(0, n_ranks))
+    share = float(sampler.costs.sum()) / n_steps / n_ranks
+    if n_ranks == 1 or largest <= min(share, sampler.capacity):
+        return None
+    limit, name = min((sampler.capacity, "partition.capacity"), (share, "a rank's share of a step"))
+    return f"a structure costs {largest:g}, more than {name}, {limit:g}"
 
 
 def find_whole_limit(costs: Costs, capacity: float, n_ranks: int) -> float:

@@ -141,7 +141,7 @@ def _make_predictor(
     run: Run, task: Task, ranks: Ranks
 ) -> Callable[[MatrixSamples], Iterator[_Predicted]]:
     """Return what yields the structures of a split, as the ranks divide them."""
-    if run.get_section("partition", PartitionOptions).parts == "samples":
+    if run.get_section("partition", PartitionOptions).parts != "graph":
         capacity = run.get_section("partition", PartitionOptions).capacity
         return partial(_predict_whole, task, ranks, capacity)
     assert isinstance(task.module, ScaledNetwork)

@@ -20,7 +20,7 @@ from pipeline_core.distributed.world import World
 from pipeline_core.profiling import domain_planning, part_steps
 from pipeline_core.profiling.part_steps import CountedParts, FittedParts, Parts, count_rows
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport
-from pipeline_core.profiling.planning import plan_training
+from pipeline_core.profiling.planning import merge_plans, plan_training
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import ALLOYS, prepare, write_project
@@ -54,6 +54,7 @@ def open_run(folder):
 @pytest.mark.slow
 def test_a_plan_of_a_run(folder, monkeypatch):
     monkeypatch.setattr(domain_planning, "measure_network", lambda device, n_ranks: NETWORK)
+    monkeypatch.setattr(part_steps, "_SECONDS", float("inf"))  # on slow machines, too
     before = sorted(folder.rglob("*"))
     content = plan_training(partial(open_run, folder), [1, 2])
     assert sorted(folder.rglob("*")) == before, "a plan writes nothing"
@@ -96,7 +97,7 @@ def test_parts_are_those_that_ranks_would_have(folder):
 
 def test_messages_take_latency_and_bandwidth():
     parts = [MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)]
-    fitted = FittedParts({}, parts, CostModel(0.0, {}), None)
+    fitted = FittedParts({}, parts, CostModel(0.0, {}), None, None)
     counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
     # 40 bytes of an atom of the halo, and six exchanges with two ranks each.
     expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
@@ -136,3 +137,14 @@ def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
     tried.clear()
     part_steps.measure_parts(*arguments, 100.0 * parts.atoms.max() - 1)
     assert max(tried) < parts.atoms.max()
+
+
+def test_plans_of_other_numbers_of_ranks_are_one():
+    plans = [
+        {"networks": {"here, 2 ranks": 1}, "ranks": [{"ranks": 1}, {"ranks": 4}]},
+        {"networks": {"here, 3 ranks": 2}, "measured": [], "ranks": [{"ranks": 2}]},
+    ]
+    merged = merge_plans(plans)
+    assert [record["ranks"] for record in merged["ranks"]] == [1, 2, 4]
+    assert merged["networks"] == {"here, 2 ranks": 1, "here, 3 ranks": 2}
+    assert merged["measured"] == []

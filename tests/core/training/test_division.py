@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 
-from pipeline_core.training.division import find_whole_limit, share_whole
+from pipeline_core.balance.sampler import Sampler
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
+from pipeline_core.task import build_task
+from pipeline_core.training import division
+from pipeline_core.training.division import find_large, find_whole_limit, share_whole
+from toy_potential import make_run
 
 COSTS = np.array([1.0, 100.0, 2.0, 30.0, 3.0, 20.0])
 
@@ -32,3 +40,50 @@ def test_equal_structures_are_all_divided():
     shared, whole, _ = share_whole(costs, np.arange(5), find_whole_limit(costs, 9.0, 2), 2)
     assert len(shared) == 5
     assert len(whole) == 0
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "capacity", "reason"),
+    [
+        (1, 50.0, None),
+        (2, np.inf, "costs 100, more than a rank's share of a step, 39"),
+        (2, 30.0, "costs 100, more than partition.capacity, 30"),
+    ],
+)
+def test_what_costs_more_than_a_share_is_to_be_divided(n_ranks, capacity, reason):
+    """156 in two steps of three samples each."""
+    said = find_large(Sampler(costs=COSTS, batch_size=3, capacity=capacity), n_ranks)
+    assert said == (reason and f"a structure {reason}")
+
+
+def test_equal_structures_stay_whole():
+    assert find_large(Sampler(costs=np.ones(8), batch_size=4), 2) is None
+
+
+def choose(tmp_path, n_ranks, batch_size):
+    run = make_run(tmp_path, {"batch_size": batch_size}, partition={"parts": "auto"})
+    ranks = Ranks(World("torchrun", 0, n_ranks), torch.device("cpu"))
+    options = run.get_section("train", TrainOptions)
+    return division.make_division(run, build_task(run), options, ranks)
+
+
+def test_auto_says_what_it_chose(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    assert isinstance(choose(tmp_path, 2, "all"), division.BySamples)
+    assert "partition.parts: samples, since none costs more" in caplog.text
+
+    class Divided:
+        def __init__(self, *_):
+            pass
+
+    class Refused:
+        def __init__(self, *_):
+            raise ValueError("it exchanges nothing")
+
+    monkeypatch.setattr(division, "ByDomains", Refused)
+    assert isinstance(choose(tmp_path, 2, 1), division.BySamples)
+    assert "partition.parts: samples, although a structure costs" in caplog.text
+    assert "it exchanges nothing" in caplog.text
+    monkeypatch.setattr(division, "ByDomains", Divided)
+    assert isinstance(choose(tmp_path, 2, 1), Divided)
+    assert "partition.parts: graph, since a structure costs" in caplog.text

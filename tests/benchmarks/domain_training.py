@@ -1,0 +1,144 @@
+"""An epoch that mixes small and large cells, on 1, 2 and 4 ranks: losses, and memory as planned.
+
+    python tests/benchmarks/domain_training.py [--small] [--models mace chgnet]
+
+Hafnia: cells of 12 atoms from the data of this repository, and copies of one of them side by side,
+3,024 atoms to train on and 96 to validate by. MACE and CHGNet of 16 channels learn energies and
+forces in float64 with `partition.parts: graph`, each rank on one thread. `loss_difference` is the
+largest relative difference between the losses of one rank and of several, and `memory_error` that
+between the memory of the fullest rank that `pipeline-core plan` predicts and the one that the
+training records. Memory does not depend on what else the machine does; times do, and are not
+compared. The last line printed is one JSON object.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+from _machine import describe_host
+
+sys.path.append(str(Path(__file__).parents[1]))
+from forked_ranks import run_on_ranks
+
+CELLS = Path(__file__).parents[2] / "workflows/datasets/hfo2/outputs/cubic-0600K"
+RANKS = (1, 2, 4)
+CUTOFFS = {"cutoff": 4.5, "angle_cutoff": 2.8}
+FEATURES = {f"{kind}_features": 16 for kind in ("atom", "bond", "angle", "hidden")}
+MODELS = {
+    "mace": {
+        "model": {"channels": 16, "lmax": 2, "correlation": 2, "cutoff": 4.5},
+        "graph": {"cutoff": 4.5},
+    },
+    "chgnet": {
+        "model": {**FEATURES, "readout_features": [16], **CUTOFFS},
+        "graph": CUTOFFS,
+    },
+}
+TRAIN = {
+    "epochs": 1,
+    "batch_size": 4,
+    "precision": "64-true",
+    "loss": {"energy": {"kind": "mse"}, "forces": {"kind": "mse"}},
+}
+LARGE = (6, 6, 7)
+SMALL = (3, 3, 2)
+"""Copies of a cell of 12 atoms."""
+
+
+def write_project(folder: Path, copies: tuple[int, int, int]) -> None:
+    """Write a dataset of small and large cells, and an experiment of each model."""
+    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments"
+    for path in (datasets, experiments):
+        path.mkdir(parents=True)
+    (datasets / "cells").symlink_to(CELLS)
+    train = {"split": "train", "path": "cells/00[0-7].log.gz"}
+    val = {"split": "val", "path": "cells/00[8-9].log.gz"}
+    large = [
+        {"split": "train", "path": "cells/000.log.gz", "repeat": list(copies)},
+        {"split": "val", "path": "cells/008.log.gz", "repeat": [2, 2, 2]},
+    ]
+    content = {"description": "Hafnia", "sources": [train, val, *large]}
+    content["labels"] = ["energy", "forces"]
+    (datasets / "cells.yaml").write_text(yaml.safe_dump(content))
+    for model, sections in MODELS.items():
+        content = {"description": "Cells", "plugin": model, "dataset": "cells", "train": TRAIN}
+        content |= sections | {"partition": {"parts": "graph"}}
+        (experiments / f"{model}.yaml").write_text(yaml.safe_dump(content))
+
+
+def call(folder: Path, *words: str, n_ranks: int = 1, results: str = "results") -> str:
+    """Run a command of the engine on some ranks of one thread; return what it prints."""
+    places = ["--workflows", folder / "workflows", "--results", folder / results]
+    done = run_on_ranks("pipeline_core.cli", [*words, *places], n_ranks)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr[-3000:]}")
+    return done.stdout
+
+
+def train(folder: Path, model: str, n_ranks: int) -> dict:
+    """Train on some ranks; return the losses and the memory of each of them."""
+    run, own = folder / "results" / model / "base", f"results{n_ranks}"
+    place = folder / own / model / "base"
+    place.mkdir(parents=True)
+    (folder / own / "datasets").symlink_to(folder / "results/datasets")
+    for name in ("graph.h5", "partition.h5"):
+        (place / name).symlink_to(run / name)
+    words = ["train", "--experiment", model, "--device", "cpu"]
+    call(folder, *words, n_ranks=n_ranks, results=own)
+    record = json.loads((place / "history.jsonl").read_text().splitlines()[-1])
+    lines = (place / "records.jsonl").read_text().splitlines()
+    summary = next(one for one in map(json.loads, lines) if one["stage"] == "train")["summary"]
+    losses = {split: record[split] for split in ("train", "val")}
+    return {"losses": losses, "memory_gb": summary["memory_gb"], "step_s": record["seconds"] / 3}
+
+
+def compare_losses(one: dict, other: dict) -> float:
+    """Return the largest relative difference between two sets of losses."""
+    pairs = [(one[split][name], other[split][name]) for split in one for name in one[split]]
+    return max(abs(ours / theirs - 1) for ours, theirs in pairs)
+
+
+def measure(folder: Path, model: str) -> dict:
+    """Plan a training, then do it on each number of ranks."""
+    for stage in ("graph", "partition"):
+        call(folder, stage, "--experiment", model)
+    words = ["plan", model, "--ranks", str(max(RANKS)), "--device", "cpu", "--json"]
+    plan = json.loads(call(folder, *words).splitlines()[-1])
+    rows = {}
+    for planned in plan["ranks"]:
+        n = planned["ranks"]
+        row = rows[str(n)] = train(folder, model, n)
+        row["planned_gb"] = planned["memory"] / 1e9
+        row["planned_step_s"] = planned["step_s"]
+        row["memory_error"] = row["planned_gb"] / max(row["memory_gb"]) - 1
+        row["loss_difference"] = compare_losses(row["losses"], rows["1"]["losses"])
+        print(model, n, json.dumps(row), file=sys.stderr, flush=True)
+    return {"measured_parts": plan["measured"], "ranks": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="a large cell of 216 atoms")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_project(folder, SMALL if args.small else LARGE)
+        call(folder, "data", "--dataset", "cells")
+        models = {model: measure(folder, model) for model in args.models}
+    rows = [row for model in models.values() for row in model["ranks"].values()]
+    result = {
+        "name": "domain_training",
+        "loss_difference": max(row["loss_difference"] for row in rows),
+        "memory_error": max(abs(row["memory_error"]) for row in rows),
+        "models": models,
+        **describe_host("torch", "numpy"),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
