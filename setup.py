@@ -23,6 +23,8 @@ from pipeline_kernels.compiler import LEVELS, compile_library, name_library
 from pipeline_kernels.sources import SOURCES, write_source
 
 TEMPLATE = ("Snakefile", "workflows", "profiles")
+EVIDENCE = "workflows/evidence/"
+"""What papers are drawn from in a clone; no working folder gets it, so that wheels stay small."""
 
 
 def list_template() -> list[str]:
@@ -33,8 +35,10 @@ def list_template() -> list[str]:
         )
     except (OSError, subprocess.CalledProcessError):  # no clone, or no git
         found = [path for name in TEMPLATE for path in (Path(name), *Path(name).rglob("*"))]
-        return [str(path) for path in found if path.is_file()]
-    return [name for name in listed.stdout.split("\0") if name]
+        names = [path.as_posix() for path in found if path.is_file()]
+    else:
+        names = listed.stdout.split("\0")
+    return [name for name in names if name and not name.startswith(EVIDENCE)]
 
 
 class Build(build_py):
