@@ -76,10 +76,12 @@ def read_number(path: Path, name: str) -> int:
     """Return the number behind a name at the beginning of a line of a file.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or has no such line.
     """
-    lines = path.read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+    for line in path.read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1])
+    raise OSError(f"{path}: no line begins with {name}")
 
 
 def _list_free_bytes() -> list[int]:

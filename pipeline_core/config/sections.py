@@ -82,8 +82,8 @@ class PartitionOptions(Section):
     for structures that are too large for one rank, or fewer than ranks; the model must say how far
     atoms influence each other. A training takes those whole that cost no more than a rank's part of
     the costliest. auto: a training is divided as graph if a structure costs more than `capacity` or
-    than a rank's equal share of a step, and the model can; else as samples. Its log says which.
-    Evaluation takes whole samples then."""
+    than twice a rank's equal share of a step, and the model can; else as samples. Its log says
+    which. Evaluation takes whole samples then."""
     method: PartitionMethod = "auto"
     """How the atoms of a structure are divided, with parts: graph."""
     link: LinkOptions = LinkOptions()

@@ -73,7 +73,7 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
     options = run.get_section("train", TrainOptions)
     with use_deterministic(options.deterministic):
         training = Training(run, options, device)
-        require_divided_training(run, options, training.samples)
+        require_divided_training(run, options, training.stored)
         parts = Parts(run, training, device)
         limit = find_memory_limit(run.get_section("profile", ProfileOptions), device)
         fits = {

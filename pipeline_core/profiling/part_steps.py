@@ -153,9 +153,15 @@ def measure_parts(
             before = find_used_bytes(device) if before is None else before
     totals = {kind: np.array([one[kind] for one in rows]) for kind in rows[0]}
     seconds = fit(totals, np.array([part.seconds for part in measured]))
-    grown = [part.memory for part in measured if part.memory]
-    growth = fit(totals, np.array(grown)) if len(grown) == len(measured) else None
-    return FittedParts(totals, measured, seconds, growth, before)
+    return FittedParts(totals, measured, seconds, _fit_growth(totals, measured), before)
+
+
+def _fit_growth(totals: Rows, measured: Sequence[MeasuredPart]) -> CostModel | None:
+    """Fit the bytes that steps add, of those that add any; None if the system does not tell."""
+    grown = np.array([part.memory or 0 for part in measured])
+    if any(part.memory is None for part in measured) or not grown.any():
+        return None
+    return fit({kind: rows[grown > 0] for kind, rows in totals.items()}, grown[grown > 0])
 
 
 def _choose_parts(parts: Parts) -> list[tuple[float, int, int]]:

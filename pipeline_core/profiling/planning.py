@@ -81,10 +81,16 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
     planner = _Planner(run, device, options)
     divided = [one for one in layouts if planner.is_divided(one)]
     whole = [one for one in layouts if one not in divided]
-    contents = [
-        *([planner.plan(whole, load)] if whole else []),
-        *([plan_domains(run, device, divided)] if divided else []),
-    ]
+    contents = []
+    if divided:
+        try:
+            contents.append(plan_domains(run, device, divided))
+        except ValueError:
+            if run.get_section("partition", PartitionOptions).parts != "auto":
+                raise
+            whole = layouts  # as the training decides where structures cannot be divided
+    if whole:
+        contents.insert(0, planner.plan(whole, load))
     content = merge_plans(contents)
     records = content["ranks"]
     for record in records:

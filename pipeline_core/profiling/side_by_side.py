@@ -115,7 +115,8 @@ class Training:
 
     Attributes:
         task: With initial weights, on the device.
-        samples: Of the training; of its first epoch where they are drawn.
+        stored: Samples of the training, or what draws them.
+        samples: Those of the training; of its first epoch where they are drawn.
         sizes: Rows of each kind in each sample of the training, kind -> (n_samples,).
         sampler: The trainer's own.
 
@@ -127,7 +128,7 @@ class Training:
         self.task: Task = build_task(run, start_metadata(options, run.model_info))
         initialize_weights(self.task.module, options, run.model_info, fresh=True)
         self.task.module.to(device)
-        stored = self.task.samples("train")
+        self.stored = stored = self.task.samples("train")
         if not len(stored):
             raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
         shares = read_shares(run.partition, "train", len(stored))

@@ -17,6 +17,7 @@ from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.memory import NoRoomError
 from pipeline_core.run import Run
 from pipeline_core.task import DrawnSamples, Samples, Task
 from pipeline_kernels.packing import Plan, assign_by_lpt, split_by_capacity
@@ -86,10 +87,12 @@ def _choose_division(
     """Divide by domains where that is needed and possible, and say so."""
     ranks, reason = by_samples.ranks, by_samples.find_large()
     if reason is None:
-        logger.info("partition.parts: samples, since none costs more than a rank's share of a step")
+        logger.info("partition.parts: samples, since none costs twice a rank's share of a step")
         return by_samples
     try:
         by_domains = ByDomains(run, task, options, ranks)
+    except NoRoomError:
+        raise  # of this rank alone: others divide
     except ValueError as error:
         logger.info("partition.parts: samples, although %s: %s", reason, error)
         return by_samples
@@ -165,8 +168,8 @@ class ByDomains:
     Small ones cost no more than a rank's part of the costliest structure, see `find_whole_limit`:
     divided they would have more halo than atoms, and whole they take no more memory than such a
     part. In each step ranks first take their parts, one structure after the other, so that they
-    exchange the same messages in the same order, and then the small structures of the step, of
-    equal cost for all.
+    exchange the same messages in the same order, and then the small structures of the step, as
+    equal in cost as whole structures can be: a step should hold several of them for each rank.
 
     A part holds labels of own rows, and on rank 0 those of the sample: sums and counts of the loss
     and gradients of the parameters, which are added over ranks, are those of the structures. Steps
@@ -249,15 +252,17 @@ def find_large(sampler: Sampler, n_ranks: int) -> str | None:
         n_ranks: Number of ranks.
 
     Returns:
-        That one costs more than a rank may hold, or than its equal share of a step; None if none
-        does, or there is one rank.
+        That one costs more than a rank may hold, or than twice its equal share of a full step, so
+        that others would wait for half of the time; None if none does, or there is one rank.
     """
-    largest, n_steps = float(sampler.costs.max()), len(sampler.plan_epoch(0, n_ranks))
-    share = float(sampler.costs.sum()) / n_steps / n_ranks
-    if n_ranks == 1 or largest <= min(share, sampler.capacity):
+    largest, plan = float(sampler.costs.max()), sampler.plan_epoch(0, n_ranks)
+    n_together = max(len(plan.step(number).items) for number in range(len(plan)))
+    share = float(sampler.costs.mean()) * n_together / n_ranks
+    if n_ranks == 1 or largest <= min(2 * share, sampler.capacity):
         return None
-    limit, name = min((sampler.capacity, "partition.capacity"), (share, "a rank's share of a step"))
-    return f"a structure costs {largest:g}, more than {name}, {limit:g}"
+    if largest > sampler.capacity:
+        return f"a structure costs {largest:g}, more than partition.capacity, {sampler.capacity:g}"
+    return f"a structure costs {largest:g}, more than twice a rank's share of a step, {share:g}"
 
 
 def find_whole_limit(costs: Costs, capacity: float, n_ranks: int) -> float:
@@ -270,7 +275,7 @@ def find_whole_limit(costs: Costs, capacity: float, n_ranks: int) -> float:
         capacity: Largest cost of what one rank holds in memory at once.
         n_ranks: Number of ranks.
     """
-    return min(float(costs.max()) / n_ranks, capacity)
+    return min(float(costs.max()) / n_ranks or np.inf, capacity)
 
 
 def share_whole(

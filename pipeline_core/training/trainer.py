@@ -249,7 +249,7 @@ class Trainer:
             "same result, or lower train.batch_size"
             if len(largest) > 1
             else "a single sample is too large: choose a smaller model, or partition.parts: graph "
-            "on several ranks"
+            "on several ranks, or on more than now"
         )
         place = f"in step {progress.step + 1} of epoch {progress.epoch + 1}"
         held = f"whose largest pass holds {list_some(names)}, of cost {cost:g}"

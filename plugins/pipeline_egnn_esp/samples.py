@@ -66,12 +66,10 @@ class MatrixSamples:
         self, run: Run, split: str, basis: Basis, options: ESPOptions, dtype: torch.dtype
     ) -> None:
         graph = list_graph_fields(run.get_section("graph", GraphOptions))
-        is_divided = run.get_section("partition", PartitionOptions).parts == "graph"
-        self._data = SampleFile(run.data, "data", _DATA, preload=not is_divided)
+        is_whole = run.get_section("partition", PartitionOptions).parts == "samples"
+        self._data = SampleFile(run.data, "data", _DATA, preload=is_whole)
         names = [field.name for field in graph]
-        self._graph = SampleFile(
-            run.graph, "graph", names, preload=not is_divided, beside=self._data
-        )
+        self._graph = SampleFile(run.graph, "graph", names, preload=is_whole, beside=self._data)
         if len(self._data) != len(self._graph):
             raise ValueError(
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "

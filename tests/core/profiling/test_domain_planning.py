@@ -4,6 +4,7 @@ Oracles: lines that parts follow, what a division gives each rank, a real traini
 """
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,7 @@ from pipeline_core.config.profile import Network
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.profiling import domain_planning, part_steps
+from pipeline_core.profiling import domain_planning, part_steps, planning
 from pipeline_core.profiling.part_steps import CountedParts, FittedParts, Parts, count_rows
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport
 from pipeline_core.profiling.planning import merge_plans, plan_training
@@ -137,6 +138,33 @@ def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
     tried.clear()
     part_steps.measure_parts(*arguments, 100.0 * parts.atoms.max() - 1)
     assert max(tried) < parts.atoms.max()
+
+
+def test_what_cannot_be_divided_is_planned_as_whole_samples(folder, monkeypatch):
+    """As the training does it with `parts: auto`; with `graph` it is an error there, too."""
+
+    def refuse(*_):
+        raise ValueError("cannot be divided")
+
+    class Planner:
+        def __init__(self, *_):
+            pass
+
+        def is_divided(self, layout):
+            return layout.ranks > 1
+
+        def plan(self, layouts, load):
+            return {"ranks": [{"ranks": one.ranks, "epoch_s": 1.0} for one in layouts]}
+
+    monkeypatch.setattr(planning, "plan_domains", refuse)
+    monkeypatch.setattr(planning, "_Planner", Planner)
+    run = open_run(folder)
+    with pytest.raises(ValueError, match="cannot be divided"):
+        plan_training(lambda: run, [1, 2])
+    partition = run.sections["partition"].model_copy(update={"parts": "auto"})
+    run = replace(run, sections=dict(run.sections) | {"partition": partition})
+    content = plan_training(lambda: run, [1, 2])
+    assert [record["ranks"] for record in content["ranks"]] == [1, 2]
 
 
 def test_plans_of_other_numbers_of_ranks_are_one():

@@ -8,6 +8,7 @@ from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
+from pipeline_core.memory import NoRoomError
 from pipeline_core.task import build_task
 from pipeline_core.training import division
 from pipeline_core.training.division import find_large, find_whole_limit, share_whole
@@ -46,7 +47,7 @@ def test_equal_structures_are_all_divided():
     ("n_ranks", "capacity", "reason"),
     [
         (1, 50.0, None),
-        (2, np.inf, "costs 100, more than a rank's share of a step, 39"),
+        (2, np.inf, "costs 100, more than twice a rank's share of a step, 39"),
         (2, 30.0, "costs 100, more than partition.capacity, 30"),
     ],
 )
@@ -56,8 +57,24 @@ def test_what_costs_more_than_a_share_is_to_be_divided(n_ranks, capacity, reason
     assert said == (reason and f"a structure {reason}")
 
 
-def test_equal_structures_stay_whole():
-    assert find_large(Sampler(costs=np.ones(8), batch_size=4), 2) is None
+@pytest.mark.parametrize(
+    ("cost", "count", "batch_size", "n_ranks"),
+    [(1.0, 8, 4, 2), (7.0, 9, 2, 2), (0.1, 300, 4, 4), (0.7, 30, 3, 3)],
+)
+def test_equal_structures_stay_whole(cost, count, batch_size, n_ranks):
+    """Also where the last step is short, and where shares are rounded."""
+    sampler = Sampler(costs=np.full(count, cost), batch_size=batch_size)
+    assert find_large(sampler, n_ranks) is None
+
+
+def test_a_rank_that_alone_lacks_memory_chooses_nothing_else(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise NoRoomError("no room")
+
+    monkeypatch.setattr(division, "ByDomains", refuse)
+    monkeypatch.setattr(division, "find_large", lambda *_: "a structure is large")
+    with pytest.raises(NoRoomError):
+        choose(tmp_path, 2, 1)
 
 
 def choose(tmp_path, n_ranks, batch_size):
@@ -70,7 +87,7 @@ def choose(tmp_path, n_ranks, batch_size):
 def test_auto_says_what_it_chose(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     assert isinstance(choose(tmp_path, 2, "all"), division.BySamples)
-    assert "partition.parts: samples, since none costs more" in caplog.text
+    assert "partition.parts: samples, since none costs twice" in caplog.text
 
     class Divided:
         def __init__(self, *_):

@@ -71,6 +71,26 @@ def test_only_what_is_needed_gets_a_gradient(monkeypatch, wanted):
         assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_products_that_follow_each_other_have_the_gradient_of_both(monkeypatch, create_graph):
+    """Features of the second product depend on the edges of the first, as in a network."""
+    monkeypatch.setattr(projected, "PART_BYTES", 1000)
+    plan = ProductPlan.of("0e + 1o", 3, "0e + 1o")
+    (h, Y, _), _, (senders, receivers) = draw(5, 40, 3)
+    receivers = Segments.of(receivers.index, 5)
+    generator = torch.Generator().manual_seed(1)
+    projection = torch.randn(K, plan.n_paths * 3, generator=generator, dtype=torch.float64)
+    gradients = []
+    for function in (project_product, project_all):
+        harmonics = Y.clone().requires_grad_()
+        x = harmonics[:, :K].tanh()
+        inner = function(h, harmonics, x, projection, senders, receivers, plan)
+        features = inner.sum(1, keepdim=True).expand(-1, plan.dim_in, -1)
+        out = function(features, harmonics, x, projection, senders, receivers, plan)
+        gradients += torch.autograd.grad(out.sin().sum(), harmonics, create_graph=create_graph)
+    assert_close(*gradients, rtol=1e-9, atol=1e-9)
+
+
 def test_weights_of_all_edges_are_never_in_memory(monkeypatch):
     monkeypatch.setattr(projected, "PART_BYTES", 2**20)
     operands, projection, graph = draw(600, 20_000, 64, torch.float32)

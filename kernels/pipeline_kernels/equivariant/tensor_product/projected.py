@@ -143,6 +143,8 @@ def _differentiate_again(
 ) -> list[Tensor | None]:
     """Return the gradients by h, Y and x, of which there are more derivatives."""
     plan = graph.plan
+    # Of what is given here alone: h may depend on Y and x, as in all layers but the first.
+    h, Y, x = h.view_as(h), Y.view_as(Y), x.view_as(x)
     w = _map(x, projection, plan)
     product = tensor_product(h, Y, w, graph.senders, graph.receivers, plan)
     inputs = [t for t, want in zip((h, Y, x), wanted, strict=True) if want]
