@@ -103,7 +103,11 @@ class DividedCalculator(PotentialCalculator):
             request = _Request(atoms.numbers.astype(np.int64), np.array(atoms.cell), atoms.pbc)
         else:
             request = _Request(None, np.array(atoms.cell), atoms.pbc)
-        assert not self._is_calculating, "after an error of this rank alone there is no going on"
+        if self._is_calculating:
+            raise ValueError(
+                "a calculation has failed on this rank alone, so that the others wait within it; "
+                "start the ranks again, on more of them or with a smaller structure"
+            )
         structure = self._receive(self._ranks.broadcast(request), atoms.positions)
         self._is_calculating = True
         try:

@@ -122,7 +122,11 @@ def starve(folder, starved):
         divided = DividedCalculator(make_calculators()["pair"], ranks)
         if ranks.is_rank_zero:
             with divided.lead():
-                divided.calculate(make_gas())
+                try:
+                    divided.calculate(make_gas())
+                except memory.NoRoomError as error:
+                    sys.stderr.write(f"{error}\n")
+                    divided.calculate(make_gas())
         else:
             divided.follow()
 

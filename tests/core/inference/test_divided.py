@@ -59,3 +59,4 @@ def test_a_rank_without_memory_for_neighbours_ends_all(tmp_path, starved):
     assert done.returncode != 0
     assert "edges within" in done.stderr
     assert "0 bytes of memory are free" in done.stderr
+    assert ("start the ranks again" in done.stderr) == (starved == 0), "who goes on is told"
