@@ -283,8 +283,8 @@ class UncertaintyLimits(Section):
     """
 
     flag_above: Positive | None = None
-    """From where on a stored frame is flagged; null for the largest half width of the validation
-    split, beyond which there is no evidence that the interval is right."""
+    """From where on a stored frame is flagged; null for twice the half width that 99 % of the
+    validation split stay below: beyond, there is little evidence that the interval is right."""
     stop_above: Positive | None = None
     """From where on a run ends, at whichever step; null to run to its end."""
 

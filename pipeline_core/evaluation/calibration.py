@@ -45,6 +45,8 @@ LEVEL: Final = 0.95
 LEVELS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, LEVEL, 0.99)
 FLOOR: Final = 0.1
 """Keeps atoms from infinite scores on which, as by symmetry, all members agree."""
+_TRUSTED: Final = 2.0
+"""A choice, not a result: an interval wider than this by far was hardly tested."""
 _LEAST_IN_BIN: Final = 20
 
 
@@ -64,8 +66,8 @@ class Calibration(BaseModel):
     """In `unit`."""
     factors: dict[float, float]
     """By level."""
-    largest: float
-    """Largest half width on the split: beyond, there is no evidence."""
+    trusted: float
+    """Half width above which dynamics is flagged: twice what 99 % of the split stay below."""
 
     def compute_half_widths(self, spread: Floats, level: float = LEVEL) -> Floats:
         """Return half widths of the intervals of a level, as `spread` and in the same unit."""
@@ -107,7 +109,7 @@ def calibrate(error: Floats, spread: Floats, unit: str, split: str) -> Calibrati
         method="conformal" if ceil((len(error) + 1) * LEVEL) <= len(error) else "normal",
         floor=floor,
         factors=factors,
-        largest=float(factors[LEVEL] * np.hypot(spread, floor).max()),
+        trusted=_TRUSTED * factors[LEVEL] * float(np.quantile(np.hypot(spread, floor), 0.99)),
     )
 
 

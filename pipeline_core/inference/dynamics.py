@@ -110,7 +110,7 @@ def _describe_uncertainty(
     if not knows_uncertainty(calculator):
         return {}
     limits = options.uncertainty or UncertaintyLimits()
-    limit = limits.flag_above or calculator.calibrations["forces"].largest
+    limit = limits.flag_above or calculator.calibrations["forces"].trusted
     stopped = n_steps if n_steps < options.steps else None
     return summarize_uncertainty(group, limit) | {"stopped_at_step": stopped}
 
