@@ -170,7 +170,9 @@ def collect_numbers(run: Run) -> Iterator[Number]:
     content = results.read_json(run.metrics) or {}
     committee = content.get("committee") if isinstance(content, dict) else None
     split = _find_split(committee) if committee else None
-    for name, facts in committee["splits"][split].items() if committee and split else ():
+    if committee is None or split is None:
+        return
+    for name, facts in committee["splits"][split].items():
         kind = find_quantity(name)
         half = facts["mean_half_width"] * kind.error_factor
         yield Number(
