@@ -275,6 +275,20 @@ _FRAME_BYTES: Final = 64
 """Bytes of a frame's observables, which are in memory when a run is summed up."""
 
 
+class UncertaintyLimits(Section):
+    """What molecular dynamics of a committee may be unsure of.
+
+    Numbers are half widths of the calibrated 95 % interval of a force component, eV/Å, of the atom
+    for which it is the widest.
+    """
+
+    flag_above: Positive | None = None
+    """From where on a stored frame is flagged; null for twice the half width that 99 % of the
+    validation split stay below: beyond, there is little evidence that the interval is right."""
+    stop_above: Positive | None = None
+    """From where on a run ends, at whichever step; null to run to its end."""
+
+
 class MolecularDynamics(Section):
     """One molecular-dynamics run."""
 
@@ -301,6 +315,8 @@ class MolecularDynamics(Section):
     """Steps between two stored frames."""
     restart_every: Count = 1000
     """Steps between two states from which an interrupted run goes on, to the same bits."""
+    uncertainty: UncertaintyLimits | None = None
+    """Of a committee (`members`), whose runs store how sure they are in any case."""
 
     @model_validator(mode="after")
     def _check_frames(self) -> Self:
