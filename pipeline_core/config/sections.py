@@ -204,6 +204,9 @@ class TrainOptions(Section):
     """Weights to fine-tune: the path of a model.pt, "variant:NAME" for that of another variant of
     the experiment, as in a training of two stages, or "published:NAME" if the plugin has it. Heads
     for forces and stress of a model.pt are left out where the model here has others or none."""
+    freeze: list[str] = []
+    """Parts of the model that keep the weights that the training begins with: names that the plugin
+    gives its parts, or the beginnings of names of parameters, such as "interactions.0"."""
     reference_energies: Literal["model", "dataset"] = "model"
     """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained
     beside, or those of the dataset, for energies of another level of theory. Of elements that the
