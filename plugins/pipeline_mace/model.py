@@ -14,8 +14,13 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
-from pipeline_kernels.message import Segments
-from pipeline_mace.basis import RadialBasis, compute_spherical_harmonics
+from pipeline_kernels.message import Segments, segment_sum
+from pipeline_mace.basis import (
+    AgnesiTransform,
+    PairRepulsion,
+    RadialBasis,
+    compute_spherical_harmonics,
+)
 from pipeline_mace.kernels import KERNELS
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
@@ -29,17 +34,22 @@ class Facts:
     Attributes:
         elements: Chemical symbols, in the order of their weights.
         average_neighbours: Edges of an atom.
+        heads: Names of the energies that a network has which was trained on several kinds of data.
+        head: The one that it predicts.
     """
 
     elements: tuple[str, ...]
     average_neighbours: float
+    heads: tuple[str, ...] = ("default",)
+    head: str = "default"
 
 
 class MACE(Potential):
     """The potential of Batatia et al., arXiv:2206.07697.
 
-    E = Σ_i (E0_i + scale Σ_t R_t(h_i^t) + shift), with the features h^t after layer t. Scale and
-    shift are 1 and 0 but where they are set.
+    E = Σ_i (E0_i + scale (Σ_t R_t(h_i^t) + Σ_j V_ij) + shift), with the features h^t after layer t
+    and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 but where they
+    are set. Of several heads each has readouts, scale, shift and E0 of its own.
 
     Args:
         options: Sizes of the network.
@@ -53,21 +63,31 @@ class MACE(Potential):
     numbers: Tensor
     scale: Tensor
     shift: Tensor
+    head_energies: Tensor
+    transform: AgnesiTransform | None
+    repulsion: PairRepulsion | None
 
     def __init__(self, options: MACEOptions, facts: Facts) -> None:
         super().__init__()
         self.options, self.facts = options, facts
         n_elements, channels = len(facts.elements), options.channels
+        n_heads = len(facts.heads)
+        self.head = facts.heads.index(facts.head)
         numbers = torch.full((MAX_Z + 1,), -1)
         for place, symbol in enumerate(facts.elements):
             numbers[atomic_numbers[symbol]] = place
         self.register_buffer("numbers", numbers, persistent=False)
-        self.register_buffer("scale", torch.ones(()))
-        self.register_buffer("shift", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(() if n_heads == 1 else n_heads))
+        self.register_buffer("shift", torch.zeros(() if n_heads == 1 else n_heads))
+        if n_heads > 1:  # those of the head that predicts are `atom_energies`
+            energies = torch.zeros(n_heads, MAX_Z + 1, dtype=torch.float64)
+            self.register_buffer("head_energies", energies)
         self.embedding = nn.Parameter(torch.randn(n_elements, channels))
         self.radial_basis = RadialBasis(
             options.radial_functions, options.cutoff, options.envelope_power
         )
+        self.transform = AgnesiTransform() if options.distance_transform == "agnesi" else None
+        self.repulsion = PairRepulsion(options.envelope_power) if options.pair_repulsion else None
         self.interactions, self.products = nn.ModuleList(), nn.ModuleList()
         self.readouts = nn.ModuleList()
         radial = [options.radial_functions, *options.radial_features]
@@ -86,12 +106,14 @@ class MACE(Potential):
                     n_elements,
                     min(n_out, len(plan.irreps_in)) if kind == "residual" else 0,
                     kernels,
+                    has_density=options.normalization == "density",
                 )
             )
             self.products.append(
                 ProductBasis(_make_polynomial(options, n_out), channels, n_elements, kernels)
             )
-            self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
+            hidden = options.readout_features if is_last else 0
+            self.readouts.append(Readout(channels, hidden, n_heads, options.gate))
         self._planner = Planner(_plan_edges, ("atomic_numbers", "atom_sample", "edge_index"))
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
@@ -108,10 +130,16 @@ class MACE(Potential):
         edges = self._planner.plan(batch)
         # The harmonics of MACE are those of the vector from sender to receiver.
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
-        radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
+        distance = torch.linalg.vector_norm(vectors, dim=1)
+        ends = _find_ends(batch)
+        transformed = None if self.transform is None else self.transform(distance, ends)
+        radial = self.radial_basis(distance, transformed)
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
         energy = vectors.new_zeros(n_own)
+        if self.repulsion is not None:
+            pairs = self.repulsion(distance, ends)[:, None]
+            energy = energy + segment_sum(pairs, edges[1])[:, 0]
         blocks = zip(self.interactions, self.products, self.readouts, strict=True)
         for number, (interaction, product, readout) in enumerate(blocks):
             # The first features are those of elements, which are known of the halo, too.
@@ -122,8 +150,9 @@ class MACE(Potential):
             features = product(messages, atoms)
             if before is not None:
                 features = features + _pad(before, features)
-            energy = energy + readout(features[:, 0])
-        energy = self.scale * energy + self.shift
+            energy = energy + readout(features[:, 0])[:, self.head]
+        scale, shift = (x.reshape(-1)[self.head] for x in (self.scale, self.shift))
+        energy = scale * energy + shift
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
 
@@ -138,6 +167,12 @@ class MACE(Potential):
                 "all elements"
             )
         return element
+
+
+def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the atomic numbers of both atoms of each edge, (n_edges,)."""
+    receiver, sender = batch["atomic_numbers"][batch["edge_index"]].unbind(1)
+    return receiver, sender
 
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:

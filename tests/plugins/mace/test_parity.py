@@ -23,7 +23,7 @@ from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
 from pipeline_mace.weights import export_to_peer, load_from_peer
 
 PEER = Path(__file__).with_name("peer.npz")
-PLAIN, RESIDUAL = INTERACTIONS["plain"], INTERACTIONS["residual"]
+PLAIN, RESIDUAL = (INTERACTIONS[kind, "average"] for kind in ("plain", "residual"))
 CASES = [(max_l, n, RESIDUAL) for max_l in range(3) for n in (1, 2, 3)]
 CASES.append((1, 2, PLAIN))
 REDUCED = [(2, 1, f"{RESIDUAL}-reduced"), (2, 2, f"{RESIDUAL}-reduced")]
