@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.sections import LossTerm, TrainOptions
+from pipeline_core.config.sections import InferOptions, LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.run import Run
@@ -29,8 +29,9 @@ def require_consistent(run: Run, path: Path) -> None:
         path: The file of the experiment, for messages.
 
     Raises:
-        ValueError: The plugin refuses its sections together, or a term of the loss is for what the
-            model does not predict, for what the dataset does not hold, or in an unknown unit.
+        ValueError: The plugin refuses its sections together, a term of the loss is for what the
+            model does not predict, for what the dataset does not hold, or in an unknown unit, or a
+            committee is of a model that gives none or is not calibrated.
     """
     try:
         if run.model_info.check is not None:
@@ -38,6 +39,7 @@ def require_consistent(run: Run, path: Path) -> None:
         train = run.sections["train"]
         for name, term in (train.loss if isinstance(train, TrainOptions) else {}).items():
             _check_term(run, name, term)
+        _check_members(run)
     except ValueError as error:
         raise ValueError(f"{_locate(run, path, str(error))}: {error}") from None
 
@@ -46,7 +48,8 @@ def _locate(run: Run, path: Path, message: str) -> str:
     """Return file and line of the key that a message begins with, in the variant if it has one."""
     key = re.match(r"\w+(\.\w+)*", message)
     keys = key[0].split(".") if key else []
-    line = find_line(path, keys if run.variant == BASE else ["variants", run.variant, *keys])
+    variant = re.sub(r"\.\d+$", "", run.variant) if run.file.members > 1 else run.variant
+    line = find_line(path, keys if variant == BASE else ["variants", variant, *keys])
     return f"{path}:{line}" if line else str(path)
 
 
@@ -69,6 +72,34 @@ def _check_term(run: Run, name: str, term: LossTerm) -> None:
             find_factor(DIMENSION[name], term.unit)
         except ValueError as error:
             raise ValueError(f"{key}.unit: {error}") from None
+
+
+def _check_members(run: Run) -> None:
+    """Check that a committee can be calibrated."""
+    info, splits = run.model_info, getattr(run.sections["evaluate"], "splits", None)
+    if run.file.members == 1:
+        infer = run.sections["infer"]
+        limited = [
+            md.name
+            for md in (infer.md if isinstance(infer, InferOptions) else ())
+            if md.uncertainty is not None
+        ]
+        if limited:
+            raise ValueError(
+                f"infer.md: {limited[0]!r} has limits of uncertainty, which one model does not "
+                "know; set `members` of the experiment to 4, or remove `uncertainty`"
+            )
+        return
+    given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
+    if info.data_kind != "structure" or not given:
+        raise ValueError(
+            f"members: plugin {info.name!r} predicts no energies and forces of structures, which "
+            "a committee is made of; remove the key, and name seeds as variants"
+        )
+    if splits is None or "val" not in splits:
+        raise ValueError(
+            "evaluate.splits: a committee is calibrated on the validation split; name val, too"
+        )
 
 
 def list_labels(dataset: DatasetRun) -> list[str] | None:

@@ -62,6 +62,9 @@ def require_current(run: Run, stage: str) -> None:
     for name in run.list_inputs(stage):
         if name in MAKERS:
             _refuse(find_fault(run, name))
+    for member in run.members if stage in ("evaluate", "infer") else ():
+        for name in ("model", "predictions") if stage == "evaluate" else ("model",):
+            _refuse(find_fault(member, name))
 
 
 @contextmanager

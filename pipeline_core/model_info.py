@@ -75,6 +75,8 @@ class ModelInfo:
             trains by itself.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
+        parts: What `train.freeze` can name beside parameters: parts of the module, each with the
+            first components of the names of its parameters.
         upgrades: From each earlier version of the module's weights and metadata, counted from 1,
             to what makes the next one of it.
         renamed: Options of experiments that had another name in earlier versions.
@@ -91,6 +93,7 @@ class ModelInfo:
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     dataset: type[DatasetFile] | None = None
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     renamed: tuple[RenamedOption, ...] = ()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
-from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
+from pipeline_core.config.experiments import BASE, ExperimentFile, Sections, name_member
 from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
@@ -116,10 +116,11 @@ class Project:
         file = validate_content(ExperimentFile, read_yaml(path), path)
         for variant in file.variants:
             _check_variant(variant, path)
-        runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
+        members = file.list_members()
+        runs = {m: self._run(name, path, file, *place) for m, place in members.items()}
         for run in runs.values():
             require_consistent(run, path)
-        runs = {variant: _find_start(run, runs, path) for variant, run in runs.items()}
+        runs = {one: _find_start(run, runs, members[one], path) for one, run in runs.items()}
         info = runs[BASE].model_info
         for variant, run in runs.items():
             if run.model_info.data_kind != info.data_kind:
@@ -130,7 +131,8 @@ class Project:
                     "models of one kind"
                 )
         folder = self.results / name / _FIGURES
-        return ExperimentRun(name, path, file, info, _share_artifacts(runs), self.registry, folder)
+        shared = _join_committees(_share_artifacts(runs), members)
+        return ExperimentRun(name, path, file, info, shared, self.registry, folder)
 
     def run(self, experiment: str, variant: str = BASE) -> Run:
         """Load one variant of an experiment.
@@ -148,8 +150,9 @@ class Project:
         except ValueError as error:
             raise ValueError(f"{_locate(path, place)}: {error}") from None
 
-    def _run(self, name: str, path: Path, file: ExperimentFile, variant: str) -> Run:
-        chosen = file.make_variant(variant)
+    def _run(self, name: str, path: Path, file: ExperimentFile, variant: str, number: int) -> Run:
+        """Load a member of the committee of a variant, the first of which is the variant."""
+        chosen, member = file.make_member(variant, number), name_member(variant, number)
         overridden = file.variants[variant].model_fields_set if variant != BASE else set()
 
         def locate_key(key: str) -> tuple[str, ...]:
@@ -174,11 +177,11 @@ class Project:
         data = None
         if chosen.dataset:
             data = self._load_named(chosen.dataset, path, locate_key("dataset"))
-        folder = self.results / name / variant
+        folder = self.results / name / member
         return Run(
             experiment=name,
-            variant=variant,
-            label=variant,
+            variant=member,
+            label=member,
             file=chosen,
             model_info=info,
             dataset=data,
@@ -226,17 +229,23 @@ def _check_variant(variant: str, path: Path) -> None:
         )
 
 
-def _find_start(run: Run, runs: Mapping[str, Run], path: Path) -> Run:
-    """Return a run that starts from the model of the variant that its training names."""
+def _find_start(run: Run, runs: Mapping[str, Run], place_of: tuple[str, int], path: Path) -> Run:
+    """Return a run that starts from the model of the variant that its training names.
+
+    A member of a committee starts from the member of the same number, if there is one.
+    """
+    variant, number = place_of
     train = run.sections["train"]
     start = getattr(train, "start_from", None)
     if start is None or not start.startswith(OF_VARIANT):
         return run
     others = {name: other.model for name, other in runs.items() if name != run.variant}
     name = start.removeprefix(OF_VARIANT)
+    if number > 1 and name != variant and (twin := name_member(name, number)) in others:
+        name = twin
     if name not in others:
         keys = ["train", "start_from"]
-        place = keys if run.variant == BASE else ["variants", run.variant, *keys]
+        place = keys if variant == BASE else ["variants", variant, *keys]
         raise ValueError(
             f"{_locate(path, place)}: {start!r} is no other variant of the experiment; there are "
             f"{', '.join(others) or 'none'}"
@@ -258,6 +267,17 @@ def _share_artifacts(runs: Mapping[str, Run]) -> dict[str, Run]:
         )
         for variant, run in runs.items()
     }
+
+
+def _join_committees(
+    runs: Mapping[str, Run], members: Mapping[str, tuple[str, int]]
+) -> dict[str, Run]:
+    """Return the runs, the first member of each committee with the others."""
+    others: dict[str, list[Run]] = {variant: [] for variant in runs}
+    for name, (variant, number) in members.items():
+        if number > 1:
+            others[variant].append(runs[name])
+    return {name: replace(run, members=tuple(others[name])) for name, run in runs.items()}
 
 
 def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:

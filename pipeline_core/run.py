@@ -65,6 +65,7 @@ class Run:
         metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
             it or starts from it; None for a new one.
         further: Datasets beside `dataset` that sections name, by name.
+        members: The other members of the committee whose first this is; empty otherwise.
     """
 
     experiment: str
@@ -83,6 +84,7 @@ class Run:
     is_finished: bool = False
     metadata: Mapping[str, Any] | None = None
     further: Mapping[str, DatasetRun] = field(default_factory=dict)
+    members: tuple[Run, ...] = ()
 
     @property
     def data(self) -> Path:
@@ -197,7 +199,17 @@ class Run:
         if stage == "infer":
             files = getattr(self.sections["infer"], "files", [])
             inputs |= {f"file {Path(file).name}": Path(file) for file in files}
+        if self.members and stage in ("evaluate", "infer"):
+            inputs |= {f"model of {one.variant}": one.model for one in self.members}
+            inputs |= {"metrics": self.metrics} if stage == "infer" else {}
         return inputs
+
+    def list_awaited(self, stage: str) -> list[Path]:
+        """Return what a stage reads beside its inputs, known by the models that it was made with.
+
+        Those are predictions of the other members of a committee.
+        """
+        return [one.predictions for one in self.members] if stage == "evaluate" else []
 
     @property
     def has_engine_graph(self) -> bool:
@@ -237,10 +249,13 @@ class Run:
             "profile": ["profile", "partition", "train", "model"],
             "figures": ["figures"],
         }
-        return {
+        params = {
             key: self.sections[key].model_dump(mode="json")
             for key in keys.get(stage, [stage, "model"])
         }
+        if self.members and stage in ("evaluate", "infer"):
+            params["members"] = {one.variant: one.seed for one in self.members}
+        return params
 
 
 def _names_file(train: Mapping[str, Any]) -> bool:

@@ -163,7 +163,8 @@ class Plan(Targets):
             experiment = self._load_experiment(wildcards.experiment)
             if stage == "figures":
                 return list(map(str, self._list_sources(experiment)))
-            return [str(path) for path in self._run(wildcards).list_inputs(stage).values()]
+            run = self._run(wildcards)
+            return list(map(str, [*run.list_inputs(stage).values(), *run.list_awaited(stage)]))
 
         return list_paths
 
@@ -267,7 +268,12 @@ def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
 
 
 def _count_ranks(run: Run, stage: str) -> int:
-    """Return the processes of a stage: of a use, several only where they divide structures."""
+    """Return the processes of a stage: of a use, several only where they divide structures.
+
+    Those of a committee are not divided.
+    """
+    if stage == "infer" and run.members:
+        return 1
     if stage == "infer" and run.get_section("partition", PartitionOptions).parts != "graph":
         return 1
     return run.ranks if stage in ("train", "infer") else 1

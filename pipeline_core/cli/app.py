@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from pipeline_core import __version__
 from pipeline_core.cli import (
+    card,
     checks,
     doctor,
     download,
@@ -82,6 +83,7 @@ for _module, _panel in (
     (status, "During a run"),
     (report, "After a run"),
     (predict, "After a run"),
+    (card, "After a run"),
     (verify, "After a run"),
     (evidence, "After a run"),
     (working_folder, "Something new"),

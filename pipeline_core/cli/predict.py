@@ -64,7 +64,8 @@ def predict(
 ) -> None:
     """Predict energy, forces, stress and magnetic moments of structures, and write them to a file.
 
-    Errors are shown against what the files themselves say of them.
+    Errors are shown against what the files themselves say of them. The folder of the first member
+    of a committee gives its mean, and half widths of 95 % intervals of energies and forces.
     """
     path, keys = find_model(model), parse_keys(key or [])
     readers = {file: _choose_reader(file, reader) for file in files}
@@ -74,12 +75,16 @@ def predict(
 
     from pipeline_core.calculator import load_calculator
     from pipeline_core.distributed.ranks import connect_ranks
+    from pipeline_core.inference.committee import is_committee, load_committee
     from pipeline_core.inference.predictions import predict_files
 
     with connect_ranks(device, output.parent) as ranks:
         if not ranks.is_rank_zero:  # one structure after the other has nothing to share
             return
-        calculator = load_calculator(path, str(ranks.device))
+        if model.is_dir() and is_committee(model):
+            calculator = load_committee(model, str(ranks.device), load_registry())
+        else:
+            calculator = load_calculator(path, str(ranks.device))
         frames, errors = predict_files(readers, keys, calculator, output)
     if as_json:
         paths = {"model": str(path), "output": str(output)}
@@ -164,14 +169,16 @@ def _require_labels(readers: Mapping[Path, Reader], keys: Mapping[str, str]) -> 
 def format_frames(frames: Sequence[FrameSummary]) -> str:
     """Return a table of the first frames, a line each, with their files if there are several."""
     several = len({one.file for one in frames}) > 1
+    is_single = all(one.force_uncertainty is None for one in frames)
     rows = [
         (
             *([one.file] if several else []),
             str(one.frame),
             one.formula,
             str(one.n_atoms),
-            "-" if one.energy_per_atom is None else f"{one.energy_per_atom:.6f}",
+            _format_energy(one),
             "-" if one.largest_force is None else f"{one.largest_force:.4f}",
+            *([] if one.force_uncertainty is None else [f"{one.force_uncertainty:.4f}"]),
         )
         for one in frames[:_SHOWN]
     ]
@@ -182,9 +189,17 @@ def format_frames(frames: Sequence[FrameSummary]) -> str:
         "atoms",
         "energy (eV/atom)",
         "largest force (eV/Å)",
+        *([] if is_single else ["widest ± of a force (eV/Å)"]),
     )
     more = [f"... and {len(frames) - _SHOWN} more"] if len(frames) > _SHOWN else []
     return "\n".join([align([header, *rows]), *more])
+
+
+def _format_energy(frame: FrameSummary) -> str:
+    if frame.energy_per_atom is None:
+        return "-"
+    half = frame.energy_uncertainty
+    return f"{frame.energy_per_atom:.6f}" + ("" if half is None else f" ± {half:.6f}")
 
 
 def format_errors(errors: Mapping[str, Mapping[str, Any]]) -> list[str]:

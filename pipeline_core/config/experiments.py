@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -52,9 +52,10 @@ class Variant(Sections):
     samples, which the report says."""
     seed: Seed | None = None
     ranks: Ranks | None = None
+    members: Count | None = None
 
 
-_WORDS: Final = ("plugin", "dataset", "seed", "ranks")
+_WORDS: Final = ("plugin", "dataset", "seed", "ranks", "members")
 """What a variant may override beside sections."""
 
 
@@ -73,6 +74,10 @@ class ExperimentFile(Sections):
     """Of weights and of the order of samples."""
     ranks: Ranks = 1
     """Processes that the workflow trains on, unless its profile says how many."""
+    members: Count = 1
+    """Trainings of each variant that differ by their seeds alone: together a committee, which says
+    how uncertain its predictions are. The first is the variant itself, the second of the base is
+    the run `base.2` with the next seed, and so on."""
     threads: Count | None = None
     """Cores of each job of the workflow; null for as many as its stage gains from.
 
@@ -80,7 +85,8 @@ class ExperimentFile(Sections):
     side by side have equal shares of the machine.
     """
     variants: dict[str, Variant] = {}
-    """By name, what is overridden in each: sections, `plugin`, `dataset`, `seed`, `ranks`."""
+    """By name, what is overridden in each: sections, `plugin`, `dataset`, `seed`, `ranks`,
+    `members`."""
 
     @field_validator("variants")
     @classmethod
@@ -91,6 +97,17 @@ class ExperimentFile(Sections):
                 "variant another name"
             )
         return variants
+
+    @model_validator(mode="after")
+    def _check_members(self) -> Self:
+        for variant in (BASE, *self.variants):
+            for number in range(2, self.make_variant(variant).members + 1):
+                if (name := name_member(variant, number)) in self.variants:
+                    raise ValueError(
+                        f"variants.{name}: is the name of a member of the committee of "
+                        f"{variant!r}; give the variant another name"
+                    )
+        return self
 
     def make_variant(self, variant: str) -> ExperimentFile:
         """Return the experiment that a variant is, with its overrides and without variants."""
@@ -105,6 +122,34 @@ class ExperimentFile(Sections):
         if words.get("plugin", self.plugin) != self.plugin:
             sections["model"] = chosen.model
         return self.model_copy(update={**words, **sections, "variants": {}})
+
+    def make_member(self, variant: str, number: int) -> ExperimentFile:
+        """Return the experiment that a member of a committee is.
+
+        What a committee is used for is done once, with its first member.
+
+        Args:
+            variant: Whose committee.
+            number: Of the member, from 1, which is the variant itself.
+        """
+        chosen = self.make_variant(variant)
+        if number == 1:
+            return chosen
+        update = {"seed": chosen.seed + number - 1, "infer": {}, "profile": {}}
+        return chosen.model_copy(update=update)
+
+    def list_members(self) -> dict[str, tuple[str, int]]:
+        """Return the names of all runs, each with its variant and its number in the committee."""
+        names: dict[str, tuple[str, int]] = {}
+        for variant in (BASE, *self.variants):
+            for number in range(1, self.make_variant(variant).members + 1):
+                names[name_member(variant, number)] = (variant, number)
+        return names
+
+
+def name_member(variant: str, number: int) -> str:
+    """Return the name of a member of a committee, counted from 1, the variant itself."""
+    return variant if number == 1 else f"{variant}.{number}"
 
 
 def merge_sections(base: dict[str, Any], override: dict[str, Any]) -> dict[str, Any]:

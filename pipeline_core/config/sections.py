@@ -204,6 +204,9 @@ class TrainOptions(Section):
     """Weights to fine-tune: the path of a model.pt, "variant:NAME" for that of another variant of
     the experiment, as in a training of two stages, or "published:NAME" if the plugin has it. Heads
     for forces and stress of a model.pt are left out where the model here has others or none."""
+    freeze: list[str] = []
+    """Parts of the model that keep the weights that the training begins with: names that the plugin
+    gives its parts, or the beginnings of names of parameters, such as "interactions.0"."""
     reference_energies: Literal["model", "dataset"] = "model"
     """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained
     beside, or those of the dataset, for energies of another level of theory. Of elements that the
@@ -275,6 +278,20 @@ _FRAME_BYTES: Final = 64
 """Bytes of a frame's observables, which are in memory when a run is summed up."""
 
 
+class UncertaintyLimits(Section):
+    """What molecular dynamics of a committee may be unsure of.
+
+    Numbers are half widths of the calibrated 95 % interval of a force component, eV/Å, of the atom
+    for which it is the widest.
+    """
+
+    flag_above: Positive | None = None
+    """From where on a stored frame is flagged; null for twice the half width that 99 % of the
+    validation split stay below: beyond, there is little evidence that the interval is right."""
+    stop_above: Positive | None = None
+    """From where on a run ends, at whichever step; null to run to its end."""
+
+
 class MolecularDynamics(Section):
     """One molecular-dynamics run."""
 
@@ -301,6 +318,8 @@ class MolecularDynamics(Section):
     """Steps between two stored frames."""
     restart_every: Count = 1000
     """Steps between two states from which an interrupted run goes on, to the same bits."""
+    uncertainty: UncertaintyLimits | None = None
+    """Of a committee (`members`), whose runs store how sure they are in any case."""
 
     @model_validator(mode="after")
     def _check_frames(self) -> Self:

@@ -11,6 +11,7 @@ from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.breakdown import Breakdown
+from pipeline_core.evaluation.committee import calibrate_committee
 from pipeline_core.evaluation.conservation import report_conservation
 from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import (
@@ -35,7 +36,8 @@ def evaluate_run(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
     Called on every rank: they share samples, or with `partition.parts: graph` the atoms of each;
-    rank 0 compares and writes. See `predict_samples` for what it holds.
+    rank 0 compares and writes. See `predict_samples` for what it holds. The first member of a
+    committee calibrates it, with what the others have predicted.
 
     Returns:
         MAE of every quantity, by split; of direct forces also how far they are from a gradient.
@@ -65,7 +67,10 @@ def evaluate_run(run: Run) -> dict[str, Any]:
                     with explain_exhaustion(lambda: _CONSERVATION):
                         report[split] |= report_conservation(task, own)
         if ranks.is_rank_zero:
-            store.write_json(run.metrics, {**make_metrics_header(run, task), "splits": report})
+            content = {**make_metrics_header(run, task), "splits": report}
+            if run.members:
+                content["committee"] = calibrate_committee(run)
+            store.write_json(run.metrics, content)
     return {split: _list_errors(content) for split, content in report.items()}
 
 

@@ -14,6 +14,7 @@ from pipeline_core.figures import (
     parity,
     provenance,
     reproduction,
+    uncertainty,
 )
 
 ENGINE_FIGURES: Final = [
@@ -30,7 +31,9 @@ ENGINE_FIGURES: Final = [
         title="Predictions against labels",
         caption="Every number of the held-out split: components of forces and stress count one by "
         "one. The line is perfect agreement; the colour counts numbers per cell where there are "
-        f"more than {parity.MOST_POINTS}. All variants share the axes of a quantity.",
+        f"more than {parity.MOST_POINTS}. All variants share the axes of a quantity. "
+        "Of a committee the mean is drawn, with bars of 95 % intervals: of each number, or their "
+        "means over numbers of like labels.",
         category="Accuracy",
         draw=parity.draw,
     ),
@@ -66,6 +69,16 @@ ENGINE_FIGURES: Final = [
         draw=errors.draw_by_size,
     ),
     Figure(
+        name="uncertainty",
+        title="Intervals of the committee",
+        caption="Left: share of held-out labels within the intervals of a committee, against the "
+        "probability that the intervals are made for; on the line they are right. Dashed: normal "
+        "intervals of the members' spread as it is. Right: bins of equally many numbers by the "
+        "half width of their 95 % intervals, and the half width that 95 % of their errors need.",
+        category="Accuracy",
+        draw=uncertainty.draw_reliability,
+    ),
+    Figure(
         name="learning",
         title="Learning curves",
         caption="Loss on training and validation split, mean absolute errors on the validation "
@@ -89,6 +102,14 @@ ENGINE_FIGURES: Final = [
         "half of the cell its lattice vectors show.",
         category="Dynamics",
         draw=dynamics.draw_rdf,
+    ),
+    Figure(
+        name="md_uncertainty",
+        title="Where dynamics leaves the data",
+        caption="Half width of the 95 % interval of a force component, of the atom for which it is "
+        "the widest. Frames above the dotted line are flagged: forces there are guesses.",
+        category="Dynamics",
+        draw=uncertainty.draw_dynamics,
     ),
     Figure(
         name="balance",

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.figures import dynamics, results
+from pipeline_core.figures import dynamics, results, uncertainty
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split
@@ -82,6 +82,7 @@ def collect_numbers(experiment: ExperimentRun) -> list[Number]:
         *_collect_data(experiment),
         *collect_training(run),
         *collect_errors(run),
+        *uncertainty.collect_numbers(run),
         *_collect_dynamics(run),
         *_collect_time(experiment),
     ]

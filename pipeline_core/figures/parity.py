@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import Quantity, add_unit
 from pipeline_core.figures.results import Comparison
+from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
 from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun
 
@@ -23,6 +24,8 @@ Range = tuple[float, float]
 MOST_POINTS: Final = 1000
 """More numbers than this are drawn as a density."""
 _CELLS: Final = 60
+_BARS: Final = 12
+"""Error bars over a density, each of equally many numbers."""
 _OFFSET: Final = 10.0
 """Labels whose mean exceeds their range by this factor are shown relative to it."""
 
@@ -86,7 +89,14 @@ def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> 
 
 
 def _read_rows(experiment: ExperimentRun) -> Compared:
-    comparisons = {run.label: results.read_comparisons(run) for run in experiment.runs.values()}
+    committees, left_out = list_committees(experiment), list_other_members(experiment)
+    comparisons = {
+        run.label: compare(run, committees[variant])
+        if variant in committees
+        else results.read_comparisons(run)
+        for variant, run in experiment.runs.items()
+        if variant not in left_out
+    }
     return {variant: compared for variant, compared in comparisons.items() if compared}
 
 
@@ -145,6 +155,7 @@ def draw_panel(
         )
     else:
         axes.scatter(label, predicted, s=5, color=style.COLOURS[0], alpha=0.5, linewidths=0)
+    _draw_intervals(axes, compared, shift)
     axes.plot(limits, limits, color=style.FAINT, linewidth=0.6, zorder=0 if density is None else 3)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
@@ -161,6 +172,20 @@ def draw_panel(
         zorder=4,
     )
     return density
+
+
+def _draw_intervals(axes: Axes, compared: Comparison, shift: float) -> None:
+    """Draw error bars of a committee: of each number, or where there are many of their means."""
+    if compared.half_width is None:
+        return
+    label, predicted, half = compared.label - shift, compared.predicted - shift, compared.half_width
+    if len(label) > MOST_POINTS:
+        parts = np.array_split(np.argsort(label, kind="stable"), _BARS)
+        label, predicted, half = (
+            np.array([values[some].mean() for some in parts]) for values in (label, predicted, half)
+        )
+    colour = style.INK if len(compared.label) > MOST_POINTS else style.COLOURS[0]
+    axes.errorbar(label, predicted, half, fmt="none", ecolor=colour, elinewidth=0.5, alpha=0.6)
 
 
 def _format_metrics(compared: Comparison) -> str:

@@ -109,6 +109,7 @@ class Comparison:
         label: (n,) in `quantity.unit`; components of vectors one by one.
         predicted: (n,) likewise.
         errors: From the metrics, in the engine's unit.
+        half_width: (n,) of 95 % intervals in `quantity.unit`; None without a committee.
     """
 
     quantity: Quantity
@@ -116,6 +117,7 @@ class Comparison:
     label: Floats
     predicted: Floats
     errors: Errors
+    half_width: Floats | None = None
 
 
 def name_reference(experiment: ExperimentRun) -> str:

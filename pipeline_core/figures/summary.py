@@ -12,9 +12,11 @@ from typing import Any, Final
 from matplotlib.figure import Figure as Drawing
 from PIL import Image
 
+from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import (
     Figure,
     artifacts,
+    card,
     numbers,
     provenance,
     savers,
@@ -78,7 +80,8 @@ def make_chapter(
     facts = [[name, value] for name, value in provenance.collect_rows(experiment)]
     first = _choose_first(pictures)
     compared, files = variants.tabulate_variants(experiment), artifacts.tabulate_files(experiment)
-    tables = [*_compare(report), *settings.tabulate_settings(experiment), files]
+    of_model = card.tabulate_card(experiment.runs[BASE])
+    tables = [*_compare(report), *settings.tabulate_settings(experiment), of_model, files]
     commands = "\n".join(story.list_commands(experiment))
     snippets = [artifacts.write_snippet(experiment), Snippet(title="Make it again", code=commands)]
     return Chapter(

@@ -16,9 +16,17 @@ from ase.calculators.calculator import Calculator
 from ase.md.md import MolecularDynamics as Integrator
 from numpy.random import Generator
 
-from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.config.sections import MolecularDynamics, UncertaintyLimits
 from pipeline_core.inference.calculator import PotentialCalculator
-from pipeline_core.inference.frames import Frames, store_rdf, summarize
+from pipeline_core.inference.committee import Committee
+from pipeline_core.inference.frames import (
+    Frames,
+    knows_uncertainty,
+    read_uncertainty,
+    store_rdf,
+    summarize,
+    summarize_uncertainty,
+)
 from pipeline_core.inference.integrators import (
     capture_state,
     compute_temperature,
@@ -82,12 +90,29 @@ def run_dynamics(
                 f"{options.steps}: {problem}, {_describe_state(atoms, moving)}; "
                 f"{_find_cure(atoms, moving, options)}; {trajectory} holds the frames until then"
             )
-    seconds = (time.perf_counter() - started) / max(1, options.steps - done)
-    result = {**summarize(group, options), "seconds_per_step": seconds}
+    seconds = (time.perf_counter() - started) / max(1, dynamics.nsteps - done)
+    result = {
+        **summarize(group, options),
+        "steps": dynamics.nsteps,
+        "seconds_per_step": seconds,
+        **_describe_uncertainty(group, calculator, options, dynamics.nsteps),
+    }
     group.attrs.update({key: value for key, value in result.items() if value is not None})
     if moving.pbc.all():
         store_rdf(group)
     return result
+
+
+def _describe_uncertainty(
+    group: h5py.Group, calculator: Calculator, options: MolecularDynamics, n_steps: int
+) -> dict[str, Any]:
+    """Return what the summary of a run of a committee says of it; nothing of other runs."""
+    if not knows_uncertainty(calculator):
+        return {}
+    limits = options.uncertainty or UncertaintyLimits()
+    limit = limits.flag_above or calculator.calibrations["forces"].trusted
+    stopped = n_steps if n_steps < options.steps else None
+    return summarize_uncertainty(group, limit) | {"stopped_at_step": stopped}
 
 
 def remove_restarts(trajectory: Path) -> None:
@@ -140,7 +165,7 @@ def _go_on(
 def _forget(calculator: Calculator) -> None:
     """Let what follows depend on the positions of now alone, and on none before."""
     calculator.reset()
-    if isinstance(calculator, PotentialCalculator):
+    if isinstance(calculator, PotentialCalculator | Committee):
         calculator.forget()
 
 
@@ -161,7 +186,7 @@ def _advance(
         with restarts.write_segment() as (group, text), text.open("w", encoding="utf-8") as file:
             frames = Frames(group, file, dynamics.atoms)
             problem = _advance_segment(steps, dynamics, conserved, options, frames)
-        if problem:
+        if problem or _is_too_uncertain(dynamics.atoms, options):
             return problem
         arrays = capture_state(dynamics, options)
         generator = json.dumps(rng.bit_generator.state)
@@ -190,14 +215,27 @@ def _advance_segment(
                 return f"{temperature:.3g} K where {options.temperature:g} K are wanted"
             if atoms.pbc.all() and atoms.cell.volume < _TOO_DENSE * len(atoms):
                 return f"the cell has collapsed below {_TOO_DENSE:g} Å³ an atom"
-            if step % options.every == 0:
+            too_uncertain = _is_too_uncertain(atoms, options)
+            if step % options.every == 0 or too_uncertain:
                 frames.add(atoms, step * options.timestep, temperature, conserved())
-            if step == options.steps or (step and step % options.restart_every == 0):
+            if (
+                too_uncertain
+                or step == options.steps
+                or (step and step % options.restart_every == 0)
+            ):
                 return None
     except (ValueError, RuntimeError, ArithmeticError) as error:
         # The calculator, or ASE's matrices, meet a structure that has fallen apart.
         return str(error)
     return None
+
+
+def _is_too_uncertain(atoms: Atoms, options: MolecularDynamics) -> bool:
+    """Tell whether a run ends here because the committee does not know the forces."""
+    limit = options.uncertainty.stop_above if options.uncertainty else None
+    if limit is None or not knows_uncertainty(atoms.calc):
+        return False
+    return bool(read_uncertainty(atoms)[0].max() > limit)
 
 
 def _measure_temperature(atoms: Atoms) -> float:

@@ -8,11 +8,12 @@ from typing import IO, Any, Final
 import h5py
 import numpy as np
 from ase import Atoms
-from ase.calculators.calculator import PropertyNotImplementedError
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError
 from ase.io.extxyz import write_xyz
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.committee import Committee
 from pipeline_core.inference.rdf import compute_radial_distribution
 from pipeline_core.units import GPA
 
@@ -29,6 +30,10 @@ OBSERVABLES: Final = {
     "max_force": "eV/Å",
 }
 """What is stored of each frame, with its unit; the pressure holds its kinetic part."""
+
+UNCERTAINTIES: Final = {"force_uncertainty": "eV/Å", "energy_uncertainty": "eV/atom"}
+"""What is stored beside with a calibrated committee: half widths of 95 % intervals, of the widest
+force component and of the energy."""
 
 UNCHANGING: Final = ("atomic_numbers",)
 """What is stored once, and not of each frame."""
@@ -48,7 +53,9 @@ class Frames:
     def __init__(self, group: h5py.Group, file: IO[str], atoms: Atoms) -> None:
         self._group, self._file, self._next = group, file, 0
         group["atomic_numbers"] = atoms.numbers
-        for name, unit in OBSERVABLES.items():
+        self._is_uncertain = knows_uncertainty(atoms.calc)
+        stored = OBSERVABLES | (UNCERTAINTIES if self._is_uncertain else {})
+        for name, unit in stored.items():
             data = group.create_dataset(name, (0,), "f8", maxshape=(None,), fletcher32=True)
             data.attrs["unit"] = unit
         for name, shape in {"positions": (len(atoms), 3), "cell": (3, 3)}.items():
@@ -70,15 +77,33 @@ class Frames:
             "positions": atoms.positions,
             "cell": np.array(atoms.cell),
         }
+        # The temporary copy keeps what belongs to a frame out of the atoms that move.
+        frame = atoms.copy()
+        if self._is_uncertain:
+            half, energy = read_uncertainty(atoms)
+            row |= {"force_uncertainty": half.max(), "energy_uncertainty": energy}
+            frame.arrays["forces_uncertainty"] = half
+            frame.info["energy_uncertainty"] = energy * len(atoms)
         self._next += 1
         for name, value in row.items():
             self._group[name].resize(self._next, axis=0)
             self._group[name][self._next - 1] = value
-        # The temporary copy keeps what belongs to a frame out of the atoms that move.
-        frame = atoms.copy()
         frame.calc = atoms.calc
         frame.info["time_fs"] = time_fs
         write_xyz(self._file, frame)
+
+
+def knows_uncertainty(calculator: Calculator | None) -> bool:
+    """Tell whether a calculator is a committee whose forces and energies are calibrated."""
+    wanted = {"forces", "energy_per_atom"}
+    return isinstance(calculator, Committee) and wanted <= calculator.calibrations.keys()
+
+
+def read_uncertainty(atoms: Atoms) -> tuple[Floats, float]:
+    """Return the half widths of forces, (n_atoms,) eV/Å, and of the energy, eV/atom."""
+    atoms.get_potential_energy()  # up to date
+    results = atoms.calc.results
+    return results["forces_uncertainty"], results["energy_uncertainty"] / len(atoms)
 
 
 def _compute_pressure(atoms: Atoms) -> float:
@@ -88,6 +113,26 @@ def _compute_pressure(atoms: Atoms) -> float:
     except PropertyNotImplementedError:
         return float("nan")
     return float(-np.trace(stress) / 3 / GPA)
+
+
+def summarize_uncertainty(group: h5py.Group, limit: float) -> dict[str, Any]:
+    """Say how many frames of a run of a committee are flagged, and from when on.
+
+    Args:
+        group: Filled by `Frames`.
+        limit: Half width of a force component above which a frame is, eV/Å.
+    """
+    if "force_uncertainty" not in group:
+        return {}
+    half = group["force_uncertainty"][:]
+    flagged = np.flatnonzero(half > limit)
+    return {
+        "flag_above_eV_per_A": limit,
+        "largest_force_uncertainty_eV_per_A": float(half.max()),
+        "frames": len(half),
+        "flagged_frames": len(flagged),
+        "first_flagged_fs": float(group["time"][flagged[0]]) if len(flagged) else None,
+    }
 
 
 def summarize(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:

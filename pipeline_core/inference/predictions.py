@@ -24,6 +24,7 @@ from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import find_field
 from pipeline_core.importing.frames import make_sample
 from pipeline_core.importing.sources import compute_factors
+from pipeline_core.inference.committee import Committee
 from pipeline_core.readers import BadFrame, Frame, Reader
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.checks import LABELS
@@ -33,7 +34,10 @@ Floats = NDArray[np.float64]
 Sample = Mapping[str, NDArray[Any]]
 
 _NAME: Final = re.compile(r"[A-Za-z][\w.-]*")
-_TAKEN: Final = {*all_properties, "Lattice", "Properties", "pbc", "species", "pos", "Z"}
+_TAKEN: Final = {
+    *(*all_properties, "energy_uncertainty", "forces_uncertainty"),
+    *("Lattice", "Properties", "pbc", "species", "pos", "Z"),
+}
 """What a frame may not say of itself, since it is what is predicted, or the structure."""
 
 
@@ -48,6 +52,8 @@ class FrameSummary:
         n_atoms: Their number.
         energy_per_atom: Predicted, eV; None if the model predicts no energy.
         largest_force: Largest length of a predicted force, eV/Å; None if it predicts none.
+        energy_uncertainty: Half width of its 95 % interval, eV/atom; None without a committee.
+        force_uncertainty: The largest half width of a force component, eV/Å; likewise.
     """
 
     file: str
@@ -56,6 +62,8 @@ class FrameSummary:
     n_atoms: int
     energy_per_atom: float | None
     largest_force: float | None
+    energy_uncertainty: float | None = None
+    force_uncertainty: float | None = None
 
 
 class Comparison:
@@ -133,6 +141,7 @@ def predict_files(
                     formula = atoms.get_chemical_formula()
                     raise ValueError(f"{path}: frame {number} ({formula}): {error}") from error
                 comparison.add(predicted, sample)
+                _note_uncertainty(atoms, calculator)
                 summaries.append(_summarize(atoms, predicted, path, number))
                 atoms.calc = SinglePointCalculator(atoms, **_make_results(predicted))
                 write_xyz(sink, atoms)
@@ -181,6 +190,15 @@ def _make_results(predicted: Mapping[str, Floats]) -> dict[str, Any]:
     return {n: float(value) if n == "energy" else value for n, value in predicted.items()}
 
 
+def _note_uncertainty(atoms: Atoms, calculator: Calculator) -> None:
+    """Let a structure say how sure a committee is: `energy_uncertainty`, `forces_uncertainty`."""
+    results = calculator.results if isinstance(calculator, Committee) else {}
+    if "energy_uncertainty" in results:
+        atoms.info["energy_uncertainty"] = results["energy_uncertainty"]
+    if "forces_uncertainty" in results:
+        atoms.arrays["forces_uncertainty"] = results["forces_uncertainty"]
+
+
 def _summarize(
     atoms: Atoms, predicted: Mapping[str, Floats], path: Path, number: int
 ) -> FrameSummary:
@@ -192,4 +210,14 @@ def _summarize(
         n_atoms=len(atoms),
         energy_per_atom=None if energy is None else float(energy) / len(atoms),
         largest_force=None if forces is None else float(np.linalg.norm(forces, axis=1).max()),
+        energy_uncertainty=_divide(atoms.info.get("energy_uncertainty"), len(atoms)),
+        force_uncertainty=_find_largest(atoms.arrays.get("forces_uncertainty")),
     )
+
+
+def _divide(energy: float | None, n_atoms: int) -> float | None:
+    return None if energy is None else energy / n_atoms
+
+
+def _find_largest(values: Floats | None) -> float | None:
+    return None if values is None else float(values.max())

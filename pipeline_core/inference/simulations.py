@@ -10,6 +10,7 @@ from ase.calculators.calculator import Calculator
 from pipeline_core import store
 from pipeline_core.config.sections import InferOptions, PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.inference.committee import make_run_committee
 from pipeline_core.inference.divided import DividedCalculator, can_be_divided
 from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
 from pipeline_core.inference.structures import read_start_structure
@@ -21,7 +22,7 @@ def simulate_run(run: Run) -> dict[str, Any]:
     """Do all molecular-dynamics runs, one after the other; write `run.inference` and `md/*.extxyz`.
 
     Several ranks divide the atoms of each structure between them, if the model can be divided;
-    rank 0 moves the atoms and writes. Otherwise rank 0 does all the work.
+    rank 0 moves the atoms and writes. Otherwise, and with a committee, rank 0 does all the work.
 
     Returns:
         The summary of each run by its name; nothing on other ranks.
@@ -45,6 +46,8 @@ def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculato
     """Return what calculates the forces of this rank; None where it has nothing to do."""
     if not options.md or not (ranks.is_rank_zero or ranks.size > 1):
         return None
+    if run.members:
+        return make_run_committee(run, str(ranks.device)) if ranks.is_rank_zero else None
     calculator_of = run.registry.select_hook("calculator", run.model_info.name)
     calculator = calculator_of(run=run, device=str(ranks.device))
     if ranks.size > 1 and can_be_divided(calculator):

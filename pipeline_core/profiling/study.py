@@ -32,6 +32,7 @@ from pipeline_core.profiling.steps import collect_totals, list_steps
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.freezing import freeze
 
 
 def profile_run(run: Run, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
     """
     training = run.get_section("train", TrainOptions)
     task = load_trained_task(run, device)
+    freeze(task.module, training.freeze, run.model_info.parts)
     samples = task.samples("train")
     sizes = _read_sizes(run, task, samples)
     limit = find_memory_limit(options, device)

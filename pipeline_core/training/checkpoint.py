@@ -41,6 +41,7 @@ from pipeline_core.run import Run
 from pipeline_core.seals import SealedFile
 from pipeline_core.store import explain_lost_seal, open_content, read_provenance, write_sealed
 from pipeline_core.task import Outputs, Task
+from pipeline_core.training.card import make_card
 
 _KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "probe"}
 _TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-9}
@@ -69,7 +70,7 @@ def write_model(
         weights: State of the module.
         probe: Split and numbers of the samples whose predictions are stored if the task has no
             probe of its own.
-        provenance: Where the model comes from.
+        provenance: Where the model comes from; a card is added (`training.card`).
     """
     module = task.module.cpu()
     module.load_state_dict(weights)
@@ -86,7 +87,7 @@ def write_model(
         "variant": run.variant,
         "probe": predict_probe(module, make_probe(task, *probe)),
     }
-    save_archive(run.model, content, provenance)
+    save_archive(run.model, content, {**provenance, "card": make_card(run, task)})
 
 
 def make_probe(task: Task, split: str, numbers: Numbers) -> dict[str, Any]:

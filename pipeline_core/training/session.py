@@ -285,12 +285,18 @@ class Session:
             write_model(self._run, self._task, weights, (split, probe), provenance)
 
     def summarize(self) -> dict[str, Any]:
-        """Return what was done: epochs, best epoch and its loss, parameters, ranks, device."""
+        """Return what was done: epochs, best epoch and its loss, parameters, ranks, device.
+
+        Where some parameters are frozen, their number, too.
+        """
+        parameters = list(self._task.module.parameters())
+        frozen = sum(p.numel() for p in parameters if not p.requires_grad)
         return {
             "epochs": self.progress.epoch,
             "best_epoch": self.progress.best_epoch,
             "best_loss": self.progress.best_loss if self.progress.best_epoch else None,
-            "parameters": sum(p.numel() for p in self._task.module.parameters()),
+            "parameters": sum(p.numel() for p in parameters),
+            **({"frozen": frozen} if frozen else {}),
             "ranks": self._ranks.size,
             "device": self._ranks.device.type,
         }

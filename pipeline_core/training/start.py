@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
+from pipeline_core.training.freezing import freeze
 from pipeline_core.training.precision import choose_dtype
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ def initialize_weights(
 ) -> None:
     """Give a freshly built module the type and the weights that a training starts with.
 
+    Parts that `train.freeze` names need no gradients from then on.
+
     A module whose authors have published weights may offer them by a method `load_published(name)`,
     which raises ValueError for a name that it does not know; `train.start_from` reaches it as
     "published:NAME".
@@ -56,8 +59,8 @@ def initialize_weights(
 
     Raises:
         ValueError: The weights to start from are missing, do not fit, or do not reproduce the
-            predictions that were stored with them, or reference energies are asked for that the
-            model does not have.
+            predictions that were stored with them, reference energies are asked for that the model
+            does not have, or parts are to be frozen that it has not.
     """
     start = options.start_from if fresh else None
     content, own = None, _copy_reference_energies(module)
@@ -72,6 +75,7 @@ def initialize_weights(
         _load_published(module, start.removeprefix(PUBLISHED))
     if start is not None:
         _choose_reference_energies(module, own, options)
+    freeze(module, options.freeze, info.parts)
 
 
 def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:

@@ -30,6 +30,17 @@ def model() -> ModelInfo:
         check=check,
         of_graph=("cutoff", "angle_cutoff"),
         sections={"graph": CHGNetGraphOptions},
+        parts={
+            "embedding": ("atom_embedding", "bond_embedding", "angle_embedding"),
+            "basis": ("radial_basis", "short_radial_basis", "angular_basis"),
+            "interactions": (
+                *("atom_weights", "bond_weights"),
+                *("atom_convolutions", "bond_convolutions", "angle_updates"),
+            ),
+            "readout": ("readout_norm", "readout"),
+            "magmom": ("magmom",),
+            "heads": ("heads",),
+        },
     )
 
 

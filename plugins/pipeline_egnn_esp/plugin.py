@@ -38,6 +38,11 @@ def model() -> ModelInfo:
         predicts=("hamiltonian",),
         check=check,
         of_graph=("cutoff",),
+        parts={
+            "embedding": ("atom_embedding", "length_embedding"),
+            "interactions": ("node_blocks", "edge_blocks", "surroundings"),
+            "readout": ("heads",),
+        },
         sections={
             "graph": ESPGraphOptions,
             "train": ESPTrainOptions,

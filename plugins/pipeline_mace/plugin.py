@@ -26,6 +26,12 @@ def model() -> ModelInfo:
         check=check,
         of_graph=("cutoff",),
         sections={"graph": MACEGraphOptions},
+        parts={
+            "embedding": ("embedding",),
+            "interactions": ("interactions",),
+            "products": ("products",),
+            "readout": ("readouts",),
+        },
     )
 
 

@@ -135,3 +135,39 @@ def test_data_that_a_plugin_makes_may_hold_anything(project):
     edit(project, "energy: {}", "stress: {}")
     assert list_labels(project.load_dataset("water")) is None
     assert project.load_experiment("toy/first").model_info.name == "toy"
+
+
+def test_members_are_runs_named_after_their_variant(project):
+    add(project, "members: 2\nvariants: {other: {members: 3, seed: 7}, single: {members: 1}}\n")
+    runs = project.load_experiment("toy/first").runs
+    assert list(runs) == ["base", "base.2", "other", "other.2", "other.3", "single"]
+    assert [run.seed for run in runs.values()] == [0, 1, 7, 8, 9, 0]
+    assert {name: len(run.members) for name, run in runs.items() if run.members} == {
+        "base": 1,
+        "other": 2,
+    }
+
+
+def test_a_member_starts_from_the_member_of_the_same_number(project):
+    add(project, "members: 2\nvariants: {tuned: {train: {start_from: 'variant:base'}}}\n")
+    runs = project.load_experiment("toy/first").runs
+    assert runs["tuned.2"].list_inputs("train")["start_from"] == runs["base.2"].model
+    assert runs["tuned"].list_inputs("train")["start_from"] == runs["base"].model
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("members: 2\nvariants: {base.2: {}}\n", "is the name of a member of the committee"),
+        ("members: 2\nevaluate: {splits: [test]}\n", "evaluate.splits: a committee is calibrated"),
+        ("infer: {md: [{name: a, uncertainty: {}}]}\n", "infer.md: 'a' has limits of uncertainty"),
+    ],
+)
+def test_what_a_committee_needs_is_said(project, added, message):
+    add(project, added)
+    with pytest.raises(ValueError, match=message):
+        project.load_experiment("toy/first")
+
+
+def add(project, added):
+    (project.workflows / "experiments/toy/first.yaml").write_text(EXPERIMENT + added)

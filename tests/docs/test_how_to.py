@@ -58,6 +58,13 @@ def test_predict(folder):
     assert (folder / "predictions.xyz").is_file()
 
 
+def test_card(folder):
+    said = run_page(DOCS / "how_to/card.md", folder)
+    assert said.count("# Model card: chgnet/smoke, variant base") == 2
+    assert "| validation | force |" in said
+    assert (folder / "card.md").is_file()
+
+
 def test_compare(folder):
     run_page(DOCS / "how_to/compare.md", folder)
     summary = (folder / "results/chgnet/comparison/figures/summary.html").read_text()

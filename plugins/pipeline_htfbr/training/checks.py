@@ -103,6 +103,7 @@ def _refuse_trainer_options(options: HTTrainOptions) -> None:
         f"train.precision: {options.precision}; choose 32-true or 64-true": (
             options.precision not in ("32-true", "64-true")
         ),
+        "train.freeze: all parameters are trained; remove it": bool(options.freeze),
         "train.ema_decay: weights are not averaged; remove it": options.ema_decay is not None,
         "train.checkpoint_steps: states are saved every `record_every` epochs; remove it": (
             options.checkpoint_steps is not None

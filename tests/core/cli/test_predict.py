@@ -88,6 +88,7 @@ def test_json_holds_paths_frames_and_errors(model, crystals, call):
     assert [one["frame"] for one in content["frames"]] == list(range(6))
     assert content["frames"][0].keys() == {
         "file", "frame", "formula", "n_atoms", "energy_per_atom", "largest_force",
+        "energy_uncertainty", "force_uncertainty",
     }  # fmt: skip
     assert content["errors"]["forces"]["unit"] == "eV/Å"
     assert content["errors"]["stress"]["count"] == 9 * 6

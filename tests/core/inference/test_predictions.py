@@ -13,9 +13,13 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.stress import full_3x3_to_voigt_6_stress
 
+from core.evaluation.argon import make_structures
 from core.inference.lennard_jones import GRAPH, LennardJones
+from core.inference.test_committee import make_committee
+from pipeline_core.cli.predict import format_frames
 from pipeline_core.example_data import make_alloys
 from pipeline_core.inference.calculator import PotentialCalculator
+from pipeline_core.inference.committee import load_committee
 from pipeline_core.inference.predictions import predict_files
 from pipeline_core.readers import Frame, Reader, Units, extxyz
 from pipeline_core.readers import ase as ase_reader
@@ -232,3 +236,23 @@ def test_an_unknown_unit_of_a_reader_is_named(tmp_path):
     reader = replace(ase_reader.READER, units=Units(energy="ergs"))
     with pytest.raises(ValueError, match=r"reader 'ase': unknown unit of energy 'ergs'"):
         predict(tmp_path, [ase.build.bulk("Cu")], reader=reader)
+
+
+def test_predictions_of_a_committee_say_how_sure_they_are(tmp_path):
+    run = make_committee(tmp_path)
+    atoms = make_structures()[3]
+    atoms.info = {}
+    ase.io.write(tmp_path / "mine.traj", atoms)
+    committee = load_committee(run.folder, "cpu", run.registry)
+    files = {tmp_path / "mine.traj": ase_reader.READER}
+    summaries, _ = predict_files(files, {}, committee, tmp_path / "o.xyz")
+
+    frame = ase.io.read(tmp_path / "o.xyz")
+    half = frame.arrays["forces_uncertainty"]
+    assert half.shape == (len(atoms),)
+    assert summaries[0].force_uncertainty == pytest.approx(half.max(), abs=1e-7)
+    energy = frame.info["energy_uncertainty"] / len(atoms)
+    assert summaries[0].energy_uncertainty == pytest.approx(energy, abs=1e-7)
+    table = format_frames(summaries)
+    assert f"± {energy:.6f}" in table
+    assert "widest ± of a force (eV/Å)" in table

@@ -1,0 +1,186 @@
+"""The card of a model, from its file and the metrics beside it: as a page, and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline_core import store
+from pipeline_core.figures.quantities import find_quantity
+from pipeline_core.report.chapter import Table
+from pipeline_core.report.formats import format_number
+from pipeline_core.run import Run
+from pipeline_core.seals import identify
+
+_RANGES: Final = (
+    ("atoms", "atoms of a structure", ""),
+    ("density", "density", "g/cm³"),
+    ("energy", "energy less reference energies", "eV/atom"),
+    ("pressure", "pressure", "GPa"),
+    ("force", "force on an atom", "eV/Å"),
+)
+"""Name of a range, what it is, and its unit."""
+_SPLITS: Final = {"test": "test", "val": "validation", "train": "training"}
+_BEYOND: Final = (
+    "Beyond these ranges, and in phases that are not among the data, predictions are "
+    "extrapolations that no error here says anything of."
+)
+_UNKNOWN: Final = "not said"
+_OF_DATA: Final = ("licence", "citation")
+
+Facts = Mapping[str, Any]
+
+
+def read_card(model: Path) -> dict[str, Any]:
+    """Return what a model file says of itself, with the errors that are known of it.
+
+    Args:
+        model: A `model.pt`. Errors are those that it holds, or of `metrics.json` beside it if these
+            are of this model.
+
+    Returns:
+        The provenance of the model, with `card` as `training.card.make_card` has it; its `errors`
+        are split -> quantity -> metrics, empty where none are known.
+
+    Raises:
+        ValueError: The file is missing or damaged, or says nothing of itself.
+    """
+    facts = store.read_provenance(model)
+    if "card" not in facts:
+        raise ValueError(
+            f"{model}: holds no card, as an earlier version wrote it or it is no model; train it "
+            "again, or call `pipeline-core train` with --finish, which writes it from its state"
+        )
+    errors = facts["card"].get("errors") or _read_errors(model)
+    return {**facts, "card": {**facts["card"], "errors": errors}}
+
+
+def _read_errors(model: Path) -> dict[str, Any]:
+    path = model.with_name("metrics.json")
+    content = store.read_json(path) if path.is_file() else {}
+    made_from = store.read_provenance(path).get("inputs", {}).get("model") if content else None
+    if made_from != identify(model):
+        return {}
+    splits: dict[str, Any] = content.get("splits", {})
+    return {name: split["quantities"] for name, split in splits.items() if "quantities" in split}
+
+
+def format_card(facts: Facts) -> str:
+    """Return a card as a page in Markdown.
+
+    Args:
+        facts: As `read_card` returns them.
+    """
+    card = facts["card"]
+    parts = [
+        f"# Model card: {facts['experiment']}, variant {facts['variant']}",
+        f"{card['summary']} {card['citation']}",
+        _format_table("Model", ["what", "value"], _list_model(facts)),
+        _format_table(
+            "Data",
+            ["dataset", "what", "licence", "citation"],
+            [
+                [d["name"], d["description"], *(d[key] or _UNKNOWN for key in _OF_DATA)]
+                for d in card["datasets"]
+            ],
+        ),
+        _format_table("Errors", ["samples", "quantity", "MAE", "RMSE"], list(_list_errors(facts))),
+        _format_table("Limits", ["of the training data", "value"], _list_limits(card)),
+        _BEYOND if card["training"] else "",
+        _format_table("Made by", ["what", "value"], _list_origins(facts)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def tabulate_card(run: Run) -> Table | None:
+    """Return of the card of a run's model what the report says nowhere else; None without one."""
+    facts = store.read_provenance(run.model)
+    if "card" not in facts:
+        return None
+    card = facts["card"]
+    licences = [[f"licence of {d['name']}", d["licence"] or _UNKNOWN] for d in card["datasets"]]
+    citations = [[f"cite for {d['name']}", d["citation"] or _UNKNOWN] for d in card["datasets"]]
+    rows = [*_list_limits(card), *licences, *citations, ["cite for the model", card["citation"]]]
+    note = f"{_BEYOND} The whole card: pipeline-core card {run.folder}"
+    return Table(title="Model card", rows=rows, note=note)
+
+
+def _list_model(facts: Facts) -> list[list[str]]:
+    card, train = facts["card"], facts.get("options", {}).get("train", {})
+    rows = [
+        ["plugin", facts["plugin"]],
+        ["parameters", f"{card['parameters']:,}"],
+        ["elements", ", ".join(card["elements"])],
+        ["precision", train.get("precision", "")],
+        ["starts from", train.get("start_from") or "random weights"],
+        ["unfinished", facts.get("unfinished", "")],
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _list_errors(facts: Facts) -> Iterator[list[str]]:
+    errors = facts["card"]["errors"]
+    for split, title in _SPLITS.items():
+        quantities = errors.get(split, {})
+        for name, metrics in sorted(quantities.items()):  # a seal keeps no order
+            if metrics.get("mae") is None or f"{name}_per_atom" in quantities:
+                continue
+            shown = find_quantity(name, metrics.get("unit", "1"))
+            values = [
+                f"{format_number(shown.error_factor * metrics[key])} {shown.error_unit}".rstrip()
+                for key in ("mae", "rmse")
+            ]
+            yield [title, shown.title, *values]
+
+
+def _list_limits(card: Facts) -> list[list[str]]:
+    """Return what the training data hold and from where to where they reach."""
+    training = card["training"]
+    if not training:
+        return []
+    rows = [["structures", f"{training['structures']:,}"]]
+    atoms = training["atoms_by_element"]
+    rows.append(["atoms by element", ", ".join(f"{s} {n:,}" for s, n in atoms.items())])
+    for name, title, unit in _RANGES:
+        if name in training["ranges"]:
+            low, high = map(_format_amount, training["ranges"][name])
+            rows.append([title, f"{low} to {high} {unit}".rstrip()])
+    if "force_rms" in training:
+        rms = _format_amount(training["force_rms"])
+        rows.append(["root mean square force", f"{rms} eV/Å"])
+    if training["groups"]:
+        more = training["n_groups"] - len(training["groups"])
+        named = ", ".join(training["groups"]) + (f" and {more} more" if more else "")
+        rows.append(["groups", named])
+    return rows
+
+
+def _format_amount(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else format_number(value)
+
+
+def _list_origins(facts: Facts) -> list[list[str]]:
+    versions = facts.get("versions", {})
+    rows = [
+        ["experiment", f"{facts['experiment']}, variant {facts['variant']}"],
+        ["seed", str(facts["seed"])],
+        ["epochs", f"{facts['epochs']}, the best {facts['epoch']}" if "epochs" in facts else ""],
+        ["commit", facts.get("commit") or "none: not in a Git repository"],
+        ["plugin source", str(facts.get("fingerprint", ""))],
+        ["versions", ", ".join(f"{name} {version}" for name, version in versions.items())],
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _format_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a heading and a table in Markdown; nothing without rows."""
+    if not rows:
+        return ""
+    lines = [header, ["---"] * len(header), *rows]
+    table = "\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines)
+    return f"## {title}\n\n{table}"
+
+
+def _escape(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", "\\|")

@@ -1,0 +1,205 @@
+"""How sure a committee is: are its intervals right, and where does dynamics leave its data?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from pipeline_core.evaluation.calibration import Calibration
+from pipeline_core.evaluation.committee import read_joint
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.quantities import Quantity, find_quantity
+from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.report.chapter import Number
+from pipeline_core.run import ExperimentRun, Run
+
+Floats = NDArray[np.float64]
+
+_ORDER: Final = ("test", "val")
+"""Which split is shown, the first that there is."""
+
+
+def list_committees(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
+    """Return what the metrics say of each calibrated committee, by the variant of its first run."""
+    found = {v: results.read_json(run.metrics) for v, run in experiment.runs.items() if run.members}
+    return {
+        v: content["committee"] for v, content in found.items() if "committee" in (content or {})
+    }
+
+
+def list_other_members(experiment: ExperimentRun) -> set[str]:
+    """Return the runs that a committee stands for in figures: all of its members but the first."""
+    committees = list_committees(experiment)
+    return {one.variant for v in committees for one in experiment.runs[v].members}
+
+
+def _find_split(committee: dict[str, Any]) -> str | None:
+    return next((split for split in _ORDER if committee["splits"].get(split)), None)
+
+
+def compare(run: Run, committee: dict[str, Any]) -> list[Comparison]:
+    """Return labels, means and half widths of a committee on its held-out split."""
+    split = _find_split(committee)
+    if split is None:
+        return []
+    compared = []
+    single = results.read_metrics(run)
+    for name, joint in read_joint([run, *run.members], split).items():
+        if name not in committee["splits"][split]:
+            continue
+        facts, kind = committee["splits"][split][name], find_quantity(name)
+        calibration = Calibration.model_validate(committee["calibration"][name])
+        spread = ((joint.label - joint.label.mean()) ** 2).sum()
+        errors = Errors(
+            unit=facts["unit"],
+            count=facts["count"],
+            mae=facts["mae"],
+            rmse=facts["rmse"],
+            r2=float(1 - facts["count"] * facts["rmse"] ** 2 / spread) if spread else None,
+            label_mean_absolute=float(np.abs(joint.label).mean()),
+        )
+        half = calibration.compute_half_widths(joint.spread) * kind.factor
+        one = Comparison(kind, split, joint.label * kind.factor, joint.mean * kind.factor, errors)
+        compared.append(replace(one, half_width=half))
+    names = {one.quantity.name for one in compared}
+    assert single is not None
+    return compared + [c for c in results.read_comparisons(run) if c.quantity.name not in names]
+
+
+def draw_reliability(experiment: ExperimentRun) -> Drawn:
+    """Draw coverage against probability, and half widths against what they should be."""
+    shown = list(_list_quantities(experiment))
+    if not shown:
+        return None
+    figure, axes = style.make_canvas(len(shown), 2, width=style.PAGE, height=2.6)
+    table: Rows = [["variant", "split", "quantity", "probability", "calibrated", "uncalibrated"]]
+    several = len({variant for variant, *_ in shown}) > 1
+    for (left, right), (variant, split, kind, facts) in zip(axes, shown, strict=True):
+        table += _draw_coverage(left, [variant, split, kind.name], facts)
+        title = f"{variant}: {kind.title}" if several else kind.title
+        left.set_title(f"{title}, {split} split, {facts['count']:,} numbers")
+        _draw_widths(right, kind, facts)
+    style.add_legend_above(figure, axes[0][0])
+    return figure, table
+
+
+def _list_quantities(
+    experiment: ExperimentRun,
+) -> Iterator[tuple[str, str, Quantity, dict[str, Any]]]:
+    for variant, committee in list_committees(experiment).items():
+        split = _find_split(committee)
+        for name, facts in committee["splits"][split].items() if split else ():
+            yield variant, split or "", find_quantity(name), facts
+
+
+def _draw_coverage(axes: Axes, names: list[object], facts: dict[str, Any]) -> Rows:
+    levels = [float(level) for level in facts["reliability"]]
+    shares = {
+        kind: [one[kind] for one in facts["reliability"].values()]
+        for kind in ("calibrated", "uncalibrated")
+    }
+    axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=0.6, zorder=0)
+    axes.plot(levels, shares["calibrated"], "o-", markersize=3, label="calibrated intervals")
+    axes.plot(levels, shares["uncalibrated"], "s--", markersize=3, label="spread of the members")
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlabel="probability of the interval", ylabel="labels within")
+    return [
+        [*names, *row]
+        for row in zip(levels, shares["calibrated"], shares["uncalibrated"], strict=True)
+    ]
+
+
+def _draw_widths(axes: Axes, kind: Quantity, facts: dict[str, Any]) -> None:
+    if not facts["bins"]:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "too few numbers", ha="center", transform=axes.transAxes)
+        return
+    half, needed = (
+        np.array([one[key] for one in facts["bins"]]) * kind.error_factor
+        for key in ("half_width", "needed")
+    )
+    low, high = min(half.min(), needed.min()), max(half.max(), needed.max())
+    limits = low / 1.2, high * 1.2
+    axes.plot(limits, limits, color=style.FAINT, linewidth=0.6, zorder=0)
+    axes.plot(half, needed, "o-", markersize=3)
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        style.set_log_ticks(axis)
+    axes.set_xlabel(f"half width of 95 % ({kind.error_unit})")
+    axes.set_ylabel(f"95 % of errors below ({kind.error_unit})")
+
+
+def draw_dynamics(experiment: ExperimentRun) -> Drawn:
+    """Draw the widest interval of a force against time, one panel a run of dynamics."""
+    runs = [(v, *one) for v, run in experiment.runs.items() for one in _read_dynamics(run)]
+    if not runs:
+        return None
+    figure, axes = style.make_canvas(len(runs), 1, width=style.PAGE, height=2.1)
+    table: Rows = [["run", "variant", "time_fs", "force_uncertainty_eV_per_A", "flagged"]]
+    for (panel,), (variant, name, time, half, limit) in zip(axes, runs, strict=True):
+        flagged = half > limit
+        panel.plot(time / 1000, half, linewidth=0.8)
+        panel.plot(time[flagged] / 1000, half[flagged], "o", markersize=3, color=style.COLOURS[1])
+        panel.axhline(limit, color=style.FAINT, linestyle=":", zorder=0)
+        text = f"{flagged.sum():,} of {len(half):,} frames flagged"
+        panel.set_title(f"{name.replace('_', ' ')}: {text}")
+        panel.set_ylabel("widest ± of a force (eV/Å)")
+        panel.set_ylim(0, None)
+        rows = zip(time.tolist(), half.tolist(), flagged.tolist(), strict=True)
+        table += [[name, variant, *row] for row in rows]
+    axes[-1][0].set_xlabel("time (ps)")
+    return figure, table
+
+
+def _read_dynamics(run: Run) -> list[tuple[str, Floats, Floats, float]]:
+    with results.open_inference(run) as file:
+        groups = {n: group for n, group in (file or {}).items() if "force_uncertainty" in group}
+        return [
+            (n, g["time"][:], g["force_uncertainty"][:], float(g.attrs["flag_above_eV_per_A"]))
+            for n, g in groups.items()
+        ]
+
+
+def collect_numbers(run: Run) -> Iterator[Number]:
+    """Yield how many held-out labels lie within the intervals of a committee."""
+    content = results.read_json(run.metrics) or {}
+    committee = content.get("committee") if isinstance(content, dict) else None
+    split = _find_split(committee) if committee else None
+    if committee is None or split is None:
+        return
+    for name, facts in committee["splits"][split].items():
+        kind = find_quantity(name)
+        half = facts["mean_half_width"] * kind.error_factor
+        yield Number(
+            title=f"{kind.title.capitalize()} within 95 % intervals",
+            value=f"{100 * facts['coverage']:.1f} %",
+            note=f"of {facts['count']:,} numbers; committee of {len(committee['members'])}, "
+            f"mean half width {half:.3g} {kind.error_unit}",
+        )
+
+
+def list_warnings(experiment: ExperimentRun) -> list[str]:
+    """Say which dynamics has left the data of its committee, or was stopped for it."""
+    lines = []
+    for run in experiment.runs.values():
+        with results.open_inference(run) as file:
+            for name, group in (file or {}).items():
+                facts = group.attrs
+                if facts.get("flagged_frames", 0):
+                    lines.append(
+                        f"Dynamics {name!r}: in {facts['flagged_frames']} of {facts['frames']} "
+                        "frames the committee does not know the forces, the first at "
+                        f"{facts['first_flagged_fs']:g} fs (above "
+                        f"{facts['flag_above_eV_per_A']:.3g} eV/Å)."
+                    )
+                if "stopped_at_step" in facts:
+                    lines.append(
+                        f"Dynamics {name!r} was stopped at step {facts['stopped_at_step']}, "
+                        "as the committee does not know the forces."
+                    )
+    return lines

@@ -1,0 +1,55 @@
+"""Parts of a model that keep their weights while others are trained."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+
+def freeze(
+    module: nn.Module, names: Sequence[str], parts: Mapping[str, tuple[str, ...]]
+) -> list[str]:
+    """Let the parameters of some parts of a module need no gradients.
+
+    Args:
+        module: As its plugin builds it.
+        names: Of parts, or the beginnings of names of parameters: whole components of them, so that
+            "layers.1" is not "layers.10".
+        parts: Name of a part to what the names of its parameters begin with, as in `ModelInfo`.
+
+    Returns:
+        The names of the frozen parameters.
+
+    Raises:
+        ValueError: A name is of nothing that the module has, or nothing is left to be trained.
+    """
+    parameters = dict(module.named_parameters())
+    frozen: dict[str, None] = {}
+    for name in names:
+        beginnings = parts.get(name, (name,))
+        members = [p for p in parameters if any(f"{p}.".startswith(f"{b}.") for b in beginnings)]
+        if not members:
+            raise ValueError(_explain(name, list(parameters), parts))
+        frozen |= dict.fromkeys(members)
+    if parameters and len(frozen) == len(parameters):
+        raise ValueError(
+            "train.freeze: nothing is left to be trained; leave out one of "
+            f"{', '.join(names)}, or set train.epochs: 0 to use the weights as they are"
+        )
+    for name in frozen:
+        parameters[name].requires_grad_(False)
+    return list(frozen)
+
+
+def _explain(name: str, parameters: Sequence[str], parts: Mapping[str, tuple[str, ...]]) -> str:
+    """Return that a name is of nothing, and what there is."""
+    beginnings = list(dict.fromkeys(p.partition(".")[0] for p in parameters))
+    near = difflib.get_close_matches(name, [*parts, *parameters, *beginnings], n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    named = f"parts {', '.join(parts)}; " if parts else ""
+    return (
+        f"train.freeze: the model has no {name!r}; {hint}it has {named}"
+        f"parameters whose names begin with {', '.join(beginnings)}"
+    )
