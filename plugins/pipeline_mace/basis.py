@@ -76,7 +76,7 @@ class AgnesiTransform(PairRadii):
 
         1 / (1 + a x^q / (1 + x^(q−p))),    x = r / r_0,
 
-    with r_0 the mean of the covalent radii (doi:10.1063/5.0158783, eq. 17).
+    with r_0 the mean of the covalent radii (doi:10.1063/5.0158783).
     """
 
     a: Tensor

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
     """
     if run.metadata is not None:
         known = run.metadata
-        facts = read_facts(known)
+        facts = Facts(tuple(known["elements"]), known["average_neighbours"])
     else:
         facts = _read_facts(run)
     module = MACE(options, facts)
@@ -42,24 +40,8 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
         run,
         module,
         elements=list(facts.elements),  # with fine-tuning perhaps more than those of the data
-        **list_facts(facts),
+        average_neighbours=facts.average_neighbours,
     )
-
-
-def list_facts(facts: Facts) -> dict[str, Any]:
-    """Return what the metadata of a model say of its facts beside the elements."""
-    facts_of_all = {"average_neighbours": facts.average_neighbours}
-    if len(facts.heads) == 1:
-        return facts_of_all
-    return facts_of_all | {"heads": list(facts.heads), "head": facts.head}
-
-
-def read_facts(metadata: Mapping[str, Any]) -> Facts:
-    """Return the facts of a model from its metadata."""
-    facts = Facts(tuple(metadata["elements"]), metadata["average_neighbours"])
-    if "heads" not in metadata:
-        return facts
-    return replace(facts, heads=tuple(metadata["heads"]), head=metadata["head"])
 
 
 def _read_facts(run: Run) -> Facts:

@@ -191,7 +191,9 @@ class Interaction(nn.Module):
             sent = flight.wait()
         product = self.kernels.project_product if apart else self.kernels.tensor_product
         summed = product(sent, edge_harmonics, *operands, *edges, self.plan)
-        messages = self.down(self._sort_by_degree(summed)) / self._count_neighbours(radial, edges[1])
+        messages = self.down(self._sort_by_degree(summed)) / self._count_neighbours(
+            radial, edges[1]
+        )
         if self.residual:
             is_part = len(features) > len(messages)  # of whole structures no slice is recorded
             return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
@@ -274,7 +276,8 @@ class Readout(nn.Module):
         for w in hidden:
             features = self.gate(features @ (w * len(w) ** -0.5))
         if not hidden or heads == 1:
-            return features @ (last * scale)
+            energies: Tensor = features @ (last * scale)
+            return energies
         # What leads from the part of one head to the energy of another is not used.
         own = last.view(heads, -1, heads).diagonal(dim1=0, dim2=2)  # (hidden, heads)
         return torch.einsum("nhm,mh->nh", features.unflatten(1, (heads, -1)), own * scale)

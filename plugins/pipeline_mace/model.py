@@ -34,14 +34,10 @@ class Facts:
     Attributes:
         elements: Chemical symbols, in the order of their weights.
         average_neighbours: Edges of an atom.
-        heads: Names of the energies that a network has which was trained on several kinds of data.
-        head: The one that it predicts.
     """
 
     elements: tuple[str, ...]
     average_neighbours: float
-    heads: tuple[str, ...] = ("default",)
-    head: str = "default"
 
 
 class MACE(Potential):
@@ -49,7 +45,8 @@ class MACE(Potential):
 
     E = Σ_i (E0_i + scale (Σ_t R_t(h_i^t) + Σ_j V_ij) + shift), with the features h^t after layer t
     and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 but where they
-    are set. Of several heads each has readouts, scale, shift and E0 of its own.
+    are set. Of several heads each has readouts, scale, shift and E0 of its own: `head` of a batch,
+    (n_samples,), numbers the one that a sample asks for, 0 where it is absent.
 
     Args:
         options: Sizes of the network.
@@ -60,10 +57,12 @@ class MACE(Potential):
     """
 
     takes_domains = True
+    exact = ("atom_energies", "further_energies")
     numbers: Tensor
     scale: Tensor
     shift: Tensor
-    head_energies: Tensor
+    further_energies: Tensor
+    """Energies of free atoms of all heads but the first, (n_heads - 1, MAX_Z + 1) eV."""
     transform: AgnesiTransform | None
     repulsion: PairRepulsion | None
 
@@ -71,17 +70,16 @@ class MACE(Potential):
         super().__init__()
         self.options, self.facts = options, facts
         n_elements, channels = len(facts.elements), options.channels
-        n_heads = len(facts.heads)
-        self.head = facts.heads.index(facts.head)
+        n_heads = len(options.heads)
         numbers = torch.full((MAX_Z + 1,), -1)
         for place, symbol in enumerate(facts.elements):
             numbers[atomic_numbers[symbol]] = place
         self.register_buffer("numbers", numbers, persistent=False)
         self.register_buffer("scale", torch.ones(() if n_heads == 1 else n_heads))
         self.register_buffer("shift", torch.zeros(() if n_heads == 1 else n_heads))
-        if n_heads > 1:  # those of the head that predicts are `atom_energies`
-            energies = torch.zeros(n_heads, MAX_Z + 1, dtype=torch.float64)
-            self.register_buffer("head_energies", energies)
+        if n_heads > 1:
+            further = torch.zeros(n_heads - 1, MAX_Z + 1, dtype=torch.float64)
+            self.register_buffer("further_energies", further)
         self.embedding = nn.Parameter(torch.randn(n_elements, channels))
         self.radial_basis = RadialBasis(
             options.radial_functions, options.cutoff, options.envelope_power
@@ -136,6 +134,7 @@ class MACE(Potential):
         radial = self.radial_basis(distance, transformed)
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
+        head = self._find_heads(batch)
         energy = vectors.new_zeros(n_own)
         if self.repulsion is not None:
             pairs = self.repulsion(distance, ends)[:, None]
@@ -150,11 +149,33 @@ class MACE(Potential):
             features = product(messages, atoms)
             if before is not None:
                 features = features + _pad(before, features)
-            energy = energy + readout(features[:, 0])[:, self.head]
-        scale, shift = (x.reshape(-1)[self.head] for x in (self.scale, self.shift))
+            energy = energy + _select(readout(features[:, 0]), head)
+        scale, shift = (x if head is None else x[head] for x in (self.scale, self.shift))
         energy = scale * energy + shift
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
+
+    @property
+    def free_energies(self) -> Tensor:
+        """Energies of free atoms of all heads, (n_heads, MAX_Z + 1) eV."""
+        first = self.atom_energies[None]
+        return first if len(self.options.heads) == 1 else torch.cat([first, self.further_energies])
+
+    def _sum_references(self, batch: Batch) -> Tensor:
+        head = self._find_heads(batch)
+        if head is None:
+            return super()._sum_references(batch)
+        sample = batch["atom_sample"]
+        references = self.free_energies[head, batch["atomic_numbers"][: len(sample)]]
+        base = references.new_zeros(count_samples(batch))
+        return base.index_add(0, sample, references)
+
+    def _find_heads(self, batch: Batch) -> Tensor | None:
+        """Return the head of each own atom, (n_atoms,); None of a network that has only one."""
+        if len(self.options.heads) == 1:
+            return None
+        sample = batch["atom_sample"]
+        return batch["head"].long()[sample] if "head" in batch else torch.zeros_like(sample)
 
     def _find_elements(self, batch: Batch) -> Tensor:
         """Return the place of each atom's element among those of the network, (n_atoms,)."""
@@ -173,6 +194,11 @@ def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the atomic numbers of both atoms of each edge, (n_edges,)."""
     receiver, sender = batch["atomic_numbers"][batch["edge_index"]].unbind(1)
     return receiver, sender
+
+
+def _select(energies: Tensor, head: Tensor | None) -> Tensor:
+    """Return what the head of each atom says of it, (n_atoms,), of energies (n_atoms, n_heads)."""
+    return energies[:, 0] if head is None else energies.gather(1, head[:, None])[:, 0]
 
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:

@@ -41,11 +41,11 @@ class MACEOptions(Section):
     """What sums over neighbours are divided by: their average number in the training data, or one
     and a density of the neighbours of each atom, which is learned."""
     distance_transform: Literal["none", "agnesi"] = "none"
-    """Whether radial functions are those of the distance, or of its Agnesi transform, which resolves
-    distances about the sum of two covalent radii best (doi:10.1063/5.0158783, section II C)."""
+    """Whether radial functions are those of the distance, or of its Agnesi transform, whose scale
+    is the mean of both covalent radii (doi:10.1063/5.0158783, on radial transformations)."""
     pair_repulsion: bool = False
-    """Whether the potential of Ziegler, Biersack and Littmark keeps atoms apart that are nearer than
-    the sum of their covalent radii. It is scaled as the other energies are."""
+    """Whether the potential of Ziegler, Biersack and Littmark keeps atoms apart that are nearer
+    than the sum of their covalent radii. It is scaled as the other energies are."""
     radial_functions: Width = 8
     radial_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers between radial basis and weights of the tensor product."""
@@ -64,9 +64,21 @@ class MACEOptions(Section):
     paths times channels, are stored. reference: one PyTorch operation after the other, as the
     formulas read; the baseline of an ablation.
     """
+    heads: list[str] = Field(default=["default"], min_length=1)
+    """Names of the kinds of data that the network gives an energy for, such as levels of theory.
+
+    Each has readouts, scale, shift and energies of free atoms of its own; the first is what the
+    network predicts where a structure says nothing else.
+    """
     scale_shift: bool = True
     """Whether interaction energies are scaled by the root mean square of the training forces, and
     shifted by the mean energy of an atom beyond its reference energy."""
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if len(set(self.heads)) < len(self.heads):
+            raise ValueError("heads: a name is given twice; leave one out")
+        return self
 
     @model_validator(mode="after")
     def _check_degrees(self) -> Self:

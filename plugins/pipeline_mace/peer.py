@@ -59,7 +59,7 @@ class PeerOptions:
     gate: str
     apply_cutoff: bool
     interactions: tuple[str, ...]
-    heads: tuple[str, ...] = ("default",)
+    heads: tuple[str, ...]
 
 
 def read_peer_options(peer: Any) -> PeerOptions:
@@ -129,7 +129,7 @@ def _compare_options(module: MACE, options: PeerOptions) -> Iterator[tuple[str, 
     kinds = [own.first_interaction] + [own.interaction] * (own.layers - 1)
     classes = tuple(INTERACTIONS[kind, own.normalization] for kind in kinds)
     yield "interactions", options.interactions, classes
-    yield "heads", options.heads, module.facts.heads
+    yield "heads", options.heads, tuple(own.heads)
 
 
 def _list_constants(module: MACE) -> dict[str, list[float]]:

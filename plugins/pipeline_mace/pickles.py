@@ -53,6 +53,7 @@ class Record:
     state: Any
 
     def __new__(cls, *arguments: Any) -> Self:
+        """Keep the arguments."""
         record = super().__new__(cls)
         record.arguments, record.state = arguments, {}
         return record
@@ -190,6 +191,8 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, identifier: Any) -> Tensor:
         """Return all numbers of a storage."""
+        if not isinstance(identifier, tuple) or len(identifier) != 5:
+            raise pickle.UnpicklingError("an unknown reference")
         kind, dtype, key, _, count = identifier
         if kind != "storage" or not isinstance(dtype, torch.dtype):
             raise pickle.UnpicklingError(f"an unknown reference {kind!r}")

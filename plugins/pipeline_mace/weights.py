@@ -76,9 +76,9 @@ def load_from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptio
     energies = state[_ENERGIES].detach().reshape(-1, len(numbers)).to(module.atom_energies)
     converted = [_convert(row, state) for row in rows]
     with torch.no_grad():
+        module.atom_energies[numbers] = energies[0]
         if len(energies) > 1:
-            module.head_energies[:, numbers] = energies
-        module.atom_energies[numbers] = energies[module.head]
+            module.further_energies[:, numbers] = energies[1:]
         for row, tensor in zip(rows, converted, strict=True):
             pieces = tensor.reshape(-1).split([part.numel() for part in row.parts])
             for part, piece in zip(row.parts, pieces, strict=True):
@@ -126,12 +126,7 @@ def list_weights(module: MACE) -> dict[str, Tensor]:
 
 def list_energies(module: MACE) -> Tensor:
     """Return the energies of free atoms of all heads, (n_heads, n_elements) eV."""
-    numbers = _list_numbers(module)
-    if len(module.facts.heads) == 1:
-        return module.atom_energies[numbers][None]
-    energies = module.head_energies[:, numbers]
-    energies[module.head] = module.atom_energies[numbers]
-    return energies
+    return module.free_energies[:, _list_numbers(module)]
 
 
 def list_rows(module: MACE) -> list[Row]:
@@ -147,7 +142,7 @@ def _check(
     module: MACE, state: Mapping[str, Tensor], options: PeerOptions, rows: list[Row]
 ) -> None:
     check_peer(module, state, options, {_ENERGIES, *(row.name for row in rows)})
-    n_elements, n_heads = len(module.facts.elements), len(module.facts.heads)
+    n_elements, n_heads = len(module.facts.elements), len(module.options.heads)
     if _ENERGIES not in state or state[_ENERGIES].numel() != n_elements * n_heads:
         count = state[_ENERGIES].numel() if _ENERGIES in state else "none"
         raise ValueError(
@@ -222,8 +217,8 @@ def _list(module: MACE) -> Iterator[Row]:
             number = getattr(module.transform, name)
             yield Row(f"radial_embedding.distance_transform.{name}", [number], ())
     if module.repulsion is not None:
-        names = {"c": "c", "a_exp": "exponent", "a_prefactor": "prefactor"}
-        for theirs, ours in names.items():
+        of_pairs = {"c": "c", "a_exp": "exponent", "a_prefactor": "prefactor"}
+        for theirs, ours in of_pairs.items():
             numbers = getattr(module.repulsion, ours)
             yield Row(f"pair_repulsion_fn.{theirs}", [numbers], tuple(numbers.shape))
 

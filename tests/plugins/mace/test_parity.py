@@ -53,7 +53,7 @@ def state_of(name):
 def list_peer_options(case):
     """What the peer's state does not show."""
     first = PLAIN if case[2] == PLAIN else RESIDUAL
-    return PeerOptions(17.0, "silu", True, (first, RESIDUAL))
+    return PeerOptions(17.0, "silu", True, (first, RESIDUAL), ("default",))
 
 
 def make_network(max_l, correlation, first, *, independent=False):
@@ -257,7 +257,8 @@ def stand_in(**changes):
 
 
 def test_options_are_read_from_the_network():
-    assert read_peer_options(stand_in()) == PeerOptions(17.0, "silu", True, (PLAIN, RESIDUAL))
+    expected = PeerOptions(17.0, "silu", True, (PLAIN, RESIDUAL), ("default",))
+    assert read_peer_options(stand_in()) == expected
     gate = SimpleNamespace(non_linearity=SimpleNamespace(acts=[None]))
     other = read_peer_options(stand_in(apply_cutoff=False, readouts=[gate]))
     assert (other.gate, other.apply_cutoff) == ("none", False)
