@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ase.data import chemical_symbols
 from torch import Tensor
 
+from pipeline_mace.files import find_published
 from pipeline_mace.heads import choose_heads
 from pipeline_mace.model import MACE, Facts
-from pipeline_mace.options import MACEOptions
+from pipeline_mace.options import MACEGraphOptions, MACEOptions
 from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
 from pipeline_mace.pickles import list_state, read_module
 from pipeline_mace.weights import load_from_peer
@@ -23,7 +27,22 @@ _COUPLINGS: Final = re.compile(
     r"products\.0\.symmetric_contractions\.contractions\.(\d+)\.U_matrix_(\d+)"
 )
 
-State = dict[str, Tensor]
+
+class PeerFile(NamedTuple):
+    """What the file of a network of mace-torch says.
+
+    Attributes:
+        state: Its tensors, by their names in `state_dict()`.
+        options: What these do not show.
+    """
+
+    state: dict[str, Tensor]
+    options: PeerOptions
+
+    def find_facts(self) -> Facts:
+        """Return elements and average number of neighbours."""
+        symbols = [chemical_symbols[z] for z in self.state["atomic_numbers"].tolist()]
+        return Facts(tuple(symbols), self.options.average_neighbours)
 
 
 def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
@@ -31,21 +50,90 @@ def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
 
     Args:
         path: The file that mace-torch wrote, `.model`.
-        heads: Heads to take, the first of which is what the network predicts; may be empty where
-            there is only one.
+        heads: Heads to take, the first of which is what the network predicts. Where there is only
+            one this may be empty, or give it another name.
 
     Raises:
         ValueError: The file is missing, damaged, or would run foreign code; or the network does
             what ours does not, which the message names.
     """
+    peer = read_file(path, heads)
+    with _explain(path):
+        module = MACE(MACEOptions(**find_options(*peer)), peer.find_facts())
+        module.to(peer.state["node_embedding.linear.weight"].dtype)
+        load_from_peer(module, *peer)
+    return module.eval()
+
+
+def read_file(path: Path, heads: Sequence[str] = ()) -> PeerFile:
+    """Read what the file of a network of mace-torch says.
+
+    Args:
+        path: The file.
+        heads: As `read_peer`.
+
+    Raises:
+        ValueError: As there.
+    """
     peer = read_module(path)
-    try:
-        options, state = read_peer_options(peer), list_state(peer)
+    with _explain(path):
+        options = read_peer_options(peer)
+        if len(options.heads) == 1 == len(heads):
+            options = replace(options, heads=tuple(heads))
         names = _check_heads(heads, options.heads)
-        state, options = choose_heads(state, options, names)
-        module = MACE(MACEOptions(**find_options(state, options)), _find_facts(state, options))
-        module.to(state["node_embedding.linear.weight"].dtype)
-        load_from_peer(module, state, options)
+        return PeerFile(*choose_heads(list_state(peer), options, names))
+
+
+class StartingMACE(MACE):
+    """MACE whose training can start from a network of mace-torch."""
+
+    def load_published(self, name: str) -> None:
+        """Take over the weights and the energies of free atoms of a published network.
+
+        Args:
+            name: As `read_published` takes it.
+
+        Raises:
+            ValueError: There is no such file, it cannot be converted, or this is another network.
+        """
+        peer = read_published(name, self.options)
+        with _explain(find_published(name)):
+            theirs = find_options(*peer)
+            changed = [
+                f"{key}: {json.dumps(value)}"
+                for key, value in theirs.items()
+                if key not in _FREE and value != getattr(self.options, key)
+            ]
+            if changed:
+                raise ValueError(
+                    f"is another network than the experiment has; its model section "
+                    f"needs {{{', '.join(changed)}}}"
+                )
+            load_from_peer(self, *peer)
+
+
+def read_published(name: str, options: MACEOptions) -> PeerFile:
+    """Read what `train.start_from: published:NAME` names.
+
+    Args:
+        name: A published network or the path of a file, as `files.find_published` takes it.
+        options: Of the experiment, whose heads are taken.
+
+    Raises:
+        ValueError: As `read_peer`, or there is no such file.
+    """
+    return read_file(find_published(name), options.heads)
+
+
+_FREE: Final = ("independent_couplings",)
+"""Options that may be others: the weights are converted."""
+
+
+@contextmanager
+def _explain(path: Path) -> Iterator[None]:
+    """Name the file of what is wrong with it."""
+    try:
+        yield
     except KeyError as error:
         raise ValueError(
             f"{path}: {error.args[0]}: not in the file; it holds no ScaleShiftMACE of mace-torch"
@@ -54,7 +142,6 @@ def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
         raise ValueError(f"{path}: the network of the file has no {error}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return module.eval()
 
 
 def _check_heads(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
@@ -143,11 +230,17 @@ def _find_transform(state: Mapping[str, Tensor]) -> str:
     return "agnesi" if "radial_embedding.distance_transform.q" in state else "none"
 
 
-def _find_facts(state: Mapping[str, Tensor], options: PeerOptions) -> Facts:
-    symbols = [chemical_symbols[z] for z in state["atomic_numbers"].tolist()]
-    return Facts(tuple(symbols), options.average_neighbours)
-
-
 def _read_number(tensor: Tensor) -> float:
     """Return the shortest decimal number that is this one: 4.1, which in float32 is 4.0999999."""
     return float(str(tensor.numpy()))
+
+
+def describe(module: MACE) -> dict[str, Any]:
+    """Return the metadata of a converted network, as a training of it would write them."""
+    facts = module.facts
+    return {
+        "options": module.options.model_dump(mode="json"),
+        "graph": MACEGraphOptions(cutoff=module.options.cutoff).model_dump(mode="json"),
+        "elements": list(facts.elements),
+        "average_neighbours": facts.average_neighbours,
+    }
