@@ -107,7 +107,7 @@ def _list_published() -> Iterator[str]:
     """Yield what is published, and how to get it."""
     formats = [(info, kind) for info, kind in _list_formats(None) if kind.published]
     for info, kind in formats:
-        yield f"published for {kind.name}, plugin {info.name}; fetch a file yourself, then: "
+        yield f"published for {kind.name}, plugin {info.name}; fetch a file yourself, then:"
         yield f"  pipeline-core load FILE{kind.ending}"
         yield ""
         header = ("name", "trained on", "licence", "address")

@@ -113,7 +113,10 @@ def _list_model(facts: Facts) -> list[list[str]]:
         ["parameters", f"{card['parameters']:,}"],
         ["elements", ", ".join(card["elements"])],
         ["precision", train.get("precision", "")],
-        ["starts from", train.get("start_from") or "random weights"],
+        [
+            "starts from",
+            train.get("start_from") or ("" if _name_source(facts) else "random weights"),
+        ],
         ["unfinished", facts.get("unfinished", "")],
     ]
     return [row for row in rows if row[1]]

@@ -1,9 +1,9 @@
 """Files of mace-torch, and the networks that its authors have published; torch is imported late.
 
 Addresses are those of mace-torch 0.3.16 (`mace/calculators/foundations_models.py`); data and
-licences those of https://github.com/ACEsuit/mace-foundations. Of the files of MACE-OFF, which lie
-in a Git repository, the hashes are those of https://github.com/ACEsuit/mace-off, commit
-91a78c5a9c300d1104700d9352c8bfe449227737; of the others no hash is published.
+licences those of https://github.com/ACEsuit/mace-foundations and .../mace-off. The files of
+MACE-OFF lie in the Git repository https://github.com/ACEsuit/mace-off, from which their hashes are
+(commit 91a78c5a9c300d1104700d9352c8bfe449227737); of the others none is known to be published.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def _list_published() -> Iterator[PublishedFile]:
         "large": "02a50e3cfad8d263e0501f7fe522062fde9874bd",
     }.items():
         address = f"{_OFF}/MACE-OFF23_{size}.model"
-        yield _make(f"off23-{size}", address, "SPICE, organic molecules", _ACADEMIC, blob)
+        data = "organic molecules, arXiv:2312.15211"
+        yield _make(f"off23-{size}", address, data, _ACADEMIC, blob)
 
 
 def _make(name: str, address: str, data: str, licence: str, blob: str = "") -> PublishedFile:
