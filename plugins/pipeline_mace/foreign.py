@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 from ase.data import chemical_symbols
 from torch import Tensor
 
-from pipeline_mace.files import find_published
 from pipeline_mace.heads import choose_heads
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEGraphOptions, MACEOptions
 from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
 from pipeline_mace.pickles import list_state, read_module
+from pipeline_mace.published import find_published
 from pipeline_mace.weights import load_from_peer
 
 _KINDS: Final = {name: kind for kind, name in INTERACTIONS.items()}
@@ -116,7 +116,7 @@ def read_published(name: str, options: MACEOptions) -> PeerFile:
     """Read what `train.start_from: published:NAME` names.
 
     Args:
-        name: A published network or the path of a file, as `files.find_published` takes it.
+        name: A published network or the path of a file, as `published.find_published` takes it.
         options: Of the experiment, whose heads are taken.
 
     Raises:

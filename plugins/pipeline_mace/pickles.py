@@ -9,7 +9,9 @@ code does nothing but end the reading.
 from __future__ import annotations
 
 import pickle
+import struct
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -23,6 +25,8 @@ _PACKAGES: Final = ("e3nn.", "mace.", "torch.nn.", "torch.fx.", "torch._C.")
 """Beginnings of the names of what becomes a record."""
 _FUNCTIONS: Final = "torch._C"
 """Where torch keeps what is written as an attribute of a class, such as tanh."""
+_OF_EXPORT: Final = "operator.getitem"
+"""The last thing that `export.py` has mace-torch call, whose name comes first."""
 _STORAGES: Final = {
     "DoubleStorage": torch.float64,
     "FloatStorage": torch.float32,
@@ -31,10 +35,15 @@ _STORAGES: Final = {
     "BoolStorage": torch.bool,
 }
 _DAMAGE: Final = (
-    *(pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError),
-    *(KeyError, IndexError, TypeError, AttributeError, UnicodeError, OverflowError, MemoryError),
+    *(pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError),
+    *(KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError),
+    *(zlib.error, struct.error),
 )
 """What reading a damaged file raises."""
+
+
+class RefusedError(ValueError):
+    """A file is whole, and yet none to be read here."""
 
 
 class Record:
@@ -171,7 +180,7 @@ class _Unpickler(pickle.Unpickler):
         """Return what stands for a name, and import nothing.
 
         Raises:
-            ValueError: The name has no business in the file of a network.
+            RefusedError: The name has no business in the file of a network.
         """
         full = f"{module}.{name}"
         place = full.replace("builtins.", "__builtin__.", 1)
@@ -181,8 +190,13 @@ class _Unpickler(pickle.Unpickler):
             return _STORAGES[name]
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
+        if full == _OF_EXPORT:
+            raise RefusedError(
+                f"{self._path}: names {full!r}, as what `pipeline-core export` writes; nothing of "
+                "the file was run. Take the model.pt that it was written from"
+            )
         if not full.startswith(_PACKAGES) and module != _FUNCTIONS:
-            raise ValueError(
+            raise RefusedError(
                 f"{self._path}: names {full!r}, which no network of mace-torch is made of; nothing "
                 "of the file was run. Do not open it with torch.load either, unless you know who "
                 "wrote it"
@@ -220,6 +234,8 @@ def read_module(path: Path) -> Record:
     try:
         with zipfile.ZipFile(path) as archive:
             return _read_archive(archive, path)
+    except RefusedError:
+        raise
     except _DAMAGE as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
@@ -231,14 +247,14 @@ def read_module(path: Path) -> Record:
 def _read_archive(archive: zipfile.ZipFile, path: Path) -> Record:
     names = archive.namelist()
     if any("/code/" in name for name in names):
-        raise ValueError(
+        raise RefusedError(
             f"{path}: is compiled (TorchScript), which holds no options; give the file that "
             "mace-torch wrote beside it, without _compiled in its name"
         )
     (inner,) = [name for name in names if name.endswith("/data.pkl")]
     folder = inner.removesuffix("data.pkl")
     if f"{folder}byteorder" in names and archive.read(f"{folder}byteorder") != b"little":
-        raise ValueError(f"{path}: was written on a big-endian machine; write it on another one")
+        raise RefusedError(f"{path}: was written on a big-endian machine; write it on another one")
 
     def read_storage(folder: str, key: str) -> bytes:
         return archive.read(f"{folder}data/{key}")
@@ -246,7 +262,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> Record:
     with archive.open(inner) as file:
         module = _Unpickler(file, partial(read_storage, folder), path).load()
     if not isinstance(module, Record):
-        raise ValueError(
+        raise RefusedError(
             f"{path}: holds a {type(module).__name__} and no network; give the .model file that "
             "mace-torch writes at the end of a training"
         )

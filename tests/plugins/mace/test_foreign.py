@@ -21,9 +21,9 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_mace.export import write_peer
-from pipeline_mace.files import MACE_TORCH, find_published
 from pipeline_mace.foreign import StartingMACE, describe, read_peer
 from pipeline_mace.model import MACE, Facts
+from pipeline_mace.published import PUBLISHED, find_published
 from processes import finish
 
 HERE = Path(__file__).parent
@@ -189,8 +189,8 @@ def test_published_networks_are_found_where_mace_torch_keeps_them(tmp_path, monk
 
 
 def test_published_files_have_names_and_addresses_of_their_own():
-    names = [one.name for one in MACE_TORCH.published]
-    addresses = [one.address for one in MACE_TORCH.published]
+    names = [one.name for one in PUBLISHED]
+    addresses = [one.address for one in PUBLISHED]
     assert len(set(names)) == len(set(addresses)) == len(names)
     assert all(a.startswith("https://") and a.endswith(".model") for a in addresses)
 
