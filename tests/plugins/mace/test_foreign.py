@@ -103,7 +103,8 @@ def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, n
     found = json.loads(finish([HERE / "stand_in.py", "read", tmp_path / "ours.model"]))
     arguments, state = found["arguments"], select(recorded, f"{name}/state")
     assert (arguments["r_max"], arguments["atomic_numbers"]) == (4.0, [8, 13, 29])
-    assert arguments["atomic_energies"] == state["atomic_energies_fn.atomic_energies"].tolist()
+    energies = np.atleast_2d(state["atomic_energies_fn.atomic_energies"])
+    assert arguments["atomic_energies"] == energies.tolist()
     assert arguments["interaction_cls"].endswith("ResidualInteractionBlock")
     assert arguments["hidden_irreps"] == "4x0e+4x1o"
     for key, (dtype, *shape) in found["weights"].items():
