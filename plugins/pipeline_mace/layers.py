@@ -110,17 +110,15 @@ class RadialWeights(nn.Module):
         sizes = pairwise(widths)
         self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
 
-    def forward(self, radial: Tensor) -> tuple[Tensor, Tensor]:
-        """Map (n_edges, inputs) to the last hidden layer, (n_edges, K).
-
-        Returns:
-            That, and the linear map behind it, (K, outputs).
-        """
+    def forward(self, radial: Tensor) -> Tensor:
+        """Map (n_edges, inputs) to (n_edges, outputs)."""
+        x, gain = radial, 1.0
         *hidden, last = self.weights
-        x = radial
         for w in hidden:
-            x = functional.silu(x @ (w * len(w) ** -0.5)) * SILU_GAIN
-        return x, last * len(last) ** -0.5
+            x = functional.silu(x @ (w * (gain * len(w) ** -0.5)))
+            gain = SILU_GAIN  # of the weights behind, which are fewer than the values of edges
+        weights: Tensor = x @ (last * (gain * len(last) ** -0.5))
+        return weights
 
 
 class Interaction(nn.Module):
@@ -182,14 +180,13 @@ class Interaction(nn.Module):
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
         flight = None if domain is None else domain.start(sent)
-        hidden, projection = self.radial(radial)
-        apart = _must_be_apart(hidden, projection, edges[1])
-        operands = [hidden, projection]
-        if not apart:
-            operands = [(hidden @ projection).unflatten(1, (self.plan.n_paths, -1))]
+        operands = [radial, self.radial]
+        in_parts = self._must_be_in_parts(radial, edges[1])
+        if not in_parts:
+            operands = [self.radial(radial).unflatten(1, (self.plan.n_paths, -1))]
         if flight is not None:
             sent = flight.wait()
-        product = self.kernels.project_product if apart else self.kernels.tensor_product
+        product = self.kernels.multiply_in_parts if in_parts else self.kernels.tensor_product
         summed = product(sent, edge_harmonics, *operands, *edges, self.plan)
         messages = self.down(self._sort_by_degree(summed)) / self._count_neighbours(
             radial, edges[1]
@@ -206,6 +203,13 @@ class Interaction(nn.Module):
         of_edges = torch.tanh((radial @ (self.density * len(self.density) ** -0.5)) ** 2)
         density = segment_sum(of_edges, receivers)
         return (1 + density)[:, :, None]
+
+    def _must_be_in_parts(self, radial: Tensor, receivers: Segments) -> bool:
+        """Whether weights take much memory, and none is learned, which needs them all again."""
+        last: Tensor = self.radial.weights[-1]
+        if radial.device.type != "cpu" or last.requires_grad or receivers.order.numel():
+            return False
+        return len(radial) * last.shape[1] * radial.element_size() > MAX_WEIGHTS
 
     def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:
         """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
@@ -288,13 +292,6 @@ _GATES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "tanh": lambda x: torch.tanh(x) * TANH_GAIN,
     "none": lambda x: x,
 }
-
-
-def _must_be_apart(hidden: Tensor, projection: Tensor, receivers: Segments) -> bool:
-    """Whether weights take much memory, and nothing is learned of them, which needs all again."""
-    if hidden.device.type != "cpu" or projection.requires_grad or receivers.order.numel():
-        return False
-    return len(hidden) * projection.shape[1] * hidden.element_size() > MAX_WEIGHTS
 
 
 def _count_elements(atoms: AtomsByElement) -> list[int]:

@@ -15,7 +15,7 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
-from pipeline_kernels.equivariant.tensor_product import projected
+from pipeline_kernels.equivariant.tensor_product import parts
 from pipeline_mace import layers
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
@@ -131,21 +131,21 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
 
     def count(*arguments):
         called.append(len(arguments[2]))
-        return projected.project_product(*arguments)
+        return parts.multiply_in_parts(*arguments)
 
     for interaction in module.interactions:
         monkeypatch.setattr(
-            interaction, "kernels", replace(interaction.kernels, project_product=count)
+            interaction, "kernels", replace(interaction.kernels, multiply_in_parts=count)
         )
-    monkeypatch.setattr(projected, "PART_BYTES", 10_000)
+    monkeypatch.setattr(parts, "PART_BYTES", 10_000)
     with torch.no_grad():
         whole = module(batch)
         assert not called
         monkeypatch.setattr(layers, "MAX_WEIGHTS", 0)
-        parts = module(batch)
+        divided = module(batch)
     assert called == [len(batch["edge_index"])] * 2
     for name, value in whole.items():
-        torch.testing.assert_close(parts[name], value, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(divided[name], value, rtol=1e-10, atol=1e-12)
     module.requires_grad_(True)(batch)  # a training needs all weights
     assert len(called) == 2
 
