@@ -47,14 +47,17 @@ def driver(
 
     from pipeline_core.calculator import load_calculator
     from pipeline_core.distributed.ranks import connect_ranks
+    from pipeline_core.distributed.world import find_world
     from pipeline_core.engines.ipi import answer_server, parse_address
     from pipeline_core.inference.committee import is_committee, load_committee
 
     parse_address(address)
+    if (n_ranks := find_world().size) > 1:
+        raise ValueError(
+            f"one rank answers a server, and there are {n_ranks}; leave out srun or mpiexec"
+        )
     atoms = _read_structure(structure)
     with connect_ranks(device, path.parent) as ranks:
-        if ranks.size > 1:
-            raise ValueError("one rank answers a server; start the command without a launcher")
         if model.is_dir() and is_committee(model):
             if double:
                 raise ValueError(
