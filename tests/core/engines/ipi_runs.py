@@ -20,7 +20,7 @@ TIME = np.sqrt(units._amu / units._me * units.Ha) / units.Bohr
 
 INPUT = """<simulation verbosity='quiet' safe_stride='10000'>
   <output prefix='moved'>
-    <properties filename='energies' stride='1'> [ step, potential ] </properties>
+    <properties filename='energies' stride='1'> [ step, potential, pressure_md ] </properties>
   </output>
   <total_steps> {n_steps} </total_steps>
   <ffsocket name='model' mode='unix' pbc='false'>
@@ -93,3 +93,8 @@ def run_ipi(atoms, folder, steps, timestep):
 def read_energies(folder):
     """Return the potential energies that i-PI has written, eV."""
     return np.loadtxt(folder / "moved.energies")[:, 1] * units.Ha
+
+
+def read_pressures(folder):
+    """Return the pressures that i-PI has written, with that of the velocities, eV/Å³."""
+    return np.loadtxt(folder / "moved.energies")[:, 2] * units.Ha / units.Bohr**3
