@@ -1,6 +1,5 @@
 """Structures in i-PI, which moves them with the forces of a driver."""
 
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -8,12 +7,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
-import pytest
 from ase import units
 
 from processes import make_environment
-
-pytest.importorskip("ipi", reason="needs the extra `ipi`")
 
 TIME = np.sqrt(units._amu / units._me * units.Ha) / units.Bohr
 """ASE's unit of time, Å (Da/eV)^1/2, in atomic units."""
@@ -76,8 +72,6 @@ def run_ipi(atoms, folder, steps, timestep):
     name = f"pipeline-{uuid4().hex[:12]}"
     (folder / "input.xml").write_text(write_input(atoms, name, steps, timestep))
     program = Path(sys.executable).with_name("i-pi")
-    if not program.exists():
-        program = shutil.which("i-pi")
     with subprocess.Popen(
         [sys.executable, program, "input.xml"], cwd=folder, env=make_environment(),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

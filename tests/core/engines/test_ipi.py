@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ase.calculators.socketio import SocketIOCalculator
 
+from core.engines.ipi_runs import read_energies, read_pressures, run_ipi
 from core.engines.systems import STEPS, TIMESTEP, make_calculator, make_moving_argon, run_with_ase
 from core.inference.lennard_jones import make_ase_lennard_jones
 from pipeline_core.engines.ipi import answer_server, parse_address
@@ -32,8 +33,6 @@ def make_standing_argon():
 
 @pytest.mark.slow
 def test_energies_and_pressures_in_ipi_are_those_of_ase(tmp_path):
-    from core.engines.ipi_runs import read_energies, read_pressures, run_ipi
-
     atoms = make_standing_argon()
     expected, end = run_with_ase(atoms, make_ase_lennard_jones())
     with run_ipi(atoms, tmp_path, STEPS, TIMESTEP) as address:
