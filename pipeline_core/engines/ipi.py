@@ -48,7 +48,7 @@ def answer_server(address: str, atoms: Atoms, calculator: Calculator, wait: floa
         OSError: There is no server.
     """
     with _connect(address, wait) as connection:
-        protocol = IPIProtocol(connection)
+        protocol, atoms = IPIProtocol(connection), atoms.copy()
         forces: Forces | None = None
         count = 0
         while (message := _receive_message(protocol)) != "EXIT":

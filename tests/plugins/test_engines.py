@@ -1,6 +1,6 @@
 """CHGNet and MACE in other programs; the oracle is ASE's dynamics with the calculator of each.
 
-LAMMPS and torch-sim are tested where they are installed.
+i-PI is tested everywhere, LAMMPS and torch-sim where they are installed.
 """
 
 import ase.build
@@ -11,6 +11,7 @@ import torch
 from ase import units
 from typer.testing import CliRunner
 
+from core.engines.ipi_runs import read_energies, run_ipi
 from core.engines.systems import STEPS, heat, run_with_ase
 from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
@@ -52,27 +53,28 @@ def expected(model):
 
 
 def test_lammps(calculator, expected, tmp_path):
-    runs = pytest.importorskip("core.engines.lammps_runs", exc_type=ImportError)
-    with runs.run_lammps(make_alloy(), tmp_path, calculator, ["Ag", "Cu"]) as lmp:
-        energies = runs.list_energies(lmp, STEPS, TIMESTEP / 1000)
+    from core.engines.lammps_runs import list_energies, run_lammps
+
+    with run_lammps(make_alloy(), tmp_path, calculator, ["Ag", "Cu"]) as lmp:
+        energies = list_energies(lmp, STEPS, TIMESTEP / 1000)
     assert np.allclose(energies, expected, rtol=0, atol=1e-6)
 
 
 def test_ipi_by_the_command(model, expected, tmp_path):
-    runs = pytest.importorskip("core.engines.ipi_runs", exc_type=ImportError)
     atoms, file = make_alloy(), tmp_path / "start.xyz"
     ase.io.write(file, atoms)
-    with runs.run_ipi(atoms, tmp_path, STEPS, TIMESTEP) as address:
+    with run_ipi(atoms, tmp_path, STEPS, TIMESTEP) as address:
         words = ["driver", model, file, "--address", address, "--double", "--device", "cpu"]
         result = CliRunner().invoke(app, list(map(str, words)))
         assert result.exit_code == 0, result.output
     assert result.output == f"calculated {STEPS + 1} structures for {address}\n"
-    assert np.allclose(runs.read_energies(tmp_path), expected, rtol=0, atol=1e-6)
+    assert np.allclose(read_energies(tmp_path), expected, rtol=0, atol=1e-6)
 
 
 def test_torch_sim(calculator, expected):
-    runs = pytest.importorskip("core.engines.torch_sim_runs", exc_type=ImportError)
+    pytest.importorskip("torch_sim", reason="needs the extra `torch-sim`", exc_type=ImportError)
+    from core.engines.torch_sim_runs import list_energies
     from pipeline_core.engines.torch_sim import TorchSimModel
 
-    energies = runs.list_energies(TorchSimModel(calculator), [make_alloy()], STEPS, TIMESTEP)
+    energies = list_energies(TorchSimModel(calculator), [make_alloy()], STEPS, TIMESTEP)
     assert np.allclose(energies[:, 0], expected, rtol=0, atol=1e-6)

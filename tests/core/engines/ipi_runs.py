@@ -1,6 +1,5 @@
 """Structures in i-PI, which moves them with the forces of a driver."""
 
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -8,19 +7,16 @@ from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
-import pytest
 from ase import units
 
 from processes import make_environment
-
-pytest.importorskip("ipi", reason="needs the extra `ipi`")
 
 TIME = np.sqrt(units._amu / units._me * units.Ha) / units.Bohr
 """ASE's unit of time, Å (Da/eV)^1/2, in atomic units."""
 
 INPUT = """<simulation verbosity='quiet' safe_stride='10000'>
   <output prefix='moved'>
-    <properties filename='energies' stride='1'> [ step, potential ] </properties>
+    <properties filename='energies' stride='1'> [ step, potential, pressure_md ] </properties>
   </output>
   <total_steps> {n_steps} </total_steps>
   <ffsocket name='model' mode='unix' pbc='false'>
@@ -76,8 +72,6 @@ def run_ipi(atoms, folder, steps, timestep):
     name = f"pipeline-{uuid4().hex[:12]}"
     (folder / "input.xml").write_text(write_input(atoms, name, steps, timestep))
     program = Path(sys.executable).with_name("i-pi")
-    if not program.exists():
-        program = shutil.which("i-pi")
     with subprocess.Popen(
         [sys.executable, program, "input.xml"], cwd=folder, env=make_environment(),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -93,3 +87,8 @@ def run_ipi(atoms, folder, steps, timestep):
 def read_energies(folder):
     """Return the potential energies that i-PI has written, eV."""
     return np.loadtxt(folder / "moved.energies")[:, 1] * units.Ha
+
+
+def read_pressures(folder):
+    """Return the pressures that i-PI has written, with that of the velocities, eV/Å³."""
+    return np.loadtxt(folder / "moved.energies")[:, 2] * units.Ha / units.Bohr**3

@@ -13,8 +13,8 @@ STEPS = 50
 TIMESTEP = 2.0  # fs
 
 
-def make_calculator(predicts=("energy", "forces", "stress")):
-    return PotentialCalculator(LennardJones(predicts), GRAPH, ["Ar"], dtype=torch.float64)
+def make_calculator(predicts=("energy", "forces", "stress"), scale=1.0):
+    return PotentialCalculator(LennardJones(predicts, scale), GRAPH, ["Ar"], dtype=torch.float64)
 
 
 def make_moving_argon(seed=3):
@@ -25,9 +25,10 @@ def make_moving_argon(seed=3):
 
 
 def heat(atoms, temperature, seed=0):
-    """Give atoms velocities of a temperature, K."""
+    """Give atoms velocities of a temperature, K; together they stand still, as i-PI wants them."""
     widths = np.sqrt(units.kB * temperature / atoms.get_masses())[:, None]
     atoms.set_velocities(widths * np.random.default_rng(seed).normal(size=(len(atoms), 3)))
+    atoms.set_momenta(atoms.get_momenta() - atoms.get_momenta().mean(axis=0))
 
 
 def run_with_ase(atoms, calculator, steps=STEPS, timestep=TIMESTEP):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ase.calculators.socketio import SocketIOCalculator
 
+from core.engines.ipi_runs import read_energies, read_pressures, run_ipi
 from core.engines.systems import STEPS, TIMESTEP, make_calculator, make_moving_argon, run_with_ase
 from core.inference.lennard_jones import make_ase_lennard_jones
 from pipeline_core.engines.ipi import answer_server, parse_address
@@ -31,16 +32,16 @@ def make_standing_argon():
 
 
 @pytest.mark.slow
-def test_energies_of_each_step_in_ipi_are_those_of_ase(tmp_path):
-    from core.engines.ipi_runs import read_energies, run_ipi
-
+def test_energies_and_pressures_in_ipi_are_those_of_ase(tmp_path):
     atoms = make_standing_argon()
-    expected, _ = run_with_ase(atoms, make_ase_lennard_jones())
+    expected, end = run_with_ase(atoms, make_ase_lennard_jones())
     with run_ipi(atoms, tmp_path, STEPS, TIMESTEP) as address:
         count = answer_server(address, atoms.copy(), make_calculator())
     assert count == STEPS + 1
     assert np.ptp(expected) > 1e-3  # it moves
     assert np.allclose(read_energies(tmp_path), expected, rtol=0, atol=1e-6)
+    pressure = -end.get_stress(include_ideal_gas=True)[:3].mean()
+    assert read_pressures(tmp_path)[-1] == pytest.approx(pressure, rel=1e-5)
 
 
 def serve_with_ase(name, atoms, template, calculator, ask):
