@@ -34,6 +34,8 @@ _STORAGES: Final = {
     "IntStorage": torch.int32,
     "BoolStorage": torch.bool,
 }
+_NUMBERS: Final = {"f8": "d", "f4": "f", "i8": "q", "i4": "i", "b1": "?"}
+"""Types of numbers of numpy, and what `struct` calls them."""
 _DAMAGE: Final = (
     *(pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError),
     *(KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError),
@@ -140,6 +142,24 @@ def _get_function(owner: Any, name: str) -> type[Record]:
     return _make_record(owner.kind, name)
 
 
+class _NumberType:
+    """The type of a number of numpy, by its code."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if code not in _NUMBERS:
+            raise pickle.UnpicklingError(f"numbers of numpy of the type {code!r}")
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] != "<" and not (state[1] == "|" and self.code == "b1"):
+            raise pickle.UnpicklingError("numbers of numpy in another order of bytes")
+
+
+def _read_number(kind: _NumberType, content: bytes) -> Any:
+    (number,) = struct.unpack(f"<{_NUMBERS[kind.code]}", content)
+    return number
+
+
 def _take_data(data: StoredTensor, *_: Any) -> StoredTensor:
     return data
 
@@ -153,6 +173,9 @@ _KNOWN: Final = {
     "torch._utils._rebuild_tensor_v2": _Function(StoredTensor),
     "torch._utils._rebuild_parameter": _Function(_take_data),
     "torch.Size": _Function(tuple),
+    "numpy.dtype": _Function(_NumberType),
+    "numpy.core.multiarray.scalar": _Function(_read_number),
+    "numpy._core.multiarray.scalar": _Function(_read_number),
 }
 """What a file may name beside classes of networks, and what stands for it."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -168,6 +169,18 @@ def test_the_state_is_that_of_the_module(tmp_path):
     for name, tensor in expected.items():
         assert torch.equal(state[name], tensor), name
         assert state[name].dtype == tensor.dtype
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    module = nn.Linear(1, 1)
+    numbers = [np.float64(0.1), np.float32(0.5), np.int64(-3), np.int32(7), np.bool_(True)]
+    module.numbers = numbers
+    torch.save(module, tmp_path / "a.model")
+    assert read_module(tmp_path / "a.model").numbers == [one.item() for one in numbers]
+    module.numbers = np.complex128(1)
+    torch.save(module, tmp_path / "b.model")
+    with pytest.raises(ValueError, match="numbers of numpy of the type 'c16'"):
+        read_module(tmp_path / "b.model")
 
 
 def test_attributes_read_as_those_of_the_module(tmp_path):
