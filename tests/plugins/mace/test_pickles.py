@@ -118,12 +118,28 @@ def test_bytes_that_are_no_network_are_refused_as_such(name, tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_a_truncated_file_is_refused(peer_files, count, tmp_path):
-    content = (peer_files / "density.model").read_bytes()
+def test_a_truncated_file_is_refused(count, tmp_path):
     path = tmp_path / "cut.model"
+    torch.save(make_modules(), path)
+    content = path.read_bytes()
     path.write_bytes(content[: len(content) * count // 101])
     with pytest.raises(ValueError, match=r"cut\.model: truncated, damaged"):
         read_module(path)
+
+
+@pytest.mark.parametrize("place", range(0, 6000, 500))
+def test_a_damaged_file_is_refused_or_read(place, tmp_path):
+    """Whatever the bytes are, nothing but a record or a message comes of them."""
+    path = tmp_path / "damaged.model"
+    torch.save(make_modules(), path)
+    content = bytearray(path.read_bytes())
+    for offset in range(place % len(content), len(content), 6000):
+        content[offset] ^= 0x55
+    path.write_bytes(content)
+    try:
+        assert isinstance(read_module(path), Record)
+    except ValueError as error:
+        assert str(error).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize(("size", "offset", "stride"), [
