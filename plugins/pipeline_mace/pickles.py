@@ -8,6 +8,7 @@ code does nothing but end the reading.
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 import zipfile
@@ -106,6 +107,8 @@ class StoredTensor:
     def __init__(
         self, storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
     ) -> None:
+        if math.prod(size) > storage.numel():
+            raise pickle.UnpicklingError(f"a tensor {size} of {storage.numel()} numbers")
         self.value = storage.as_strided(size, stride, offset).clone()
 
     def __float__(self) -> float:
@@ -184,8 +187,8 @@ def _make_record(module: str, name: str) -> type[Record]:
     return type(name.rpartition(".")[2], (Record,), {"kind": f"{module}.{name}"})
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads records and tensors.
+class _Unpickler(pickle._Unpickler):
+    """Reads records and tensors; that in Python, as the one in C takes any memory that it is told.
 
     Args:
         file: The pickle.
@@ -280,7 +283,10 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> Record:
         raise RefusedError(f"{path}: was written on a big-endian machine; write it on another one")
 
     def read_storage(folder: str, key: str) -> bytes:
-        return archive.read(f"{folder}data/{key}")
+        member = archive.getinfo(f"{folder}data/{key}")
+        if member.compress_type != zipfile.ZIP_STORED:  # torch compresses nothing
+            raise zipfile.BadZipFile(f"{member.filename} is compressed")
+        return archive.read(member)
 
     with archive.open(inner) as file:
         module = _Unpickler(file, partial(read_storage, folder), path).load()

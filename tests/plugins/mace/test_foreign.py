@@ -121,6 +121,9 @@ def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, n
     ({"without": "U_matrix"}, "holds no couplings"),
     ({"without": "linear_1"}, "has no hidden layer"),
     ({"without": "r_max"}, "r_max: not in the file"),
+    ({"without": "conv_tp_weights"}, "conv_tp_weights.layer0.weight: not in the file"),
+    ({"gate": True}, "the network needs gate relu, which ours has not"),
+    ({"cut": "node_embedding.linear.weight"}, "holds no whole network of mace-torch"),
     ({"with": "joint_embedding.project.weight"}, "embeddings of further quantities"),
 ])  # fmt: skip
 def test_what_ours_does_not_do_is_refused_by_name(tmp_path, change, message):
@@ -141,9 +144,13 @@ if "without" in change:
     state = {key: x for key, x in state.items() if change["without"] not in key}
 if "with" in change:
     state[change["with"]] = torch.ones(3)
+if "cut" in change:
+    state[change["cut"]] = torch.ones(1)
 if "interaction" in change:
     stand_in.INTERACTIONS["mp"] = (stand_in.RESIDUAL, change["interaction"])
 network = stand_in.build("mp", state)
+if "gate" in change:
+    list(network.readouts)[-1].non_linearity.acts[0].f = torch.nn.functional.relu
 if "kind" in change:
     network.__class__ = stand_in.make_class("mace.modules.models", change["kind"])
 torch.save(network, sys.argv[2])

@@ -1,4 +1,4 @@
-"""Published networks by their names; where mace-torch keeps them, it says in its source (0.3.16)."""
+"""Published networks by their names; where mace-torch keeps them is in its source (0.3.16)."""
 
 from __future__ import annotations
 
