@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ase.data import chemical_symbols
+from pydantic import ValidationError
 from torch import Tensor
 
 from pipeline_mace.heads import choose_heads
@@ -140,8 +141,17 @@ def _explain(path: Path) -> Iterator[None]:
         ) from None
     except AttributeError as error:
         raise ValueError(f"{path}: the network of the file has no {error}") from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise ValueError(
+            f"{path}: the network needs {name} {problem['input']}, which ours has not: "
+            f"{problem['msg']}"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    except (TypeError, RuntimeError, IndexError, ZeroDivisionError) as error:
+        raise ValueError(f"{path}: holds no whole network of mace-torch ({error})") from None
 
 
 def _check_heads(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:

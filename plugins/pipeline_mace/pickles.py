@@ -8,6 +8,7 @@ code does nothing but end the reading.
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 import zipfile
@@ -34,6 +35,8 @@ _STORAGES: Final = {
     "IntStorage": torch.int32,
     "BoolStorage": torch.bool,
 }
+_NUMBERS: Final = {"f8": "d", "f4": "f", "i8": "q", "i4": "i", "b1": "?"}
+"""Types of numbers of numpy, and what `struct` calls them."""
 _DAMAGE: Final = (
     *(pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError),
     *(KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError),
@@ -104,6 +107,8 @@ class StoredTensor:
     def __init__(
         self, storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
     ) -> None:
+        if math.prod(size) > storage.numel():
+            raise pickle.UnpicklingError(f"a tensor {size} of {storage.numel()} numbers")
         self.value = storage.as_strided(size, stride, offset).clone()
 
     def __float__(self) -> float:
@@ -140,6 +145,24 @@ def _get_function(owner: Any, name: str) -> type[Record]:
     return _make_record(owner.kind, name)
 
 
+class _NumberType:
+    """The type of a number of numpy, by its code."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if code not in _NUMBERS:
+            raise pickle.UnpicklingError(f"numbers of numpy of the type {code!r}")
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] != "<" and not (state[1] == "|" and self.code == "b1"):
+            raise pickle.UnpicklingError("numbers of numpy in another order of bytes")
+
+
+def _read_number(kind: _NumberType, content: bytes) -> Any:
+    (number,) = struct.unpack(f"<{_NUMBERS[kind.code]}", content)
+    return number
+
+
 def _take_data(data: StoredTensor, *_: Any) -> StoredTensor:
     return data
 
@@ -153,6 +176,9 @@ _KNOWN: Final = {
     "torch._utils._rebuild_tensor_v2": _Function(StoredTensor),
     "torch._utils._rebuild_parameter": _Function(_take_data),
     "torch.Size": _Function(tuple),
+    "numpy.dtype": _Function(_NumberType),
+    "numpy.core.multiarray.scalar": _Function(_read_number),
+    "numpy._core.multiarray.scalar": _Function(_read_number),
 }
 """What a file may name beside classes of networks, and what stands for it."""
 
@@ -161,8 +187,8 @@ def _make_record(module: str, name: str) -> type[Record]:
     return type(name.rpartition(".")[2], (Record,), {"kind": f"{module}.{name}"})
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads records and tensors.
+class _Unpickler(pickle._Unpickler):
+    """Reads records and tensors; that in Python, as the one in C takes any memory that it is told.
 
     Args:
         file: The pickle.
@@ -257,7 +283,10 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> Record:
         raise RefusedError(f"{path}: was written on a big-endian machine; write it on another one")
 
     def read_storage(folder: str, key: str) -> bytes:
-        return archive.read(f"{folder}data/{key}")
+        member = archive.getinfo(f"{folder}data/{key}")
+        if member.compress_type != zipfile.ZIP_STORED:  # torch compresses nothing
+            raise zipfile.BadZipFile(f"{member.filename} is compressed")
+        return archive.read(member)
 
     with archive.open(inner) as file:
         module = _Unpickler(file, partial(read_storage, folder), path).load()

@@ -23,8 +23,9 @@ from pipeline_core.testing.projects import call, write_project
 from pipeline_mace.export import write_peer
 from pipeline_mace.foreign import StartingMACE, describe, read_peer
 from pipeline_mace.model import MACE, Facts
-from pipeline_mace.published import PUBLISHED, find_published
 from processes import finish
+
+pytestmark = pytest.mark.slow  # processes write the files
 
 HERE = Path(__file__).parent
 PEERS = HERE.parents[2] / ".venv-peers/bin/python"
@@ -94,7 +95,6 @@ def test_the_head_must_be_known(peer_files, heads, message):
         read_peer(peer_files / "two_heads.model", heads)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mp", "two_heads"])
 def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, name, tmp_path):
     """The state of mace-torch's own network says which weights there are, and of which shapes."""
@@ -121,6 +121,9 @@ def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, n
     ({"without": "U_matrix"}, "holds no couplings"),
     ({"without": "linear_1"}, "has no hidden layer"),
     ({"without": "r_max"}, "r_max: not in the file"),
+    ({"without": "conv_tp_weights"}, "conv_tp_weights.layer0.weight: not in the file"),
+    ({"gate": True}, "the network needs gate relu, which ours has not"),
+    ({"cut": "node_embedding.linear.weight"}, "holds no whole network of mace-torch"),
     ({"with": "joint_embedding.project.weight"}, "embeddings of further quantities"),
 ])  # fmt: skip
 def test_what_ours_does_not_do_is_refused_by_name(tmp_path, change, message):
@@ -141,16 +144,19 @@ if "without" in change:
     state = {key: x for key, x in state.items() if change["without"] not in key}
 if "with" in change:
     state[change["with"]] = torch.ones(3)
+if "cut" in change:
+    state[change["cut"]] = torch.ones(1)
 if "interaction" in change:
     stand_in.INTERACTIONS["mp"] = (stand_in.RESIDUAL, change["interaction"])
 network = stand_in.build("mp", state)
+if "gate" in change:
+    list(network.readouts)[-1].non_linearity.acts[0].f = torch.nn.functional.relu
 if "kind" in change:
     network.__class__ = stand_in.make_class("mace.modules.models", change["kind"])
 torch.save(network, sys.argv[2])
 """
 
 
-@pytest.mark.slow
 def test_a_training_starts_from_a_published_network(peer_files, tmp_path):
     """After no epoch it is the network of the file, with its elements and neighbours."""
     path = peer_files / "alloys.model"
@@ -174,26 +180,6 @@ def test_an_experiment_must_have_the_options_of_the_file(peer_files):
     module = StartingMACE(options, Facts(("O", "Al", "Cu"), 17.0))
     with pytest.raises(ValueError, match=r"mp\.model: .*needs \{lmax: 3, cutoff: 4\.0\}"):
         module.load_published(str(path))
-
-
-def test_published_networks_are_found_where_mace_torch_keeps_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(ValueError, match=r"fetch https://.*mace-mpa-0-medium\.model yourself"):
-        find_published("mpa-0-medium")
-    with pytest.raises(ValueError, match="published:mpa: not known; give the path"):
-        find_published("mpa")
-    path = tmp_path / "mace/macempa0mediummodel"
-    path.parent.mkdir()
-    path.touch()
-    assert find_published("mpa-0-medium") == path
-    assert find_published("here/mine.model") == Path("here/mine.model")
-
-
-def test_published_files_have_names_and_addresses_of_their_own():
-    names = [one.name for one in PUBLISHED]
-    addresses = [one.address for one in PUBLISHED]
-    assert len(set(names)) == len(set(addresses)) == len(names)
-    assert all(a.startswith("https://") and a.endswith(".model") for a in addresses)
 
 
 def run_peer(*arguments):
@@ -224,7 +210,6 @@ def written_back(made_by_peer, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_mace_torch_and_ours_agree_in_both_directions(made_by_peer, written_back, recorded, name):
     with np.load(made_by_peer / f"{name}.npz") as file:

@@ -18,6 +18,8 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_mace.files import MACE_TORCH
 from pipeline_mace.options import MACEOptions
 
+pytestmark = pytest.mark.slow  # a process writes the files
+
 
 def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
