@@ -157,12 +157,17 @@ torch.save(network, sys.argv[2])
 """
 
 
-def test_a_training_starts_from_a_published_network(peer_files, tmp_path):
+@pytest.mark.parametrize("kind", ["file", "model"])
+def test_a_training_starts_from_a_published_network(peer_files, tmp_path, kind):
     """After no epoch it is the network of the file, with its elements and neighbours."""
     path = peer_files / "alloys.model"
     published = read_peer(path)
     options = {**describe(published)["options"], "heads": ["default"]}
-    train = {"start_from": f"published:{path}", "epochs": 0, "precision": "64-true"}
+    start = f"published:{path}"
+    if kind == "model":
+        start = str(tmp_path / "model.pt")
+        finish(["-m", "pipeline_core.cli", "load", path, "--output", start])
+    train = {"start_from": start, "epochs": 0, "precision": "64-true"}
     sections = {"model": options, "graph": {"cutoff": 4.0}, "train": train}
     run = write_project(tmp_path, "mace", sections).run("mace/conformance")
     for stage in ("data", "graph", "partition", "train"):
