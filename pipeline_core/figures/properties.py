@@ -153,6 +153,8 @@ def tabulate_properties(experiment: ExperimentRun) -> list[Table]:
 
 def _format(value: Any, key: str) -> str:
     if isinstance(value, float):
+        if key.endswith("_THz"):  # acoustic modes at Γ are zero but for rounding
+            value = round(value, 3)
         return f"{value:.4f}" if key in _EXACT else format_number(value, _DIGITS)
     return "–" if value in (None, "") else str(value)
 

@@ -21,7 +21,7 @@ from pipeline_core.config.properties import (
 from pipeline_core.inference.properties.elasticity import compute_elastic_constants
 from pipeline_core.inference.properties.equation_of_state import compute_equation_of_state
 from pipeline_core.inference.properties.findings import Findings
-from pipeline_core.inference.properties.phonons import compute_phonons, require_phonopy
+from pipeline_core.inference.properties.phonons import compute_phonons
 from pipeline_core.inference.properties.relaxation import compute_relaxation
 from pipeline_core.inference.properties.vacancies import list_vacancies
 
@@ -56,13 +56,11 @@ def compute_properties(
         Summaries by section, entry and structure.
 
     Raises:
-        ValueError: A structure cannot be read, or phonopy is missing.
+        ValueError: A structure cannot be read.
     """
-    if options.phonons:
-        require_phonopy()
     found: dict[str, Any] = {}
     for section, entry in options.list_properties():
-        group = file.create_group(f"{GROUP}/{section}/{entry.name}")
+        group = file.create_group(f"{GROUP}/{section}/{entry.name}", track_order=True)
         summaries = found.setdefault(section, {}).setdefault(entry.name, {})
         for name, formula, compute in _list_tasks(section, entry, calculator, read):
             findings = _try(formula, compute)
