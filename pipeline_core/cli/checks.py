@@ -141,7 +141,7 @@ def _check_files(dataset: DatasetRun) -> None:
         from pipeline_core.importing.sources import find_sources
 
         readers = dataset.registry.collect("readers")
-        for source in find_sources(dataset.path, options.sources, readers, options.downloads):
+        for source in find_sources(dataset.path, options.sources, readers, options.expected):
             check_copies(source)
     else:
         dataset.find_raw_files()

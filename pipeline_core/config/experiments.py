@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from pipeline_core.config.learning import LearnOptions
 from pipeline_core.config.limits import Ranks
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import (
@@ -79,6 +80,8 @@ class ExperimentFile(Sections):
     One for trainings whose times are compared: small steps gain little from more, and two trainings
     side by side have equal shares of the machine.
     """
+    learn: LearnOptions | None = None
+    """Rounds in which the model asks for labels; each becomes a variant."""
     variants: dict[str, Variant] = {}
     """By name, what is overridden in each: sections, `plugin`, `dataset`, `seed`, `ranks`."""
 
