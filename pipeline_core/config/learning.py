@@ -1,4 +1,4 @@
-"""The section `learn` of an experiment: rounds in which a model asks for labels of what it meets."""
+"""The section `learn` of an experiment: rounds in which a model asks for labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which structures of an exploration are worth a label: the rule, apart from how spread is measured.
+"""Which structures of an exploration are worth a label: the rule alone.
 
 A structure is the more worth the more the models of a committee differ on it, as measured by the
 largest deviation of the force of an atom (Y. Zhang et al., Comput. Phys. Commun. 253, 107206

@@ -137,7 +137,9 @@ def _explore(
             except ValueError:
                 if "positions" not in file["md"]:
                     raise
-            frames = zip(file["md/time"][1:], file["md/positions"][1:], file["md/cell"][1:])
+            frames = zip(
+                file["md/time"][1:], file["md/positions"][1:], file["md/cell"][1:], strict=True
+            )
             met = [_judge(start, md.name, *frame, calculators, one) for frame in frames]
         kept = [candidate for candidate in met if candidate is not None]
         candidates += kept

@@ -89,5 +89,5 @@ def test_programs_that_fail_leave_nothing_and_are_told(tmp_path):
 def test_one_who_labels_is_named():
     with pytest.raises(ValueError, match="name one of cp2k, command and calculator"):
         LabelWith(cp2k="a.inp", calculator="emt")
-    with pytest.raises(ValueError, match="has to hold the word {label}"):
+    with pytest.raises(ValueError, match=r"has to hold the word \{label\}"):
         LabelWith(command="vasp {structure}")

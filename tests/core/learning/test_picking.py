@@ -1,4 +1,4 @@
-"""Which structures are picked. Oracles: the formula by hand, rigid shifts, exact near-duplicates."""
+"""Which structures are picked. Oracles: the formula by hand, rigid shifts, duplicates."""
 
 from __future__ import annotations
 
