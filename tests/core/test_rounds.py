@@ -48,7 +48,7 @@ def test_rounds_start_from_the_round_before_on_data_that_grow(tmp_path):
 
 
 def test_what_cannot_be_a_round_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="variants.round_1: is a round of `learn`"):
+    with pytest.raises(ValueError, match=r"variants\.round_1: is a round of `learn`"):
         load(tmp_path / "named", variants={"round_1": {"seed": 3}})
     with pytest.raises(ValueError, match="learn: needs a dataset of structures"):
         load(tmp_path / "without", dataset=None)
