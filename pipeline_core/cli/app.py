@@ -15,6 +15,7 @@ from pipeline_core.cli import (
     download,
     evidence,
     inspection,
+    learning,
     listings,
     new_dataset,
     new_files,
@@ -75,6 +76,7 @@ def _set_common_options(
 
 for _module, _panel in (
     (stages, "Stages"),
+    (learning, "Stages"),
     (checks, "Before a run"),
     (plan, "Before a run"),
     (download, "Before a run"),
