@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.config.experiments import ENGINE_SECTIONS, AbsentStage
 from pipeline_core.config.renamed import RenamedOption
+from pipeline_core.foreign import ForeignFormat
 
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "profile", "figures")
 RUN_STAGES: Final = STAGES[1:]
@@ -77,6 +78,8 @@ class ModelInfo:
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
         parts: What `train.freeze` can name beside parameters: parts of the module, each with the
             first components of the names of its parameters.
+        foreign: Files of other programs that `pipeline-core load` makes models of, and `export`
+            writes.
         upgrades: From each earlier version of the module's weights and metadata, counted from 1,
             to what makes the next one of it.
         renamed: Options of experiments that had another name in earlier versions.
@@ -94,6 +97,7 @@ class ModelInfo:
     without: tuple[str, ...] = ()
     dataset: type[DatasetFile] | None = None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    foreign: tuple[ForeignFormat, ...] = ()
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     renamed: tuple[RenamedOption, ...] = ()
 

@@ -34,6 +34,9 @@ class Potential(nn.Module):
     """
 
     atom_energies: Tensor
+    exact: ClassVar[tuple[str, ...]] = ("atom_energies",)
+    """Buffers that stay in double precision, if the module has them, whatever the parameters are.
+    Energies of free atoms are thousands of eV, of which meV count."""
     exact_vectors: ClassVar[bool] = False
     """Whether `energies` takes the vectors in double precision, whatever the parameters are."""
     receptive_field: int | None = None
@@ -59,11 +62,11 @@ class Potential(nn.Module):
         self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # `module.to(dtype)` comes through here; energies of free atoms keep their digits: they are
-        # thousands of eV, of which meV count.
-        exact = self.atom_energies
+        # `module.to(dtype)` comes through here.
+        exact = {name: getattr(self, name) for name in self.exact if hasattr(self, name)}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.atom_energies = exact.to(self.atom_energies.device)
+        for name, tensor in exact.items():
+            setattr(self, name, tensor.to(getattr(self, name).device))
         return self
 
     @abstractmethod

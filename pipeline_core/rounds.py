@@ -54,7 +54,9 @@ def add_rounds(file: ExperimentFile, path: Path) -> ExperimentFile:
 
 def _make_variants(file: ExperimentFile, learn: LearnOptions) -> Iterator[tuple[str, Variant]]:
     # The first and the last model alone are used for more than picking.
-    unused: dict[str, list[Any]] = {key: [] for key, value in file.infer.items() if isinstance(value, list)}
+    unused: dict[str, list[Any]] = {
+        key: [] for key, value in file.infer.items() if isinstance(value, list)
+    }
     for arm in _list_arms(learn):
         for number in range(1, learn.rounds + 1):
             start = f"variant:{_name_round(arm, number - 1)}"

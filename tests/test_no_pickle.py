@@ -1,6 +1,7 @@
 """No file is read by anything that can run code from it.
 
-Tests read what they have written themselves.
+Tests read what they have written themselves. One module reads pickles of another program by an
+unpickler that looks no name up; `tests/plugins/mace/test_pickles.py` tells it from `pickle`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 SHELVES = ("pipeline_core", "kernels", "plugins")
+RESTRICTED = Path("plugins/pipeline_mace/pickles.py")
 FORBIDDEN = {
-    r"\bpickle\.(loads?|Unpickler)\b": "pickle",
+    r"\bpickle\.(_?loads?|_?Unpickler)\b": "pickle",
     r"\b(cPickle|dill|cloudpickle|shelve|marshal|joblib)\b": "a module that unpickles",
     r"\ballow_pickle\s*=\s*True": "numpy's pickles",
     r"\bread_pickle\b": "pickles of tables",
@@ -32,5 +34,6 @@ def test_nothing_runs_code_from_a_file(pattern):
         for path in sorted((root / shelf).rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(pattern, line.partition("#")[0])
+        and (path.relative_to(root), line) != (RESTRICTED, "class _Unpickler(pickle._Unpickler):")
     ]
     assert not found

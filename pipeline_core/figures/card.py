@@ -113,7 +113,10 @@ def _list_model(facts: Facts) -> list[list[str]]:
         ["parameters", f"{card['parameters']:,}"],
         ["elements", ", ".join(card["elements"])],
         ["precision", train.get("precision", "")],
-        ["starts from", train.get("start_from") or "random weights"],
+        [
+            "starts from",
+            train.get("start_from") or ("" if _name_source(facts) else "random weights"),
+        ],
         ["unfinished", facts.get("unfinished", "")],
     ]
     return [row for row in rows if row[1]]
@@ -164,13 +167,22 @@ def _list_origins(facts: Facts) -> list[list[str]]:
     versions = facts.get("versions", {})
     rows = [
         ["experiment", f"{facts['experiment']}, variant {facts['variant']}"],
-        ["seed", str(facts["seed"])],
+        ["converted from", _name_source(facts)],
+        ["seed", str(facts.get("seed", ""))],
         ["epochs", f"{facts['epochs']}, the best {facts['epoch']}" if "epochs" in facts else ""],
         ["commit", facts.get("commit") or "none: not in a Git repository"],
         ["plugin source", str(facts.get("fingerprint", ""))],
         ["versions", ", ".join(f"{name} {version}" for name, version in versions.items())],
     ]
     return [row for row in rows if row[1]]
+
+
+def _name_source(facts: Facts) -> str:
+    """Return the file and the program that a converted model comes from; empty for others."""
+    if "converted_from" not in facts:
+        return ""
+    files = ", ".join(f"{name}, SHA-256 {digest}" for name, digest in facts["inputs"].items())
+    return f"{files}, of {facts['converted_from']}"
 
 
 def _format_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -114,9 +114,7 @@ def _draw_spread(axes: Axes, arms: dict[Arm, list[Step]]) -> None:
     """Draw by how much the committee differed on what it met, against what it was trained on."""
     steps = arms.get("round", [])
     pairs = [
-        (before.n_train, one.spread)
-        for before, one in pairwise(steps)
-        if one.spread is not None
+        (before.n_train, one.spread) for before, one in pairwise(steps) if one.spread is not None
     ]
     axes.plot([n for n, _ in pairs], [spread for _, spread in pairs], "o-")
     axes.set(xlabel="structures trained on", ylabel="largest spread met (eV/Å)")

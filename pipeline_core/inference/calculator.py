@@ -99,7 +99,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         """Return the batch of a structure; of a graph that is still the last one, its tensors."""
         last, cell, pbc = self._last, np.array(atoms.cell), atoms.pbc
         if last is None or not np.array_equal(atoms.numbers, last.numbers):
-            self._check_elements(atoms)
+            require_known(atoms.numbers, self.elements)
             last = None
         positions, graph = self._graph.update(atoms.positions, cell, pbc)
         if last is None or graph is not last.graph:
@@ -110,18 +110,6 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             return batch
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
 
-    def _check_elements(self, atoms: Atoms) -> None:
-        known = [atomic_numbers[symbol] for symbol in self.elements]
-        unknown = np.flatnonzero(~np.isin(atoms.numbers, known))
-        if len(unknown):
-            z = int(atoms.numbers[unknown[0]])
-            name = chemical_symbols[z] if 0 < z < len(chemical_symbols) else f"element {z}"
-            raise ValueError(
-                f"the model knows {', '.join(self.elements)} and no {name} (atom {unknown[0]} of "
-                f"{len(atoms)}); train it on data that hold the element, or choose a model that "
-                "covers it"
-            )
-
 
 class _Collated(NamedTuple):
     """A structure as a batch, all of which but the positions serves until its graph changes."""
@@ -129,6 +117,28 @@ class _Collated(NamedTuple):
     numbers: NDArray[np.int64]
     graph: Arrays  # belongs to one cell and its boundaries
     batch: Batch
+
+
+def require_known(numbers: NDArray[Any], elements: Sequence[str]) -> None:
+    """Check that a model knows all elements of a structure.
+
+    Args:
+        numbers: Atomic numbers, (n_atoms,).
+        elements: Chemical symbols of the elements that it was trained on.
+
+    Raises:
+        ValueError: It does not.
+    """
+    known = [atomic_numbers[symbol] for symbol in elements]
+    unknown = np.flatnonzero(~np.isin(numbers, known))
+    if len(unknown):
+        z = int(numbers[unknown[0]])
+        name = chemical_symbols[z] if 0 < z < len(chemical_symbols) else f"element {z}"
+        raise ValueError(
+            f"the model knows {', '.join(elements)} and no {name} (atom {unknown[0]} of "
+            f"{len(numbers)}); train it on data that hold the element, or choose a model that "
+            "covers it"
+        )
 
 
 def require_finite(results: Mapping[str, Any]) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 from ase.data import atomic_numbers, chemical_symbols
 
 from pipeline_core.atomistic import build_potential_task
+from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Task
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.foreign import StartingMACE, read_published
+from pipeline_mace.model import Facts
 from pipeline_mace.options import MACEOptions
 
 
@@ -21,18 +23,23 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
     """Build the network of a run.
 
     Elements, the average number of neighbours, scale and shift of the energies are those of the
-    training split; a trained network brings its own, also where it is trained further.
+    training split; a trained network brings its own, also where it is trained further, and so does
+    a published one.
 
     Raises:
         ValueError: Files do not fit together.
     """
+    start = run.get_section("train", TrainOptions).start_from or ""
+    is_published = run.metadata is None and start.startswith(PUBLISHED)
     if run.metadata is not None:
         known = run.metadata
         facts = Facts(tuple(known["elements"]), known["average_neighbours"])
+    elif is_published:
+        facts = read_published(start.removeprefix(PUBLISHED), options).find_facts()
     else:
         facts = _read_facts(run)
-    module = MACE(options, facts)
-    if options.scale_shift and run.metadata is None:
+    module = StartingMACE(options, facts)
+    if options.scale_shift and run.metadata is None and not is_published:
         scale, shift = _read_scale_and_shift(run)
         module.scale.fill_(scale)
         module.shift.fill_(shift)

@@ -20,12 +20,12 @@ class Kernels:
 
     Attributes:
         tensor_product: As `pipeline_kernels.equivariant.tensor_product.tensor_product`.
-        project_product: As `project_product` there.
+        multiply_in_parts: As `multiply_in_parts` there.
         contract: As `pipeline_kernels.equivariant.contraction.contract`.
     """
 
     tensor_product: Callable[..., Tensor]
-    project_product: Callable[..., Tensor]
+    multiply_in_parts: Callable[..., Tensor]
     contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
 
 
@@ -36,16 +36,16 @@ def _compute_plain_product(
     return tensor_product.reference.product(h, Y, w, ends, receivers.n_segments, plan)
 
 
-def _project_plain_product(
+def _multiply_plain_parts(
     h: Tensor,
     Y: Tensor,
     x: Tensor,
-    projection: Tensor,
+    weigh: Callable[[Tensor], Tensor],
     senders: Segments,
     receivers: Segments,
     plan: ProductPlan,
 ) -> Tensor:
-    weights = (x @ projection).unflatten(1, (plan.n_paths, -1))
+    weights = weigh(x).unflatten(1, (plan.n_paths, -1))
     return _compute_plain_product(h, Y, weights, senders, receivers, plan)
 
 
@@ -59,9 +59,7 @@ def _compute_plain_contraction(
 
 KERNELS: Final = {
     "fused": Kernels(
-        tensor_product.tensor_product, tensor_product.project_product, contraction.contract
+        tensor_product.tensor_product, tensor_product.multiply_in_parts, contraction.contract
     ),
-    "reference": Kernels(
-        _compute_plain_product, _project_plain_product, _compute_plain_contraction
-    ),
+    "reference": Kernels(_compute_plain_product, _multiply_plain_parts, _compute_plain_contraction),
 }

@@ -7,7 +7,7 @@ number of terms they sum, as e3nn does, so that weights of mace-torch can be tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -22,11 +22,14 @@ from pipeline_kernels.equivariant.contraction import (
     combine_coefficients,
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
-from pipeline_kernels.message import Segments
+from pipeline_kernels.message import Segments, segment_sum
 from pipeline_mace.kernels import Kernels
+from pipeline_mace.options import Gate
 
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
+TANH_GAIN: Final = 1.5937334472592695
+"""The same of tanh."""
 MAX_WEIGHTS: Final = 2**27
 """Bytes of the weights of all edges of a layer; of more, a CPU calculates them part by part."""
 
@@ -107,17 +110,15 @@ class RadialWeights(nn.Module):
         sizes = pairwise(widths)
         self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
 
-    def forward(self, radial: Tensor) -> tuple[Tensor, Tensor]:
-        """Map (n_edges, inputs) to the last hidden layer, (n_edges, K).
-
-        Returns:
-            That, and the linear map behind it, (K, outputs).
-        """
+    def forward(self, radial: Tensor) -> Tensor:
+        """Map (n_edges, inputs) to (n_edges, outputs)."""
+        x, gain = radial, 1.0
         *hidden, last = self.weights
-        x = radial
         for w in hidden:
-            x = functional.silu(x @ (w * len(w) ** -0.5)) * SILU_GAIN
-        return x, last * len(last) ** -0.5
+            x = functional.silu(x @ (w * (gain * len(w) ** -0.5)))
+            gain = SILU_GAIN  # of the weights behind, which are fewer than the values of edges
+        weights: Tensor = x @ (last * (gain * len(last) ** -0.5))
+        return weights
 
 
 class Interaction(nn.Module):
@@ -132,7 +133,10 @@ class Interaction(nn.Module):
         residual: Degrees of the features that the layer adds its result to, 0 for none; then the
             messages themselves go through a map of their element.
         kernels: What computes the tensor product.
+        has_density: Whether sums are divided by one and a density of the neighbours instead.
     """
+
+    density: nn.Parameter | None
 
     def __init__(
         self,
@@ -143,6 +147,8 @@ class Interaction(nn.Module):
         n_elements: int,
         residual: int,
         kernels: Kernels,
+        *,
+        has_density: bool = False,
     ) -> None:
         super().__init__()
         self.kernels, self.plan, self.residual = kernels, plan, residual
@@ -155,6 +161,7 @@ class Interaction(nn.Module):
         self.radial = RadialWeights(radial[0], radial[1:], plan.n_paths * channels)
         self.down = DegreeLinear([n * channels for n in self.counts], [channels] * (lmax + 1))
         self.skip = ElementLinear(n_elements, channels, residual or lmax + 1)
+        self.density = nn.Parameter(torch.randn(radial[0], 1)) if has_density else None
 
     def forward(
         self,
@@ -173,20 +180,36 @@ class Interaction(nn.Module):
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
         flight = None if domain is None else domain.start(sent)
-        hidden, projection = self.radial(radial)
-        apart = _must_be_apart(hidden, projection, edges[1])
-        operands = [hidden, projection]
-        if not apart:
-            operands = [(hidden @ projection).unflatten(1, (self.plan.n_paths, -1))]
+        operands = [radial, self.radial]
+        in_parts = self._must_be_in_parts(radial, edges[1])
+        if not in_parts:
+            operands = [self.radial(radial).unflatten(1, (self.plan.n_paths, -1))]
         if flight is not None:
             sent = flight.wait()
-        product = self.kernels.project_product if apart else self.kernels.tensor_product
+        product = self.kernels.multiply_in_parts if in_parts else self.kernels.tensor_product
         summed = product(sent, edge_harmonics, *operands, *edges, self.plan)
-        messages = self.down(self._sort_by_degree(summed)) / self.average_neighbours
+        messages = self.down(self._sort_by_degree(summed)) / self._count_neighbours(
+            radial, edges[1]
+        )
         if self.residual:
             is_part = len(features) > len(messages)  # of whole structures no slice is recorded
             return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
         return self.skip(messages, atoms), None
+
+    def _count_neighbours(self, radial: Tensor, receivers: Segments) -> Tensor | float:
+        """Return what messages are divided by: of each atom (n_atoms, 1, 1), or of all."""
+        if self.density is None:
+            return self.average_neighbours
+        of_edges = torch.tanh((radial @ (self.density * len(self.density) ** -0.5)) ** 2)
+        density = segment_sum(of_edges, receivers)
+        return (1 + density)[:, :, None]
+
+    def _must_be_in_parts(self, radial: Tensor, receivers: Segments) -> bool:
+        """Whether weights take much memory, and none is learned, which needs them all again."""
+        last: Tensor = self.radial.weights[-1]
+        if radial.device.type != "cpu" or last.requires_grad or receivers.order.numel():
+            return False
+        return len(radial) * last.shape[1] * radial.element_size() > MAX_WEIGHTS
 
     def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:
         """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
@@ -234,33 +257,41 @@ class ProductBasis(nn.Module):
 
 
 class Readout(nn.Module):
-    """Energy of an atom from its invariant features: linear, or with one hidden layer.
+    """Energies of an atom from its invariant features: linear, or with one hidden layer.
 
     Args:
         channels: Invariant features.
-        hidden: Width of the hidden layer, 0 for none.
+        hidden: Width of the hidden layer of each head, 0 for none.
+        heads: Energies of an atom; each has a part of the hidden layer for itself.
+        gate: Function behind the hidden layer.
     """
 
-    def __init__(self, channels: int, hidden: int) -> None:
+    def __init__(self, channels: int, hidden: int, heads: int = 1, gate: Gate = "silu") -> None:
         super().__init__()
-        widths = [channels, hidden, 1] if hidden else [channels, 1]
+        self.gate = _GATES[gate]
+        widths = [channels, heads * hidden, heads] if hidden else [channels, heads]
         sizes = pairwise(widths)
         self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map (n_atoms, channels) to (n_atoms,)."""
+        """Map (n_atoms, channels) to (n_atoms, heads)."""
         *hidden, last = self.weights
+        scale, heads = len(last) ** -0.5, last.shape[1]
         for w in hidden:
-            features = functional.silu(features @ (w * len(w) ** -0.5)) * SILU_GAIN
-        energies: Tensor = (features @ (last * len(last) ** -0.5))[:, 0]
-        return energies
+            features = self.gate(features @ (w * len(w) ** -0.5))
+        if not hidden or heads == 1:
+            energies: Tensor = features @ (last * scale)
+            return energies
+        # What leads from the part of one head to the energy of another is not used.
+        own = last.view(heads, -1, heads).diagonal(dim1=0, dim2=2)  # (hidden, heads)
+        return torch.einsum("nhm,mh->nh", features.unflatten(1, (heads, -1)), own * scale)
 
 
-def _must_be_apart(hidden: Tensor, projection: Tensor, receivers: Segments) -> bool:
-    """Whether weights take much memory, and nothing is learned of them, which needs all again."""
-    if hidden.device.type != "cpu" or projection.requires_grad or receivers.order.numel():
-        return False
-    return len(hidden) * projection.shape[1] * hidden.element_size() > MAX_WEIGHTS
+_GATES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "silu": lambda x: functional.silu(x) * SILU_GAIN,
+    "tanh": lambda x: torch.tanh(x) * TANH_GAIN,
+    "none": lambda x: x,
+}
 
 
 def _count_elements(atoms: AtomsByElement) -> list[int]:

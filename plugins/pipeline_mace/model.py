@@ -14,8 +14,13 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
-from pipeline_kernels.message import Segments
-from pipeline_mace.basis import RadialBasis, compute_spherical_harmonics
+from pipeline_kernels.message import Segments, segment_sum
+from pipeline_mace.basis import (
+    AgnesiTransform,
+    PairRepulsion,
+    RadialBasis,
+    compute_spherical_harmonics,
+)
 from pipeline_mace.kernels import KERNELS
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
@@ -38,8 +43,10 @@ class Facts:
 class MACE(Potential):
     """The potential of Batatia et al., arXiv:2206.07697.
 
-    E = Σ_i (E0_i + scale Σ_t R_t(h_i^t) + shift), with the features h^t after layer t. Scale and
-    shift are 1 and 0 but where they are set.
+    E = Σ_i (E0_i + scale (Σ_t R_t(h_i^t) + Σ_j V_ij) + shift), with the features h^t after layer t
+    and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 but where they
+    are set. Of several heads each has readouts, scale, shift and E0 of its own: `head` of a batch,
+    (n_samples,), numbers the one that a sample asks for, 0 where it is absent.
 
     Args:
         options: Sizes of the network.
@@ -50,24 +57,35 @@ class MACE(Potential):
     """
 
     takes_domains = True
+    exact = ("atom_energies", "further_energies")
     numbers: Tensor
     scale: Tensor
     shift: Tensor
+    further_energies: Tensor
+    """Energies of free atoms of all heads but the first, (n_heads - 1, MAX_Z + 1) eV."""
+    transform: AgnesiTransform | None
+    repulsion: PairRepulsion | None
 
     def __init__(self, options: MACEOptions, facts: Facts) -> None:
         super().__init__()
         self.options, self.facts = options, facts
         n_elements, channels = len(facts.elements), options.channels
+        n_heads = len(options.heads)
         numbers = torch.full((MAX_Z + 1,), -1)
         for place, symbol in enumerate(facts.elements):
             numbers[atomic_numbers[symbol]] = place
         self.register_buffer("numbers", numbers, persistent=False)
-        self.register_buffer("scale", torch.ones(()))
-        self.register_buffer("shift", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(() if n_heads == 1 else n_heads))
+        self.register_buffer("shift", torch.zeros(() if n_heads == 1 else n_heads))
+        if n_heads > 1:
+            further = torch.zeros(n_heads - 1, MAX_Z + 1, dtype=torch.float64)
+            self.register_buffer("further_energies", further)
         self.embedding = nn.Parameter(torch.randn(n_elements, channels))
         self.radial_basis = RadialBasis(
             options.radial_functions, options.cutoff, options.envelope_power
         )
+        self.transform = AgnesiTransform() if options.distance_transform == "agnesi" else None
+        self.repulsion = PairRepulsion(options.envelope_power) if options.pair_repulsion else None
         self.interactions, self.products = nn.ModuleList(), nn.ModuleList()
         self.readouts = nn.ModuleList()
         radial = [options.radial_functions, *options.radial_features]
@@ -86,12 +104,14 @@ class MACE(Potential):
                     n_elements,
                     min(n_out, len(plan.irreps_in)) if kind == "residual" else 0,
                     kernels,
+                    has_density=options.normalization == "density",
                 )
             )
             self.products.append(
                 ProductBasis(_make_polynomial(options, n_out), channels, n_elements, kernels)
             )
-            self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
+            hidden = options.readout_features if is_last else 0
+            self.readouts.append(Readout(channels, hidden, n_heads, options.gate))
         self._planner = Planner(_plan_edges, ("atomic_numbers", "atom_sample", "edge_index"))
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
@@ -108,10 +128,17 @@ class MACE(Potential):
         edges = self._planner.plan(batch)
         # The harmonics of MACE are those of the vector from sender to receiver.
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
-        radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
+        distance = torch.linalg.vector_norm(vectors, dim=1)
+        ends = _find_ends(batch)
+        transformed = None if self.transform is None else self.transform(distance, ends)
+        radial = self.radial_basis(distance, transformed)
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
+        head = self._find_heads(batch)
         energy = vectors.new_zeros(n_own)
+        if self.repulsion is not None:
+            pairs = self.repulsion(distance, ends)[:, None]
+            energy = energy + segment_sum(pairs, edges[1])[:, 0]
         blocks = zip(self.interactions, self.products, self.readouts, strict=True)
         for number, (interaction, product, readout) in enumerate(blocks):
             # The first features are those of elements, which are known of the halo, too.
@@ -122,10 +149,33 @@ class MACE(Potential):
             features = product(messages, atoms)
             if before is not None:
                 features = features + _pad(before, features)
-            energy = energy + readout(features[:, 0])
-        energy = self.scale * energy + self.shift
+            energy = energy + _select(readout(features[:, 0]), head)
+        scale, shift = (x if head is None else x[head] for x in (self.scale, self.shift))
+        energy = scale * energy + shift
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
+
+    @property
+    def free_energies(self) -> Tensor:
+        """Energies of free atoms of all heads, (n_heads, MAX_Z + 1) eV."""
+        first = self.atom_energies[None]
+        return first if len(self.options.heads) == 1 else torch.cat([first, self.further_energies])
+
+    def _sum_references(self, batch: Batch) -> Tensor:
+        head = self._find_heads(batch)
+        if head is None:
+            return super()._sum_references(batch)
+        sample = batch["atom_sample"]
+        references = self.free_energies[head, batch["atomic_numbers"][: len(sample)]]
+        base = references.new_zeros(count_samples(batch))
+        return base.index_add(0, sample, references)
+
+    def _find_heads(self, batch: Batch) -> Tensor | None:
+        """Return the head of each own atom, (n_atoms,); None of a network that has only one."""
+        if len(self.options.heads) == 1:
+            return None
+        sample = batch["atom_sample"]
+        return batch["head"].long()[sample] if "head" in batch else torch.zeros_like(sample)
 
     def _find_elements(self, batch: Batch) -> Tensor:
         """Return the place of each atom's element among those of the network, (n_atoms,)."""
@@ -138,6 +188,17 @@ class MACE(Potential):
                 "all elements"
             )
         return element
+
+
+def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the atomic numbers of both atoms of each edge, (n_edges,)."""
+    receiver, sender = batch["atomic_numbers"][batch["edge_index"]].unbind(1)
+    return receiver, sender
+
+
+def _select(energies: Tensor, head: Tensor | None) -> Tensor:
+    """Return what the head of each atom says of it, (n_atoms,), of energies (n_atoms, n_heads)."""
+    return energies[:, 0] if head is None else energies.gather(1, head[:, None])[:, 0]
 
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:

@@ -12,6 +12,7 @@ from pipeline_core.config.sections import GraphOptions, Positive, Section
 
 Degree = Annotated[int, Field(ge=0, le=3)]
 Interaction = Literal["residual", "plain"]
+Gate = Literal["silu", "tanh", "none"]
 
 
 class MACEOptions(Section):
@@ -36,13 +37,24 @@ class MACEOptions(Section):
     """Whether the first layer adds a linear map of the features that it starts from."""
     interaction: Interaction = "residual"
     """The same of the other layers."""
+    normalization: Literal["average", "density"] = "average"
+    """What sums over neighbours are divided by: their average number in the training data, or one
+    and a density of the neighbours of each atom, which is learned."""
+    distance_transform: Literal["none", "agnesi"] = "none"
+    """Whether radial functions are those of the distance, or of its Agnesi transform, whose scale
+    is the mean of both covalent radii (doi:10.1063/5.0158783, on radial transformations)."""
+    pair_repulsion: bool = False
+    """Whether the potential of Ziegler, Biersack and Littmark keeps atoms apart that are nearer
+    than the sum of their covalent radii. It is scaled as the other energies are."""
     radial_functions: Width = 8
     radial_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers between radial basis and weights of the tensor product."""
     envelope_power: Annotated[int, Field(ge=1)] = 5
     """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""
     readout_features: Width = 16
-    """Width of the hidden layer of the last readout."""
+    """Width of the hidden layer of the last readout; of each head, where a network has several."""
+    gate: Gate = "silu"
+    """Function behind that layer."""
     cutoff: Positive = 4.5
     """Reach of the graph, Å; that of the graph section."""
     kernels: Literal["fused", "reference"] = "fused"
@@ -52,9 +64,21 @@ class MACEOptions(Section):
     paths times channels, are stored. reference: one PyTorch operation after the other, as the
     formulas read; the baseline of an ablation.
     """
+    heads: list[str] = Field(default=["default"], min_length=1)
+    """Names of the kinds of data that the network gives an energy for, such as levels of theory.
+
+    Each has readouts, scale, shift and energies of free atoms of its own; the first is what the
+    network predicts where a structure says nothing else.
+    """
     scale_shift: bool = True
     """Whether interaction energies are scaled by the root mean square of the training forces, and
     shifted by the mean energy of an atom beyond its reference energy."""
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if len(set(self.heads)) < len(self.heads):
+            raise ValueError("heads: a name is given twice; leave one out")
+        return self
 
     @model_validator(mode="after")
     def _check_degrees(self) -> Self:

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from ase.data import atomic_numbers
+from ase.data import atomic_numbers, covalent_radii
 from torch import Tensor
 
 from pipeline_mace.model import MACE
 
 INTERACTIONS: Final = {
-    "plain": "RealAgnosticInteractionBlock",
-    "residual": "RealAgnosticResidualInteractionBlock",
+    ("plain", "average"): "RealAgnosticInteractionBlock",
+    ("residual", "average"): "RealAgnosticResidualInteractionBlock",
+    ("plain", "density"): "RealAgnosticDensityInteractionBlock",
+    ("residual", "density"): "RealAgnosticDensityResidualInteractionBlock",
 }
-"""Our kinds of interactions, and the classes of mace-torch that do the same."""
+"""Our kinds of interactions with what they divide by, and the classes that do the same."""
 
 _UNKNOWN: Final = {
-    r"radial_embedding\.distance_transform\.": "a transform of the distances (Agnesi, Soft)",
+    r"distance_transform\.alpha$": "the Soft transform of distances",
+    r"radial_embedding\.distance_transform\.": "the Agnesi transform of distances",
     r"pair_repulsion_fn\.": "the ZBL repulsion of pairs",
     r"\.density_fn\.|\.(alpha|beta)$": "messages that are normalised by a density",
     r"bessel_fn\.(gaussian_weights|n)$": "radial functions other than Bessel's",
@@ -48,6 +51,7 @@ class PeerOptions:
         gate: Name of the activation in the last readout, such as "silu"; "none" for none.
         apply_cutoff: Whether radial functions are multiplied with the envelope, rather than
             messages.
+        heads: Names of its energies.
         interactions: Names of the classes of the interactions, from the first layer.
     """
 
@@ -55,13 +59,14 @@ class PeerOptions:
     gate: str
     apply_cutoff: bool
     interactions: tuple[str, ...]
+    heads: tuple[str, ...]
 
 
 def read_peer_options(peer: Any) -> PeerOptions:
     """Read from a network of mace-torch what its state does not show.
 
     Args:
-        peer: The module itself, such as what `torch.load` gives for a `.model` file.
+        peer: The module itself, or what `pickles.read_module` gives for its file.
 
     Raises:
         ValueError: It is of another class, or its layers differ.
@@ -79,6 +84,7 @@ def read_peer_options(peer: Any) -> PeerOptions:
         gate=getattr(function, "__name__", type(function).__name__) if function else "none",
         apply_cutoff=bool(getattr(peer, "apply_cutoff", True)),
         interactions=tuple(type(layer).__name__ for layer in peer.interactions),
+        heads=tuple(getattr(peer, "heads", None) or ("default",)),
     )
 
 
@@ -96,14 +102,15 @@ def check_peer(
     Raises:
         ValueError: It does something else; the message names what.
     """
+    constants = _list_constants(module)
     for pattern, meaning in _UNKNOWN.items():
-        key = next((key for key in state if re.search(pattern, key)), None)
+        others = state.keys() - constants.keys() - names
+        key = next((key for key in sorted(others) if re.search(pattern, key)), None)
         if key is not None:
             raise ValueError(f"{key}: the network has {meaning}; ours has not")
     for name, theirs, ours in _compare_options(module, options):
         if theirs != ours:
             raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make ours alike")
-    constants = _list_constants(module)
     for name, values in constants.items():
         _check_constant(name, values, state)
     for key, tensor in state.items():
@@ -114,14 +121,15 @@ def check_peer(
 
 def _compare_options(module: MACE, options: PeerOptions) -> Iterator[tuple[str, object, object]]:
     """Yield name, their value and ours of what the state does not show."""
-    average = module.facts.average_neighbours
+    average, own = module.facts.average_neighbours, module.options
     same = np.isclose(options.average_neighbours, average, rtol=1e-6)
     yield "average_neighbours", average if same else options.average_neighbours, average
-    yield "gate", options.gate, "silu"
+    yield "gate", options.gate, own.gate
     yield "apply_cutoff", options.apply_cutoff, True
-    kinds = [module.options.first_interaction]
-    kinds += [module.options.interaction] * (module.options.layers - 1)
-    yield "interactions", options.interactions, tuple(INTERACTIONS[kind] for kind in kinds)
+    kinds = [own.first_interaction] + [own.interaction] * (own.layers - 1)
+    classes = tuple(INTERACTIONS[kind, own.normalization] for kind in kinds)
+    yield "interactions", options.interactions, classes
+    yield "heads", options.heads, tuple(own.heads)
 
 
 def _list_constants(module: MACE) -> dict[str, list[float]]:
@@ -129,6 +137,12 @@ def _list_constants(module: MACE) -> dict[str, list[float]]:
     options = module.options
     cutoff = options.cutoff
     bessel = [n * np.pi / cutoff for n in range(1, options.radial_functions + 1)]
+    radii = covalent_radii.tolist()
+    of_transform = {"radial_embedding.distance_transform.covalent_radii": radii}
+    of_repulsion = {
+        "pair_repulsion_fn.covalent_radii": radii,
+        "pair_repulsion_fn.p": [options.envelope_power],
+    }
     return {
         "atomic_numbers": [atomic_numbers[symbol] for symbol in module.facts.elements],
         "r_max": [cutoff],
@@ -137,6 +151,8 @@ def _list_constants(module: MACE) -> dict[str, list[float]]:
         "radial_embedding.bessel_fn.r_max": [cutoff],
         "radial_embedding.cutoff_fn.p": [options.envelope_power],
         "radial_embedding.cutoff_fn.r_max": [cutoff],
+        **(of_transform if module.transform is not None else {}),
+        **(of_repulsion if module.repulsion is not None else {}),
     }
 
 

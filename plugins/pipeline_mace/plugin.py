@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
 from pipeline_core.model_info import ModelInfo
+from pipeline_mace.files import MACE_TORCH
 from pipeline_mace.options import MACEGraphOptions, MACEOptions, check
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def model() -> ModelInfo:
             "products": ("products",),
             "readout": ("readouts",),
         },
+        foreign=(MACE_TORCH,),
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from ase.data import atomic_numbers
 from torch import Tensor
 
-from pipeline_kernels.equivariant.contraction import Block, Polynomial
+from pipeline_kernels.equivariant.contraction import Block, Polynomial, basis
 from pipeline_mace.couplings import Floats, map_to_ours, map_to_theirs
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.model import MACE
@@ -72,10 +72,13 @@ def load_from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptio
     """
     rows = list_rows(module)
     _check(module, state, options, rows)
-    energies = state[_ENERGIES].detach().reshape(-1).double()
+    numbers = _list_numbers(module)
+    energies = state[_ENERGIES].detach().reshape(-1, len(numbers)).to(module.atom_energies)
     converted = [_convert(row, state) for row in rows]
     with torch.no_grad():
-        module.atom_energies[_list_numbers(module)] = energies.to(module.atom_energies)
+        module.atom_energies[numbers] = energies[0]
+        if len(energies) > 1:
+            module.further_energies[:, numbers] = energies[1:]
         for row, tensor in zip(rows, converted, strict=True):
             pieces = tensor.reshape(-1).split([part.numel() for part in row.parts])
             for part, piece in zip(row.parts, pieces, strict=True):
@@ -100,9 +103,30 @@ def export_to_peer(
     """
     rows = list_rows(module)
     _check(module, state, options, rows)
-    ours = {row.name: _convert_back(row, state) for row in rows}
-    ours[_ENERGIES] = module.atom_energies[_list_numbers(module)].reshape(state[_ENERGIES].shape)
+    ours = {row.name: _convert_back(row, state).reshape(state[row.name].shape) for row in rows}
+    ours[_ENERGIES] = list_energies(module).reshape(state[_ENERGIES].shape)
     return {name: ours[name].to(old) if name in ours else old for name, old in state.items()}
+
+
+def list_weights(module: MACE) -> dict[str, Tensor]:
+    """Return our numbers by their names in mace-torch, for all of its couplings.
+
+    These are the weights of a network that is built with `use_reduced_cg=False`.
+    """
+    weights = {}
+    for row in list_rows(module):
+        couplings = {}
+        if row.couplings is not None:
+            name, polynomial, block = row.couplings
+            tensor = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
+            couplings[name] = torch.from_numpy(tensor)
+        weights[row.name] = _convert_back(row, couplings)
+    return weights | {_ENERGIES: list_energies(module)}
+
+
+def list_energies(module: MACE) -> Tensor:
+    """Return the energies of free atoms of all heads, (n_heads, n_elements) eV."""
+    return module.free_energies[:, _list_numbers(module)]
 
 
 def list_rows(module: MACE) -> list[Row]:
@@ -118,16 +142,17 @@ def _check(
     module: MACE, state: Mapping[str, Tensor], options: PeerOptions, rows: list[Row]
 ) -> None:
     check_peer(module, state, options, {_ENERGIES, *(row.name for row in rows)})
-    n_elements = len(module.facts.elements)
-    if _ENERGIES not in state or state[_ENERGIES].numel() != n_elements:
+    n_elements, n_heads = len(module.facts.elements), len(module.options.heads)
+    if _ENERGIES not in state or state[_ENERGIES].numel() != n_elements * n_heads:
         count = state[_ENERGIES].numel() if _ENERGIES in state else "none"
         raise ValueError(
-            f"{_ENERGIES}: {count} for {n_elements} elements; take a network with one head"
+            f"{_ENERGIES}: {count} for {n_elements} elements and {n_heads} heads; the network has "
+            "others"
         )
     for row in rows:
         expected = _find_shape(row, state)
-        if row.name not in state or tuple(state[row.name].shape) != expected:
-            shape = tuple(state[row.name].shape) if row.name in state else "no such tensor"
+        shape = tuple(state[row.name].shape) if row.name in state else "no such tensor"
+        if shape != expected and not (shape == (1,) and expected == ()):  # a list of one head
             raise ValueError(
                 f"{row.name}: expected {expected}, got {shape}; the network has other options, or "
                 "is no ScaleShiftMACE with RealAgnostic interactions"
@@ -185,8 +210,17 @@ def _list(module: MACE) -> Iterator[Row]:
         names = ["linear_1", "linear_2"] if len(readout.weights) > 1 else ["linear"]
         for name, weight in zip(names, readout.weights, strict=True):
             yield _flatten(f"readouts.{i}.{name}.weight", [weight])
-    yield Row("scale_shift.scale", [module.scale], ())
-    yield Row("scale_shift.shift", [module.shift], ())
+    yield Row("scale_shift.scale", [module.scale], tuple(module.scale.shape))
+    yield Row("scale_shift.shift", [module.shift], tuple(module.shift.shape))
+    if module.transform is not None:
+        for name in ("a", "q", "p"):
+            number = getattr(module.transform, name)
+            yield Row(f"radial_embedding.distance_transform.{name}", [number], ())
+    if module.repulsion is not None:
+        of_pairs = {"c": "c", "a_exp": "exponent", "a_prefactor": "prefactor"}
+        for theirs, ours in of_pairs.items():
+            numbers = getattr(module.repulsion, ours)
+            yield Row(f"pair_repulsion_fn.{theirs}", [numbers], tuple(numbers.shape))
 
 
 def _list_interaction(name: str, interaction: Interaction) -> Iterator[Row]:
@@ -195,6 +229,9 @@ def _list_interaction(name: str, interaction: Interaction) -> Iterator[Row]:
         yield Row(f"{name}.conv_tp_weights.layer{j}.weight", [weight], tuple(weight.shape))
     yield _flatten(f"{name}.linear.weight", list(interaction.down.weights))
     yield _flatten(f"{name}.skip_tp.weight", [w.transpose(0, 1) for w in interaction.skip.weights])
+    if interaction.density is not None:
+        shape = tuple(interaction.density.shape)
+        yield Row(f"{name}.density_fn.layer0.weight", [interaction.density], shape)
 
 
 def _list_product(name: str, product: ProductBasis) -> Iterator[Row]:

@@ -200,5 +200,5 @@ def test_a_variant_is_laid_over_the_experiment(tmp_path):
 
 
 def test_a_variant_may_override_every_section():
-    words = {"plugin", "dataset", "seed", "ranks", "model"}
+    words = {"plugin", "dataset", "seed", "members", "ranks", "model"}
     assert set(Variant.model_fields) == {*words, *ENGINE_SECTIONS}

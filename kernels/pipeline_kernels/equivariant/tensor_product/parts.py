@@ -1,11 +1,12 @@
 """The tensor product of many edges, whose weights are never in memory all at once.
 
-The weights of an edge are a linear map of few features x_e, w_e = x_e P, and more than all else
-that is kept for derivatives. Small parts of the edges are calculated one after the other, in the
-same memory; for derivatives the weights of a part are mapped again, which is one product of
-matrices more.
+The weights of an edge are a function of few features of it, w_e = f(x_e), and with what lies
+between the two more than all else that is kept for derivatives. Small parts of the edges are
+calculated one after the other, in the same memory; for derivatives the weights of a part are
+calculated again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -19,7 +20,10 @@ from pipeline_kernels.message.segments import Segments
 
 PART_BYTES: Final = 2**23
 """Of the weights of a part: so few that the C library gives the same memory again, which caches may
-still hold. Mapping weights twice then costs no more than getting memory for those of all edges."""
+still hold. Weights twice then cost no more than getting memory for those of all edges."""
+
+Weigh = Callable[[Tensor], Tensor]
+"""From features of edges (n, K) to their weights (n, n_paths channels)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +53,16 @@ class Graph:
     parts: list[Part]
 
 
-def project_product(
+def multiply_in_parts(
     h: Tensor,
     Y: Tensor,
     x: Tensor,
-    projection: Tensor,
+    weigh: Weigh,
     senders: Segments,
     receivers: Segments,
     plan: ProductPlan,
 ) -> Tensor:
-    """Multiply and sum as `tensor_product` does, with weights `x @ projection`.
+    """Multiply and sum as `tensor_product` does, with weights `weigh(x)`.
 
     For CPUs: parts are too small for a GPU. Differentiable by h, Y and x: once with little memory,
     again with as much as `tensor_product` takes.
@@ -67,7 +71,8 @@ def project_product(
         h: features, `(n_senders, plan.dim_in, C)`, float32 or float64.
         Y: harmonics of each edge, `(n_edges, plan.dim_sh)`.
         x: features of each edge, `(n_edges, K)`.
-        projection: `(K, plan.n_paths * C)`, not to be differentiated by.
+        weigh: maps rows `(n, K)` to weights `(n, plan.n_paths * C)`, each row for itself, and is
+            not to be differentiated by anything else.
         senders: which row of `h` each edge takes.
         receivers: to which row of the result each edge contributes, ascending.
         plan: representations and paths.
@@ -76,23 +81,20 @@ def project_product(
         Sums `(receivers.n_segments, plan.dim_out, C)`.
     """
     assert receivers.order.numel() == 0, "edges are not sorted by receiver"
-    assert not projection.requires_grad
-    most = max(1, PART_BYTES // (projection.shape[1] * projection.element_size() or 1))
+    most = max(1, PART_BYTES // (plan.n_paths * h.shape[2] * h.element_size() or 1))
     graph = Graph(senders, receivers, plan, _split(senders, receivers, most))
-    result: Tensor = _Projected.apply(h, Y, x, projection, graph)  # type: ignore[no-untyped-call]
+    result: Tensor = _InParts.apply(h, Y, x, weigh, graph)  # type: ignore[no-untyped-call]
     return result
 
 
-class _Projected(torch.autograd.Function):
+class _InParts(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, Y: Tensor, x: Tensor, projection: Tensor, graph: Graph
-    ) -> Tensor:
-        ctx.save_for_backward(h, Y, x, projection)
-        ctx.graph, plan = graph, graph.plan
+    def forward(ctx: Any, h: Tensor, Y: Tensor, x: Tensor, weigh: Weigh, graph: Graph) -> Tensor:
+        ctx.save_for_backward(h, Y, x)
+        ctx.weigh, ctx.graph, plan = weigh, graph, graph.plan
         out = h.new_empty(graph.receivers.n_segments, plan.dim_out, h.shape[2])
         for part in graph.parts:
-            w = _map(x[part.rows], projection, plan)
+            w = _shape(weigh(x[part.rows]), plan)
             sent = h.index_select(0, part.senders)
             out[part.nodes] = _product(sent, Y[part.rows], w, part.edges, plan.encode())
         return out
@@ -100,9 +102,9 @@ class _Projected(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         wanted = list(ctx.needs_input_grad[:3])
-        h, Y, x, projection = ctx.saved_tensors
+        h, Y, x = ctx.saved_tensors
         differentiate = _differentiate_again if torch.is_grad_enabled() else _differentiate
-        grads = differentiate(g, h, Y, x, projection, ctx.graph, wanted)
+        grads = differentiate(g, h, Y, x, ctx.weigh, ctx.graph, wanted)
         return (*grads, None, None)
 
 
@@ -111,7 +113,7 @@ def _differentiate(
     h: Tensor,
     Y: Tensor,
     x: Tensor,
-    projection: Tensor,
+    weigh: Weigh,
     graph: Graph,
     wanted: list[bool],
 ) -> list[Tensor | None]:
@@ -120,7 +122,10 @@ def _differentiate(
     pairs = zip((h, Y, x), wanted, strict=True)
     by_h, by_Y, by_x = (t.new_zeros(t.shape) if want else None for t, want in pairs)
     for part in graph.parts:
-        w = _map(x[part.rows], projection, plan)
+        with torch.set_grad_enabled(by_x is not None):
+            own = x[part.rows].detach().requires_grad_(by_x is not None)
+            weights = weigh(own)
+        w = _shape(weights.detach(), plan)
         operands = [g[part.nodes], h.index_select(0, part.senders), Y[part.rows], w]
         by_sent, by_harmonics, by_w = _gradient(operands, part.edges, code, wanted)
         if by_h is not None:
@@ -128,7 +133,7 @@ def _differentiate(
         if by_Y is not None:
             by_Y[part.rows] = by_harmonics
         if by_x is not None:
-            by_x[part.rows] = by_w.flatten(1) @ projection.T
+            (by_x[part.rows],) = torch.autograd.grad(weights, own, by_w.flatten(1))
     return [by_h, by_Y, by_x]
 
 
@@ -137,7 +142,7 @@ def _differentiate_again(
     h: Tensor,
     Y: Tensor,
     x: Tensor,
-    projection: Tensor,
+    weigh: Weigh,
     graph: Graph,
     wanted: list[bool],
 ) -> list[Tensor | None]:
@@ -145,18 +150,15 @@ def _differentiate_again(
     plan = graph.plan
     # Of what is given here alone: h may depend on Y and x, as in all layers but the first.
     h, Y, x = h.view_as(h), Y.view_as(Y), x.view_as(x)
-    w = _map(x, projection, plan)
-    product = tensor_product(h, Y, w, graph.senders, graph.receivers, plan)
+    product = tensor_product(h, Y, _shape(weigh(x), plan), graph.senders, graph.receivers, plan)
     inputs = [t for t, want in zip((h, Y, x), wanted, strict=True) if want]
     grads = iter(torch.autograd.grad(product, inputs, g, create_graph=True))
     return [next(grads) if want else None for want in wanted]
 
 
-def _map(x: Tensor, projection: Tensor, plan: ProductPlan) -> Tensor:
+def _shape(weights: Tensor, plan: ProductPlan) -> Tensor:
     """Return the weights of edges, (n_edges, n_paths, C)."""
-    channels = projection.shape[1] // plan.n_paths
-    weights: Tensor = (x @ projection).view(len(x), plan.n_paths, channels)
-    return weights
+    return weights.view(len(weights), plan.n_paths, weights.shape[1] // plan.n_paths)
 
 
 def _split(senders: Segments, receivers: Segments, most: int) -> list[Part]:

@@ -1,0 +1,1 @@
+"""Trained potentials in the programs of others, each through an ASE calculator of ours."""

@@ -1,0 +1,256 @@
+"""Networks of mace-torch as ours: options, elements and weights, all from one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ase.data import chemical_symbols
+from pydantic import ValidationError
+from torch import Tensor
+
+from pipeline_mace.heads import choose_heads
+from pipeline_mace.model import MACE, Facts
+from pipeline_mace.options import MACEGraphOptions, MACEOptions
+from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
+from pipeline_mace.pickles import list_state, read_module
+from pipeline_mace.published import find_published
+from pipeline_mace.weights import load_from_peer
+
+_KINDS: Final = {name: kind for kind, name in INTERACTIONS.items()}
+_LAST_RADIAL: Final = re.compile(r"interactions\.0\.conv_tp_weights\.layer(\d+)\.weight")
+_COUPLINGS: Final = re.compile(
+    r"products\.0\.symmetric_contractions\.contractions\.(\d+)\.U_matrix_(\d+)"
+)
+
+
+class PeerFile(NamedTuple):
+    """What the file of a network of mace-torch says.
+
+    Attributes:
+        state: Its tensors, by their names in `state_dict()`.
+        options: What these do not show.
+    """
+
+    state: dict[str, Tensor]
+    options: PeerOptions
+
+    def find_facts(self) -> Facts:
+        """Return elements and average number of neighbours."""
+        symbols = [chemical_symbols[z] for z in self.state["atomic_numbers"].tolist()]
+        return Facts(tuple(symbols), self.options.average_neighbours)
+
+
+def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
+    """Read a network of mace-torch as one of ours, in the type of its weights.
+
+    Args:
+        path: The file that mace-torch wrote, `.model`.
+        heads: Heads to take, the first of which is what the network predicts. Where there is only
+            one this may be empty, or give it another name.
+
+    Raises:
+        ValueError: The file is missing, damaged, or would run foreign code; or the network does
+            what ours does not, which the message names.
+    """
+    peer = read_file(path, heads)
+    with _explain(path):
+        module = MACE(MACEOptions(**find_options(*peer)), peer.find_facts())
+        module.to(peer.state["node_embedding.linear.weight"].dtype)
+        load_from_peer(module, *peer)
+    return module.eval()
+
+
+def read_file(path: Path, heads: Sequence[str] = ()) -> PeerFile:
+    """Read what the file of a network of mace-torch says.
+
+    Args:
+        path: The file.
+        heads: As `read_peer`.
+
+    Raises:
+        ValueError: As there.
+    """
+    peer = read_module(path)
+    with _explain(path):
+        options = read_peer_options(peer)
+        if len(options.heads) == 1 == len(heads):
+            options = replace(options, heads=tuple(heads))
+        names = _check_heads(heads, options.heads)
+        return PeerFile(*choose_heads(list_state(peer), options, names))
+
+
+class StartingMACE(MACE):
+    """MACE whose training can start from a network of mace-torch."""
+
+    def load_published(self, name: str) -> None:
+        """Take over the weights and the energies of free atoms of a published network.
+
+        Args:
+            name: As `read_published` takes it.
+
+        Raises:
+            ValueError: There is no such file, it cannot be converted, or this is another network.
+        """
+        peer = read_published(name, self.options)
+        with _explain(find_published(name)):
+            theirs = find_options(*peer)
+            changed = [
+                f"{key}: {json.dumps(value)}"
+                for key, value in theirs.items()
+                if key not in _FREE and value != getattr(self.options, key)
+            ]
+            if changed:
+                raise ValueError(
+                    f"is another network than the experiment has; its model section "
+                    f"needs {{{', '.join(changed)}}}"
+                )
+            load_from_peer(self, *peer)
+
+
+def read_published(name: str, options: MACEOptions) -> PeerFile:
+    """Read what `train.start_from: published:NAME` names.
+
+    Args:
+        name: A published network or the path of a file, as `published.find_published` takes it.
+        options: Of the experiment, whose heads are taken.
+
+    Raises:
+        ValueError: As `read_peer`, or there is no such file.
+    """
+    return read_file(find_published(name), options.heads)
+
+
+_FREE: Final = ("independent_couplings",)
+"""Options that may be others: the weights are converted."""
+
+
+@contextmanager
+def _explain(path: Path) -> Iterator[None]:
+    """Name the file of what is wrong with it."""
+    try:
+        yield
+    except KeyError as error:
+        raise ValueError(
+            f"{path}: {error.args[0]}: not in the file; it holds no ScaleShiftMACE of mace-torch"
+        ) from None
+    except AttributeError as error:
+        raise ValueError(f"{path}: the network of the file has no {error}") from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise ValueError(
+            f"{path}: the network needs {name} {problem['input']}, which ours has not: "
+            f"{problem['msg']}"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (TypeError, RuntimeError, IndexError, ZeroDivisionError) as error:
+        raise ValueError(f"{path}: holds no whole network of mace-torch ({error})") from None
+
+
+def _check_heads(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
+    names = ", ".join(present)
+    unknown = [name for name in asked if name not in present]
+    if unknown:
+        raise ValueError(f"has no head {unknown[0]!r}, only {names}; name one of these")
+    if not asked and len(present) > 1:
+        raise ValueError(
+            f"has the heads {names}, each for data of another kind; say which is to be predicted "
+            f"(--head {present[-1]}); of several the first is"
+        )
+    return tuple(asked) or tuple(present)
+
+
+def find_options(state: Mapping[str, Tensor], options: PeerOptions) -> dict[str, Any]:
+    """Return the options of ours that make the network of a state.
+
+    Args:
+        state: Of mace-torch's network.
+        options: What the state does not show.
+
+    Raises:
+        ValueError: No options of ours do.
+        KeyError: The state lacks something.
+    """
+    n_elements = len(state["atomic_numbers"])
+    channels = state["node_embedding.linear.weight"].numel() // n_elements
+    widths = [len(state[name]) for name in _list_radial(state)]
+    n_paths = state[_list_radial(state)[-1]].shape[1] // channels
+    found = [match for match in map(_COUPLINGS.fullmatch, state) if match]
+    if not found:
+        raise ValueError(
+            "holds no couplings (U_matrix), as networks that were converted to cuequivariance; "
+            "convert it back by mace_cueq_to_e3nn"
+        )
+    layers = int(state["num_interactions"])
+    kinds = [_find_kind(name) for name in options.interactions]
+    if len(kinds) != layers:
+        raise ValueError(f"has {len(kinds)} interactions, but num_interactions is {layers}")
+    (first, normalization), (further, _) = kinds[0], kinds[-1]
+    last = state.get(f"readouts.{layers - 1}.linear_1.weight")
+    if last is None:
+        raise ValueError(
+            f"readouts.{layers - 1}: has no hidden layer, or the network has not one readout after "
+            "each layer; ours has both"
+        )
+    return {
+        "channels": channels,
+        "max_l": max(int(match[1]) for match in found),
+        "lmax": n_paths - 1,
+        "correlation": max(int(match[2]) for match in found),
+        "independent_couplings": True,
+        "layers": layers,
+        "first_interaction": first,
+        "interaction": further,
+        "normalization": normalization,
+        "distance_transform": _find_transform(state),
+        "pair_repulsion": "pair_repulsion_fn.c" in state,
+        "radial_functions": widths[0],
+        "radial_features": widths[1:],
+        "envelope_power": int(state["radial_embedding.cutoff_fn.p"]),
+        "readout_features": last.numel() // channels // len(options.heads),
+        "gate": options.gate,
+        "heads": list(options.heads),
+        "cutoff": _read_number(state["r_max"]),
+    }
+
+
+def _list_radial(state: Mapping[str, Tensor]) -> list[str]:
+    found = [match for match in map(_LAST_RADIAL.fullmatch, state) if match]
+    if not found:
+        raise KeyError("interactions.0.conv_tp_weights.layer0.weight")
+    return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+
+
+def _find_kind(name: str) -> tuple[str, str]:
+    if name not in _KINDS:
+        raise ValueError(
+            f"has interactions of the class {name}, which ours has not; it has {', '.join(_KINDS)}"
+        )
+    return _KINDS[name]
+
+
+def _find_transform(state: Mapping[str, Tensor]) -> str:
+    return "agnesi" if "radial_embedding.distance_transform.q" in state else "none"
+
+
+def _read_number(tensor: Tensor) -> float:
+    """Return the shortest decimal number that is this one: 4.1, which in float32 is 4.0999999."""
+    return float(str(tensor.numpy()))
+
+
+def describe(module: MACE) -> dict[str, Any]:
+    """Return the metadata of a converted network, as a training of it would write them."""
+    facts = module.facts
+    return {
+        "options": module.options.model_dump(mode="json"),
+        "graph": MACEGraphOptions(cutoff=module.options.cutoff).model_dump(mode="json"),
+        "elements": list(facts.elements),
+        "average_neighbours": facts.average_neighbours,
+    }

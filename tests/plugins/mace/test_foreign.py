@@ -1,0 +1,237 @@
+"""Networks from files of mace-torch, and back.
+
+Oracle: what mace-torch 0.3.16 predicts with them, recorded by `foundations.py`. The files are those
+of `stand_in.py`; where the environment of the peers exists mace-torch itself writes and reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+
+from pipeline_core.calculator import load_calculator
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.testing.potentials import build_batch
+from pipeline_core.testing.projects import call, write_project
+from pipeline_mace.export import write_peer
+from pipeline_mace.foreign import StartingMACE, describe, read_peer
+from pipeline_mace.model import MACE, Facts
+from processes import finish
+
+pytestmark = pytest.mark.slow  # processes write the files
+
+HERE = Path(__file__).parent
+PEERS = HERE.parents[2] / ".venv-peers/bin/python"
+HEADS = {name: ["Default"] for name in ("off", "mp", "density", "agnesi")}
+HEADS["two_heads"] = ["pt_head", "Default"]
+CASES = [(name, head) for name, heads in HEADS.items() for head in heads]
+
+
+def make_structures(recorded):
+    return [
+        Atoms(
+            recorded[f"{i}/numbers"],
+            recorded[f"{i}/positions"],
+            cell=recorded[f"{i}/cell"],
+            pbc=True,
+        )
+        for i in range(2)
+    ]
+
+
+def check(module, structures, expected, head, tolerance, number=None):
+    """Compare with predictions by their names."""
+    dtype = next(module.parameters()).dtype
+    batch = build_batch(structures, GraphOptions(cutoff=4.0), dtype)
+    if number is not None:
+        batch["head"] = torch.tensor([number] * len(structures))
+    with torch.no_grad():
+        predicted = module(batch)
+    for name in ("energy", "forces", "stress"):
+        reference = torch.from_numpy(expected[f"{head}/{name}"]).double()
+        scale = max(1.0, float(reference.abs().max()))
+        error = (predicted[name].double() - reference).abs().max() / scale
+        assert error < tolerance, (name, float(error))
+
+
+def select(recorded, name):
+    return {k.removeprefix(f"{name}/"): x for k, x in recorded.items() if k.startswith(f"{name}/")}
+
+
+@pytest.mark.parametrize(("name", "head"), CASES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_networks_of_published_kinds(peer_files, recorded, name, head, dtype, tolerance):
+    heads = [head] if name == "two_heads" else []
+    module = read_peer(peer_files / f"{name}.model", heads)
+    assert next(module.parameters()).dtype == torch.float64
+    check(module.to(dtype), make_structures(recorded), select(recorded, name), head, tolerance)
+
+
+def test_heads_keep_the_order_in_which_they_are_named(peer_files, recorded):
+    module = read_peer(peer_files / "two_heads.model", ["Default", "pt_head"])
+    expected, structures = select(recorded, "two_heads"), make_structures(recorded)
+    check(module, structures, expected, "Default", 1e-10)
+    check(module, structures, expected, "pt_head", 1e-10, number=1)
+    assert module.free_energies[:, 8].tolist() == [-4.5, -1.0]
+
+
+def test_the_only_head_may_have_another_name(peer_files):
+    assert read_peer(peer_files / "mp.model", ["pbe"]).options.heads == ["pbe"]
+
+
+@pytest.mark.parametrize(("heads", "message"), [
+    ([], "has the heads pt_head, Default.*--head Default"),
+    (["spice"], "has no head 'spice', only pt_head, Default"),
+])  # fmt: skip
+def test_the_head_must_be_known(peer_files, heads, message):
+    with pytest.raises(ValueError, match=rf"two_heads\.model: {message}"):
+        read_peer(peer_files / "two_heads.model", heads)
+
+
+@pytest.mark.parametrize("name", ["mp", "two_heads"])
+def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, name, tmp_path):
+    """The state of mace-torch's own network says which weights there are, and of which shapes."""
+    module = read_peer(peer_files / f"{name}.model", HEADS[name]).float()
+    write_peer(module, tmp_path / "ours.model")
+    found = json.loads(finish([HERE / "stand_in.py", "read", tmp_path / "ours.model"]))
+    arguments, state = found["arguments"], select(recorded, f"{name}/state")
+    assert (arguments["r_max"], arguments["atomic_numbers"]) == (4.0, [8, 13, 29])
+    energies = np.atleast_2d(state["atomic_energies_fn.atomic_energies"])
+    assert arguments["atomic_energies"] == energies.tolist()
+    assert arguments["interaction_cls"].endswith("ResidualInteractionBlock")
+    assert arguments["hidden_irreps"] == "4x0e+4x1o"
+    for key, (dtype, *shape) in found["weights"].items():
+        assert dtype == "torch.float32"
+        if ".contractions." not in key:  # those are for all couplings
+            assert np.prod(shape) == state[key].size, key
+    weights = {key for key in state if key.endswith("weight") and ".conv_tp.weight" not in key}
+    assert weights <= set(found["weights"])
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"heads": ["a"], "kind": "MACE"}, "the network is a MACE; take a ScaleShiftMACE"),
+    ({"interaction": "RealAgnosticResidualNonLinearInteractionBlock"}, "has interactions of the"),
+    ({"without": "U_matrix"}, "holds no couplings"),
+    ({"without": "linear_1"}, "has no hidden layer"),
+    ({"without": "r_max"}, "r_max: not in the file"),
+    ({"without": "conv_tp_weights"}, "conv_tp_weights.layer0.weight: not in the file"),
+    ({"gate": True}, "the network needs gate relu, which ours has not"),
+    ({"cut": "node_embedding.linear.weight"}, "holds no whole network of mace-torch"),
+    ({"with": "joint_embedding.project.weight"}, "embeddings of further quantities"),
+])  # fmt: skip
+def test_what_ours_does_not_do_is_refused_by_name(tmp_path, change, message):
+    path = tmp_path / "other.model"
+    finish(["-c", WRITE_OTHER, HERE, path, json.dumps(change)])
+    with pytest.raises(ValueError, match=rf"other\.model: .*{message}"):
+        read_peer(path)
+
+
+WRITE_OTHER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+import stand_in
+change = json.loads(sys.argv[3])
+state = stand_in.read_state("mp")
+if "without" in change:
+    state = {key: x for key, x in state.items() if change["without"] not in key}
+if "with" in change:
+    state[change["with"]] = torch.ones(3)
+if "cut" in change:
+    state[change["cut"]] = torch.ones(1)
+if "interaction" in change:
+    stand_in.INTERACTIONS["mp"] = (stand_in.RESIDUAL, change["interaction"])
+network = stand_in.build("mp", state)
+if "gate" in change:
+    list(network.readouts)[-1].non_linearity.acts[0].f = torch.nn.functional.relu
+if "kind" in change:
+    network.__class__ = stand_in.make_class("mace.modules.models", change["kind"])
+torch.save(network, sys.argv[2])
+"""
+
+
+def test_a_training_starts_from_a_published_network(peer_files, tmp_path):
+    """After no epoch it is the network of the file, with its elements and neighbours."""
+    path = peer_files / "alloys.model"
+    published = read_peer(path)
+    options = {**describe(published)["options"], "heads": ["default"]}
+    train = {"start_from": f"published:{path}", "epochs": 0, "precision": "64-true"}
+    sections = {"model": options, "graph": {"cutoff": 4.0}, "train": train}
+    run = write_project(tmp_path, "mace", sections).run("mace/conformance")
+    for stage in ("data", "graph", "partition", "train"):
+        call(run, stage)
+    calculator = load_calculator(run.model)
+    atoms = Atoms("Al2CuAg", np.diag([0.0, 2.4, 4.9, 7.1])[:, [1, 2, 3]], cell=[9, 9, 9], pbc=True)
+    batch = build_batch([atoms], GraphOptions(cutoff=4.0), torch.float64)
+    expected = published(batch)["energy"].item()
+    assert calculator.get_potential_energy(atoms) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_experiment_must_have_the_options_of_the_file(peer_files):
+    path = peer_files / "mp.model"
+    options = read_peer(path).options.model_copy(update={"cutoff": 5.0, "lmax": 2})
+    module = StartingMACE(options, Facts(("O", "Al", "Cu"), 17.0))
+    with pytest.raises(ValueError, match=r"mp\.model: .*needs \{lmax: 3, cutoff: 4\.0\}"):
+        module.load_published(str(path))
+
+
+def run_peer(*arguments):
+    command = [PEERS, HERE / "foundations.py", *arguments]
+    variables = os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    subprocess.run(list(map(str, command)), check=True, env=variables, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def made_by_peer(tmp_path_factory):
+    """Networks that mace-torch has written in single precision, and what it predicts with them."""
+    if not PEERS.exists():
+        pytest.skip("no environment of the peers: make peers")
+    folder = tmp_path_factory.mktemp("peer")
+    run_peer("make", folder)
+    run_peer("predict", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written_back(made_by_peer, tmp_path_factory):
+    """The same networks read and written here, and what mace-torch predicts with these."""
+    folder = tmp_path_factory.mktemp("back")
+    for name, heads in HEADS.items():
+        module = read_peer(made_by_peer / f"{name}.model", heads if len(heads) > 1 else ())
+        write_peer(module, folder / f"{name}.model")
+    run_peer("predict", folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_mace_torch_and_ours_agree_in_both_directions(made_by_peer, written_back, recorded, name):
+    with np.load(made_by_peer / f"{name}.npz") as file:
+        theirs = dict(file)
+    with np.load(written_back / f"{name}.npz") as file:
+        back = dict(file)
+    module = read_peer(made_by_peer / f"{name}.model", HEADS[name][:1])
+    for key, head in enumerate(HEADS[name]):
+        if key:
+            module = read_peer(made_by_peer / f"{name}.model", [head])
+        own = module.options.heads[0]
+        expected = {k.replace(head, own, 1): x for k, x in theirs.items()}
+        check(module, make_structures(recorded), expected, own, 1e-5)
+    assert theirs.keys() == back.keys()
+    for key, values in theirs.items():
+        scale = max(1.0, np.abs(values).max())
+        assert np.abs(values - back[key]).max() / scale < 1e-5, key
+
+
+def test_a_network_of_ours_is_described_as_a_training_would(peer_files):
+    module = read_peer(peer_files / "density.model")
+    metadata = describe(module)
+    again = MACE(module.options, Facts(("O", "Al", "Cu"), metadata["average_neighbours"]))
+    again.double().load_state_dict(module.state_dict())
+    assert metadata["graph"]["cutoff"] == module.options.cutoff == 4.0
