@@ -21,7 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core.config.datasets import LabelledFrames, Mixture, MixturePart, Source, Structures
+from pipeline_core.config.datasets import (
+    LabelledFrames,
+    Mixture,
+    MixturePart,
+    Source,
+    Split,
+    Structures,
+)
 from pipeline_core.config.experiments import BASE, ExperimentFile, Variant, name_member
 from pipeline_core.config.learning import LearnOptions
 from pipeline_core.consistency import list_labels
@@ -131,6 +138,7 @@ def _grow(base: Run, learn: LearnOptions, arm: Arm, number: int) -> DatasetRun:
     part = LabelledFrames(
         description=f"Picks of {', '.join(earlier)}, labelled",
         sources=[Source(path=file, split="train") for file in files],
+        split=Split(val=0, test=0),
         files=files,
         labels=[label for label in LABELS if label in labels],
     )
