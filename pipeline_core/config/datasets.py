@@ -150,6 +150,11 @@ class DatasetFile(Section):
         """Patterns of the raw files, relative to the dataset file, by their keys in it."""
         return {}
 
+    @property
+    def expected(self) -> list[str]:
+        """Names of raw files that count as there, since they can be had."""
+        return list(self.downloads)
+
 
 class Structures(DatasetFile):
     """Structures with labels, which the engine imports."""
@@ -178,6 +183,18 @@ class Dataset(Structures):
     def raw_patterns(self) -> dict[str, str]:
         """Patterns of the sources."""
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
+
+
+class LabelledFrames(Dataset):
+    """Structures that a learning experiment has picked, which have been labelled or will be."""
+
+    files: list[str]
+    """Names of the files to come."""
+
+    @property
+    def expected(self) -> list[str]:
+        """The files to come."""
+        return self.files
 
 
 class MixturePart(Section):

@@ -93,7 +93,7 @@ def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
     by_part = {}
     for part in run.parts:
         options = part.frames
-        by_part[part.name] = find_sources(part.path, options.sources, readers, options.downloads)
+        by_part[part.name] = find_sources(part.path, options.sources, readers, options.expected)
         require_fetched(part, by_part[part.name])
     require_disjoint([source for sources in by_part.values() for source in sources])
     return by_part

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.datasets import Dataset, LabelledFrames
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import Agreement
 from pipeline_core.importing.columns import Columns
@@ -237,8 +237,9 @@ class ImportReport:
                         f"{label} of {one.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
-        yield from _list_unchecked(part.sources, "forces", explain_unchecked_forces)
-        yield from _list_unchecked(part.sources, "stress", explain_unchecked_stress)
+        if not isinstance(part.options, LabelledFrames):  # which the engine has written itself
+            yield from _list_unchecked(part.sources, "forces", explain_unchecked_forces)
+            yield from _list_unchecked(part.sources, "stress", explain_unchecked_stress)
         is_mixture = len(self.parts) > 1
         of_part = f" of {part.name}" if is_mixture else ""
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):

@@ -15,8 +15,8 @@ from pipeline_core.figures import Figure, parity
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
-NOTHING = ["uncertainty", "md_uncertainty", "reproduction"]
-"""Of a paper, and of committees."""
+NOTHING = ["uncertainty", "rounds", "md_uncertainty", "reproduction"]
+"""Of a paper, of committees, and of what they learn."""
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name not in NOTHING]
 
 
