@@ -26,6 +26,7 @@ def load_calculator(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    compile: bool = False,  # noqa: A002 (the name of the option)
 ) -> Calculator:
     """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
 
@@ -34,17 +35,19 @@ def load_calculator(
         device: A torch device name.
         dtype: Floating-point type of a `Potential`; the one of the training if None.
         registry: Where to look for the plugin; the installed plugins if None.
+        compile: Whether to take the model as constants, which is several times as fast on a CPU.
 
     Raises:
-        ValueError: The file is not a model, its plugin is not installed, or it is not a potential
-            and its plugin has no calculator of its own.
+        ValueError: The file is not a model, its plugin is not installed, it is not a potential
+            and its plugin has no calculator of its own, or it cannot be compiled.
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
     run = make_file_run(Path(path), registry)
     states = capture_generators(cpu)  # the caller's generators are none of our business
     try:
-        if dtype is not None:
-            return make_calculator(load_potential(run), device, dtype)
+        if dtype is not None or compile:
+            potential = load_potential(run)
+            return make_calculator(potential, device, dtype or potential.dtype, compile)
         return registry.select_hook("calculator", run.model_info.name)(run=run, device=device)
     finally:
         set_generator_states(states, cpu)

@@ -89,6 +89,16 @@ class Potential(nn.Module):
             and any further field.
         """
 
+    def compile_inference(self) -> Potential:
+        """Return what predicts the same, faster, and is not trained any more (`infer.compile`).
+
+        Raises:
+            ValueError: There is no such thing for this model.
+        """
+        raise ValueError(
+            f"models of {type(self).__name__} are not compiled; use it without infer.compile"
+        )
+
     def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
         """Predict all of `predicts`.
 

@@ -50,6 +50,10 @@ Keys = Annotated[
         "more than once. Without it: energy, forces, stress and magmoms.",
     ),
 ]
+Compiled = Annotated[
+    bool,
+    typer.Option("--compile", help="Take the model as constants: faster, for many large frames."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -60,6 +64,7 @@ def predict(
     reader: ReaderName = None,
     key: Keys = None,
     device: options.Device = "auto",
+    compiled: Compiled = False,
     as_json: Json = False,
 ) -> None:
     """Predict energy, forces, stress and magnetic moments of structures, and write them to a file.
@@ -82,9 +87,14 @@ def predict(
         if not ranks.is_rank_zero:  # one structure after the other has nothing to share
             return
         if model.is_dir() and is_committee(model):
+            if compiled:
+                raise ValueError(
+                    f"{model}: a committee is not compiled here; leave --compile out, or give the "
+                    f"{_MODEL} of a member"
+                )
             calculator = load_committee(model, str(ranks.device), load_registry())
         else:
-            calculator = load_calculator(path, str(ranks.device))
+            calculator = load_calculator(path, str(ranks.device), compile=compiled)
         frames, errors = predict_files(readers, keys, calculator, output)
     if as_json:
         paths = {"model": str(path), "output": str(output)}

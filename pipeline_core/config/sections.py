@@ -333,6 +333,9 @@ class MolecularDynamics(Section):
 class InferOptions(Section):
     """Use of the trained model."""
 
+    compile: bool = False
+    """Whether simulations take the model as constants, which is several times as fast on a CPU; of
+    the models here MACE alone can be compiled."""
     md: list[MolecularDynamics] = []
 
     @property

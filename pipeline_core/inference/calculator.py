@@ -15,7 +15,7 @@ from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
-from pipeline_core.config.sections import GraphOptions
+from pipeline_core.config.sections import GraphOptions, InferOptions
 from pipeline_core.graphs import Arrays
 from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
@@ -172,17 +172,30 @@ def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str
 
 
 def make_run_calculator(run: Run, device: str) -> PotentialCalculator:
-    """Return the trained potential of a run as an ASE calculator.
+    """Return the trained potential of a run as an ASE calculator, compiled with `infer.compile`.
 
     Raises:
-        ValueError: `run.model` is missing, not of this run, or not a potential.
+        ValueError: `run.model` is missing, not of this run, not a potential, or cannot be compiled.
     """
     potential = load_potential(run)
-    return make_calculator(potential, device, potential.dtype)
+    compiled = run.get_section("infer", InferOptions).compile
+    return make_calculator(potential, device, potential.dtype, compiled)
 
 
 def make_calculator(
-    potential: TrainedPotential, device: str, dtype: torch.dtype
+    potential: TrainedPotential, device: str, dtype: torch.dtype, compiled: bool = False
 ) -> PotentialCalculator:
-    """Return a trained potential as an ASE calculator."""
-    return PotentialCalculator(potential.module, potential.graph, potential.elements, device, dtype)
+    """Return a trained potential as an ASE calculator.
+
+    Raises:
+        ValueError: It cannot be compiled, though this is asked for.
+    """
+    module = potential.module
+    if compiled:
+        if torch.device(device).type != "cpu":
+            raise ValueError(
+                f"infer.compile: compiled models run on the CPU and not on {device}; take device "
+                "cpu, or leave infer.compile out"
+            )
+        module = module.compile_inference()
+    return PotentialCalculator(module, potential.graph, potential.elements, device, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -122,7 +123,7 @@ class MACE(Potential):
         Raises:
             ValueError: An element was not in the training data.
         """
-        element = self._find_elements(batch)
+        element = find_elements(batch, self.numbers, self.facts.elements)
         n_own = len(batch["atom_sample"])  # behind them lies the halo of a domain
         atoms = AtomsByElement.of(element[:n_own])
         edges = self._planner.plan(batch)
@@ -155,6 +156,12 @@ class MACE(Potential):
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
 
+    def compile_inference(self) -> Potential:
+        """Return the same potential with its weights as constants (`compiled`)."""
+        from pipeline_mace.compiled import CompiledMACE
+
+        return CompiledMACE(self)
+
     @property
     def free_energies(self) -> Tensor:
         """Energies of free atoms of all heads, (n_heads, MAX_Z + 1) eV."""
@@ -177,17 +184,26 @@ class MACE(Potential):
         sample = batch["atom_sample"]
         return batch["head"].long()[sample] if "head" in batch else torch.zeros_like(sample)
 
-    def _find_elements(self, batch: Batch) -> Tensor:
-        """Return the place of each atom's element among those of the network, (n_atoms,)."""
-        element = self.numbers[batch["atomic_numbers"]]
-        if len(element) and int(element.min()) < 0:
-            unknown = batch["atomic_numbers"][element < 0].unique().tolist()
-            raise ValueError(
-                f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
-                f"network was trained on {', '.join(self.facts.elements)}; train it with data of "
-                "all elements"
-            )
-        return element
+
+def find_elements(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> Tensor:
+    """Return the place of each atom's element among those of a network, (n_atoms,).
+
+    Args:
+        batch: The structures.
+        numbers: The place of each atomic number, -1 for those that the network does not know.
+        elements: Symbols of those that it knows.
+
+    Raises:
+        ValueError: It does not know an element.
+    """
+    element = numbers[batch["atomic_numbers"]]
+    if len(element) and int(element.min()) < 0:
+        unknown = batch["atomic_numbers"][element < 0].unique().tolist()
+        raise ValueError(
+            f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
+            f"network was trained on {', '.join(elements)}; train it with data of all elements"
+        )
+    return element
 
 
 def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
