@@ -105,8 +105,8 @@ def _draw_errors(axes: Axes, arms: dict[Arm, list[Step]], name: str) -> None:
             single = np.array(one.errors[name]) * kind.error_factor
             axes.plot([one.n_train] * len(single), single, "_", color=colour, markersize=5)
     split = next(steps[0].split for steps in arms.values())
-    axes.set(xlabel="structures trained on", yscale="log")
-    axes.set_ylabel(add_unit(f"{kind.title} MAE, {split} split", kind.error_unit))
+    axes.set(xlabel="structures trained on", yscale="log", title=f"{split} split")
+    axes.set_ylabel(add_unit(f"{kind.title} MAE", kind.error_unit))
     style.set_log_ticks(axes.yaxis)
 
 
@@ -116,7 +116,7 @@ def _draw_spread(axes: Axes, arms: dict[Arm, list[Step]]) -> None:
     pairs = [
         (before.n_train, one.spread) for before, one in pairwise(steps) if one.spread is not None
     ]
-    axes.plot([n for n, _ in pairs], [spread for _, spread in pairs], "o-")
+    axes.plot([n for n, _ in pairs], [spread for _, spread in pairs], "o-", color=style.COLOURS[0])
     axes.set(xlabel="structures trained on", ylabel="largest spread met (eV/Å)")
     axes.set_ylim(0, None)
 
