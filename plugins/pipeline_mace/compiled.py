@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,9 @@ from pipeline_kernels.equivariant.harmonics import solid_harmonics
 from pipeline_kernels.equivariant.tensor_product.interpolated import Places
 from pipeline_kernels.message import Segments
 from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State
+from pipeline_mace.elements import find_elements
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
-from pipeline_mace.model import MACE, find_elements
+from pipeline_mace.options import MACEOptions
 from pipeline_mace.radial_tables import tabulate
 
 KNOWN: Final = frozenset(
@@ -44,7 +45,9 @@ class CompiledMACE(Potential):
     """What a trained `MACE` predicts, several times as fast; it cannot be trained.
 
     Args:
-        network: The trained network; it is not changed.
+        network: The trained `MACE`; it is not changed.
+        options: Its sizes.
+        elements: Chemical symbols of the elements that it knows.
 
     Attributes:
         spline_error: Of the radial weights, relative to the largest one of a layer.
@@ -58,11 +61,11 @@ class CompiledMACE(Potential):
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, network: MACE) -> None:
-        _require_known(network)
+    def __init__(self, network: Potential, options: MACEOptions, elements: Sequence[str]) -> None:
+        _require_known(options)
         super().__init__(network.predicts)
-        exact = deepcopy(network).cpu().double().eval().requires_grad_(False)
-        self.options, self.facts = network.options, network.facts
+        exact: Any = deepcopy(network).cpu().double().eval().requires_grad_(False)
+        self.options, self.elements = options, tuple(elements)
         self.atom_energies = exact.atom_energies
         for name in ("numbers", "scale", "shift"):
             self.register_buffer(name, getattr(exact, name))
@@ -88,7 +91,7 @@ class CompiledMACE(Potential):
             ValueError: An element was not in the training data.
         """
         assert domain is None
-        graph = self._planner.plan(batch, self.numbers, self.facts.elements)
+        graph = self._planner.plan(batch, self.numbers, self.elements)
         neighbours, directions, distance = self._measure(graph, vectors)
         states, features = [], None
         energy = vectors.new_zeros(len(graph.element))
@@ -186,18 +189,18 @@ def _differentiate_harmonics(lmax: int) -> Tensor:
     return solution.view(n, n, 3).permute(1, 2, 0).reshape(n, 3 * n).contiguous()
 
 
-def _require_known(network: MACE) -> None:
+def _require_known(options: MACEOptions) -> None:
     """Check that a network has nothing that is not compiled.
 
     Raises:
         ValueError: It has.
     """
-    fields = type(network.options).model_fields
+    fields = type(options).model_fields
     strange = [
         f"model.{name}"
         for name, field in fields.items()
         if name not in KNOWN
-        and getattr(network.options, name) != field.get_default(call_default_factory=True)
+        and getattr(options, name) != field.get_default(call_default_factory=True)
     ]
     if strange:
         raise ValueError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from ase.data import atomic_numbers, chemical_symbols
+from ase.data import atomic_numbers
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
@@ -22,6 +21,7 @@ from pipeline_mace.basis import (
     RadialBasis,
     compute_spherical_harmonics,
 )
+from pipeline_mace.elements import find_elements
 from pipeline_mace.kernels import KERNELS
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
@@ -160,7 +160,7 @@ class MACE(Potential):
         """Return the same potential with its weights as constants (`compiled`)."""
         from pipeline_mace.compiled import CompiledMACE
 
-        return CompiledMACE(self)
+        return CompiledMACE(self, self.options, self.facts.elements)
 
     @property
     def free_energies(self) -> Tensor:
@@ -183,27 +183,6 @@ class MACE(Potential):
             return None
         sample = batch["atom_sample"]
         return batch["head"].long()[sample] if "head" in batch else torch.zeros_like(sample)
-
-
-def find_elements(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> Tensor:
-    """Return the place of each atom's element among those of a network, (n_atoms,).
-
-    Args:
-        batch: The structures.
-        numbers: The place of each atomic number, -1 for those that the network does not know.
-        elements: Symbols of those that it knows.
-
-    Raises:
-        ValueError: It does not know an element.
-    """
-    element = numbers[batch["atomic_numbers"]]
-    if len(element) and int(element.min()) < 0:
-        unknown = batch["atomic_numbers"][element < 0].unique().tolist()
-        raise ValueError(
-            f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
-            f"network was trained on {', '.join(elements)}; train it with data of all elements"
-        )
-    return element
 
 
 def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
