@@ -26,6 +26,7 @@ def load_calculator(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    head: str | None = None,
 ) -> Calculator:
     """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
 
@@ -34,17 +35,18 @@ def load_calculator(
         device: A torch device name.
         dtype: Floating-point type of a `Potential`; the one of the training if None.
         registry: Where to look for the plugin; the installed plugins if None.
+        head: Which of the heads of a model with several is predicted, such as a level of theory.
 
     Raises:
-        ValueError: The file is not a model, its plugin is not installed, or it is not a potential
-            and its plugin has no calculator of its own.
+        ValueError: The file is not a model, its plugin is not installed, it has several heads and
+            none is named, or it is not a potential and its plugin has no calculator of its own.
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
-    run = make_file_run(Path(path), registry)
+    run = make_file_run(Path(path), registry, head)
     states = capture_generators(cpu)  # the caller's generators are none of our business
     try:
         if dtype is not None:
-            return make_calculator(load_potential(run), device, dtype)
+            return make_calculator(load_potential(run), device, dtype, head)
         return registry.select_hook("calculator", run.model_info.name)(run=run, device=device)
     finally:
         set_generator_states(states, cpu)
@@ -56,6 +58,7 @@ def share_calculator(
     device: str = "auto",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    head: str | None = None,
 ) -> Iterator[Calculator | None]:
     """Load a trained potential as an ASE calculator whose structures all ranks divide between them.
 
@@ -73,12 +76,13 @@ def share_calculator(
         device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
         dtype: As `load_calculator`.
         registry: As there.
+        head: As there.
 
     Raises:
         ValueError: As there, or the model cannot be divided.
     """
     with connect_ranks(device, Path(path).absolute().parent) as ranks:
-        calculator = load_calculator(path, str(ranks.device), dtype, registry)
+        calculator = load_calculator(path, str(ranks.device), dtype, registry, head)
         if ranks.size == 1:
             yield calculator
             return

@@ -50,6 +50,10 @@ Keys = Annotated[
         "more than once. Without it: energy, forces, stress and magmoms.",
     ),
 ]
+Head = Annotated[
+    str | None,
+    typer.Option(help="Which head of a model with several to use, such as a level of theory."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -59,6 +63,7 @@ def predict(
     output: Output = Path("predictions.xyz"),
     reader: ReaderName = None,
     key: Keys = None,
+    head: Head = None,
     device: options.Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -82,9 +87,9 @@ def predict(
         if not ranks.is_rank_zero:  # one structure after the other has nothing to share
             return
         if model.is_dir() and is_committee(model):
-            calculator = load_committee(model, str(ranks.device), load_registry())
+            calculator = load_committee(model, str(ranks.device), load_registry(), head)
         else:
-            calculator = load_calculator(path, str(ranks.device))
+            calculator = load_calculator(path, str(ranks.device), head=head)
         frames, errors = predict_files(readers, keys, calculator, output)
     if as_json:
         paths = {"model": str(path), "output": str(output)}
