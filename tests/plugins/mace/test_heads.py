@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from ase.build import bulk
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.config.sections import GraphOptions
 from pipeline_core.example_data import make_alloys
+from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.project import Project
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
@@ -135,3 +138,22 @@ def test_further_heads_begin_as_the_first():
         torch.testing.assert_close(two(features), one(features).expand(-1, 2))
     with pytest.raises(ValueError, match=r"let model\.heads begin with those of the model"):
         add_heads(after.state_dict(), HEADS, HEADS[::-1])
+
+
+def test_a_calculator_takes_the_head_that_is_named():
+    """Heads that differ in their energies of free atoms alone differ by these."""
+    module = MACE(MACEOptions(**MODEL, heads=HEADS), Facts(("Al",), 12.0)).eval()
+    module.load_state_dict(
+        add_heads(MACE(MACEOptions(**MODEL), Facts(("Al",), 12.0)).state_dict(), ["default"], HEADS)
+    )
+    module.list_references()[1][13] = -3.0
+    atoms, graph = bulk("Al", cubic=True), GraphOptions(cutoff=4.0)
+    energies = []
+    for head in HEADS:
+        calculator = PotentialCalculator(module, graph, ["Al"], head=head)
+        energies.append(calculator.get_potential_energy(atoms))
+    assert energies[1] - energies[0] == pytest.approx(-12.0, abs=1e-4)
+    with pytest.raises(ValueError, match=r"heads low, high, say which is to be used \(infer\.head"):
+        PotentialCalculator(module, graph, ["Al"])
+    with pytest.raises(ValueError, match="heads low, high, and no 'middle'"):
+        PotentialCalculator(module, graph, ["Al"], head="middle")
