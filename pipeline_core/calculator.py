@@ -27,6 +27,7 @@ def load_calculator(
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
     compile: bool = False,  # noqa: A002 (the name of the option)
+    head: str | None = None,
 ) -> Calculator:
     """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
 
@@ -36,18 +37,20 @@ def load_calculator(
         dtype: Floating-point type of a `Potential`; the one of the training if None.
         registry: Where to look for the plugin; the installed plugins if None.
         compile: Whether to take the model as constants, which is several times as fast on a CPU.
+        head: Which of the heads of a model with several is predicted, such as a level of theory.
 
     Raises:
-        ValueError: The file is not a model, its plugin is not installed, it is not a potential
-            and its plugin has no calculator of its own, or it cannot be compiled.
+        ValueError: The file is not a model, its plugin is not installed, it has several heads and
+            none is named, it is not a potential and its plugin has no calculator of its own, or it
+            cannot be compiled.
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
-    run = make_file_run(Path(path), registry)
+    run = make_file_run(Path(path), registry, head)
     states = capture_generators(cpu)  # the caller's generators are none of our business
     try:
         if dtype is not None or compile:
             potential = load_potential(run)
-            return make_calculator(potential, device, dtype or potential.dtype, compile)
+            return make_calculator(potential, device, dtype or potential.dtype, head, compile)
         return registry.select_hook("calculator", run.model_info.name)(run=run, device=device)
     finally:
         set_generator_states(states, cpu)
@@ -59,6 +62,7 @@ def share_calculator(
     device: str = "auto",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    head: str | None = None,
 ) -> Iterator[Calculator | None]:
     """Load a trained potential as an ASE calculator whose structures all ranks divide between them.
 
@@ -76,12 +80,13 @@ def share_calculator(
         device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
         dtype: As `load_calculator`.
         registry: As there.
+        head: As there.
 
     Raises:
         ValueError: As there, or the model cannot be divided.
     """
     with connect_ranks(device, Path(path).absolute().parent) as ranks:
-        calculator = load_calculator(path, str(ranks.device), dtype, registry)
+        calculator = load_calculator(path, str(ranks.device), dtype, registry, head=head)
         if ranks.size == 1:
             yield calculator
             return

@@ -50,9 +50,9 @@ Keys = Annotated[
         "more than once. Without it: energy, forces, stress and magmoms.",
     ),
 ]
-Compiled = Annotated[
-    bool,
-    typer.Option("--compile", help="Take the model as constants: faster, for many large frames."),
+Head = Annotated[
+    str | None,
+    typer.Option(help="Which head of a model with several to use, such as a level of theory."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -63,8 +63,8 @@ def predict(
     output: Output = Path("predictions.xyz"),
     reader: ReaderName = None,
     key: Keys = None,
+    head: Head = None,
     device: options.Device = "auto",
-    compiled: Compiled = False,
     as_json: Json = False,
 ) -> None:
     """Predict energy, forces, stress and magnetic moments of structures, and write them to a file.
@@ -87,14 +87,9 @@ def predict(
         if not ranks.is_rank_zero:  # one structure after the other has nothing to share
             return
         if model.is_dir() and is_committee(model):
-            if compiled:
-                raise ValueError(
-                    f"{model}: a committee is not compiled here; leave --compile out, or give the "
-                    f"{_MODEL} of a member"
-                )
-            calculator = load_committee(model, str(ranks.device), load_registry())
+            calculator = load_committee(model, str(ranks.device), load_registry(), head)
         else:
-            calculator = load_calculator(path, str(ranks.device), compile=compiled)
+            calculator = load_calculator(path, str(ranks.device), head=head)
         frames, errors = predict_files(readers, keys, calculator, output)
     if as_json:
         paths = {"model": str(path), "output": str(output)}

@@ -39,6 +39,10 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         elements: Chemical symbols of the elements that it was trained on.
         device: A torch device name, for this calculator alone.
         dtype: Floating-point type, for this calculator alone.
+        head: Which of the heads of the module is predicted, if it has several.
+
+    Raises:
+        ValueError: The module has no such head, or several and none is named.
 
     Attributes:
         module: The copy.
@@ -51,6 +55,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         elements: Sequence[str],
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        head: str | None = None,
     ) -> None:
         super().__init__()
         self.elements = tuple(elements)
@@ -58,6 +63,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         self._device, self._graph = torch.device(device), MovingGraph(graph)
         self._last: _Collated | None = None
         self.module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
+        self.head, self.module.head = head, find_head(module, head)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:
@@ -109,6 +115,26 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             self._last = _Collated(numbers, graph, batch)
             return batch
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
+
+
+def find_head(module: Potential, name: str | None) -> int:
+    """Return the number of the head with this name.
+
+    Raises:
+        ValueError: There is none, or there are several and none is named.
+    """
+    names = module.head_names
+    if name is None and not names:
+        return 0
+    if name in names:
+        return names.index(name)
+    have = f"the heads {', '.join(names)}" if names else "one head, without a name"
+    problem = "say which is to be used" if name is None else f"and no {name!r}"
+    raise ValueError(
+        f"the model has {have}, {problem} (infer.head, predict --head, load_calculator(head=))"
+        if names
+        else f"the model has {have}, {problem}; leave the head out"
+    )
 
 
 class _Collated(NamedTuple):
@@ -178,17 +204,22 @@ def make_run_calculator(run: Run, device: str) -> PotentialCalculator:
         ValueError: `run.model` is missing, not of this run, not a potential, or cannot be compiled.
     """
     potential = load_potential(run)
-    compiled = run.get_section("infer", InferOptions).compile
-    return make_calculator(potential, device, potential.dtype, compiled)
+    infer = run.sections.get("infer")
+    options = infer if isinstance(infer, InferOptions) else InferOptions()
+    return make_calculator(potential, device, potential.dtype, options.head, options.compile)
 
 
 def make_calculator(
-    potential: TrainedPotential, device: str, dtype: torch.dtype, compiled: bool = False
+    potential: TrainedPotential,
+    device: str,
+    dtype: torch.dtype,
+    head: str | None = None,
+    compiled: bool = False,
 ) -> PotentialCalculator:
     """Return a trained potential as an ASE calculator.
 
     Raises:
-        ValueError: It cannot be compiled, though this is asked for.
+        ValueError: It has no such head, or cannot be compiled, though this is asked for.
     """
     module = potential.module
     if compiled:
@@ -198,4 +229,4 @@ def make_calculator(
                 "cpu, or leave infer.compile out"
             )
         module = module.compile_inference()
-    return PotentialCalculator(module, potential.graph, potential.elements, device, dtype)
+    return PotentialCalculator(module, potential.graph, potential.elements, device, dtype, head)

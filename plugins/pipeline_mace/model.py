@@ -47,7 +47,7 @@ class MACE(Potential):
     E = Σ_i (E0_i + scale (Σ_t R_t(h_i^t) + Σ_j V_ij) + shift), with the features h^t after layer t
     and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 but where they
     are set. Of several heads each has readouts, scale, shift and E0 of its own: `head` of a batch,
-    (n_samples,), numbers the one that a sample asks for, 0 where it is absent.
+    (n_samples,), numbers the one that a sample asks for; where it is absent, `self.head`.
 
     Args:
         options: Sizes of the network.
@@ -72,6 +72,7 @@ class MACE(Potential):
         self.options, self.facts = options, facts
         n_elements, channels = len(facts.elements), options.channels
         n_heads = len(options.heads)
+        self.head_names = tuple(options.heads) if n_heads > 1 else ()
         numbers = torch.full((MAX_Z + 1,), -1)
         for place, symbol in enumerate(facts.elements):
             numbers[atomic_numbers[symbol]] = place
@@ -162,6 +163,11 @@ class MACE(Potential):
 
         return CompiledMACE(self, self.options, self.facts.elements)
 
+    def list_references(self) -> list[Tensor]:
+        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
+        further = self.further_energies if self.head_names else ()
+        return [self.atom_energies, *further]
+
     @property
     def free_energies(self) -> Tensor:
         """Energies of free atoms of all heads, (n_heads, MAX_Z + 1) eV."""
@@ -182,7 +188,8 @@ class MACE(Potential):
         if len(self.options.heads) == 1:
             return None
         sample = batch["atom_sample"]
-        return batch["head"].long()[sample] if "head" in batch else torch.zeros_like(sample)
+        default = torch.full_like(sample, self.head)
+        return batch["head"].long()[sample] if "head" in batch else default
 
 
 def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
