@@ -85,6 +85,17 @@ class Session:
     def _best(self) -> Path:
         return self._run.folder / BEST
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether weights of before are to be trained, and no step has been taken."""
+        begins = self._options.start_from is not None and self._options.epochs > 0
+        taken = self.progress.epoch or self.progress.step or self.progress.history
+        return begins and not taken and not self._run.is_finished
+
+    def note_start(self, record: Record) -> None:
+        """Put the errors of the weights that a training starts from before its epochs."""
+        self.progress.history.append(record)
+
     def start(self) -> dict[str, Any] | None:
         """Give the module its weights, the same on all ranks, and move it to their device.
 
@@ -176,6 +187,8 @@ class Session:
             self._provide_best()
         self._pace = Pace(self.progress.elapsed, rest)
         self._tell()
+        if self.progress.history and not (self.progress.epoch or self.progress.step):
+            self._tell_epoch(self.progress.history[0])
         try:
             while not (self._is_over() or self._run.is_finished):
                 self._ranks.report(f"epoch {self.progress.epoch + 1}")
@@ -264,6 +277,10 @@ class Session:
             with self._ranks.announce(f"the best model so far, of epoch {progress.epoch}"):
                 self._write_model(self._best, is_over=False)
         self._tell()
+        self._tell_epoch(record)
+
+    def _tell_epoch(self, record: Record) -> None:
+        """Tell observers the line of an epoch."""
         if self._ranks.is_rank_zero:
             hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
