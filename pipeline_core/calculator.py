@@ -17,6 +17,7 @@ from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.memory import ask_for_huge_pages
 from pipeline_core.registry import Registry
 from pipeline_core.seeds import capture_generators, set_generator_states
+from pipeline_core.training.model_files import find_model_file
 
 ask_for_huge_pages()
 
@@ -32,7 +33,8 @@ def load_calculator(
     """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
 
     Args:
-        path: A `model.pt`.
+        path: A `model.pt`, or the folder of a run. Of a training that has not ended the best model
+            so far is taken, with a warning.
         device: A torch device name.
         dtype: Floating-point type of a `Potential`; the one of the training if None.
         registry: Where to look for the plugin; the installed plugins if None.
@@ -45,7 +47,7 @@ def load_calculator(
             cannot be compiled.
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
-    run = make_file_run(Path(path), registry, head)
+    run = make_file_run(find_model_file(Path(path)), registry, head)
     states = capture_generators(cpu)  # the caller's generators are none of our business
     try:
         if dtype is not None or compile:
