@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.sections import InferOptions, LossTerm, TrainOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.run import Run

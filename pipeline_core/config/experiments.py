@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.learning import LearnOptions
 from pipeline_core.config.limits import Ranks
 from pipeline_core.config.profile import ProfileOptions
@@ -14,7 +15,6 @@ from pipeline_core.config.sections import (
     EvaluateOptions,
     FiguresOptions,
     GraphOptions,
-    InferOptions,
     PartitionOptions,
     Section,
     TrainOptions,

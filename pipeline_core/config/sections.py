@@ -5,13 +5,11 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pipeline_core.config.limits import Copies, Ranks, require_memory
-from pipeline_core.fields import parse_start
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -331,30 +329,6 @@ class MolecularDynamics(Section):
             n_frames * _FRAME_BYTES, f"observables of {n_frames:.3g} frames", "raise every"
         )
         return self
-
-
-class InferOptions(Section):
-    """Use of the trained model."""
-
-    compile: bool = False
-    """Whether simulations take the model as constants, which is several times as fast on a CPU; of
-    the models here MACE alone can be compiled."""
-    head: str | None = None
-    """Which of the heads of a model with several is used, such as a level of theory."""
-    md: list[MolecularDynamics] = []
-
-    @property
-    def files(self) -> list[Path]:
-        """Files that are read: where simulations start."""
-        return [Path(one.start) for one in self.md if parse_start(one.start) is None]
-
-    @field_validator("md")
-    @classmethod
-    def _check_names(cls, md: list[MolecularDynamics]) -> list[MolecularDynamics]:
-        names = [one.name for one in md]
-        if len(set(names)) < len(names):
-            raise ValueError(f"names {', '.join(names)} have to differ; rename one")
-        return md
 
 
 class FiguresOptions(Section):

@@ -11,7 +11,9 @@ from pipeline_core.figures import (
     dynamics,
     errors,
     learning,
+    materials,
     parity,
+    phonons,
     provenance,
     reproduction,
     rounds,
@@ -122,6 +124,49 @@ ENGINE_FIGURES: Final = [
         "the widest. Frames above the dotted line are flagged: forces there are guesses.",
         category="Dynamics",
         draw=uncertainty.draw_dynamics,
+    ),
+    Figure(
+        name="relaxed_structures",
+        title="Relaxed structures",
+        caption="Left: change of lengths of the cell vectors and of the volume between the "
+        "structures that were given and the relaxed ones. Right: energy gained.",
+        category="Properties",
+        draw=materials.draw_relaxation,
+    ),
+    Figure(
+        name="equations_of_state",
+        title="Equations of state",
+        caption="Energy against volume, above the lowest of the panel, with the fitted equation "
+        "and its bulk modulus. Structures of one composition share a panel.",
+        category="Properties",
+        draw=materials.draw_equations,
+    ),
+    Figure(
+        name="elastic_constants",
+        title="Elastic constants",
+        caption="Change of each component of the stress (rows) by each component of the strain "
+        "(columns), GPa, in the axes of the structure; dots are less than a thousandth of the "
+        "largest.",
+        category="Properties",
+        draw=materials.draw_elasticity,
+    ),
+    Figure(
+        name="phonons",
+        title="Phonons",
+        caption="Left: bands; imaginary frequencies are drawn below zero. Middle: density of "
+        "states. Right: harmonic heat capacity and entropy, without imaginary modes; the dotted "
+        "line is the law of Dulong and Petit. Longitudinal and transverse optical modes of polar "
+        "crystals are not split at Γ.",
+        category="Properties",
+        draw=phonons.draw_phonons,
+    ),
+    Figure(
+        name="vacancies",
+        title="Vacancies",
+        caption="Formation energies in a supercell of constant volume, with the atoms where they "
+        "were in the crystal, and relaxed. The numbers behind the elements are those of the sites.",
+        category="Properties",
+        draw=materials.draw_vacancies,
     ),
     Figure(
         name="balance",

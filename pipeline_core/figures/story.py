@@ -8,7 +8,7 @@ from typing import Final, Literal
 from pipeline_core import store
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import results, uncertainty
+from pipeline_core.figures import properties, results, uncertainty
 from pipeline_core.figures.numbers import (
     collect_errors,
     compute_relative_error,
@@ -125,7 +125,7 @@ def list_warnings(experiment: ExperimentRun) -> list[str]:
         elif end := store.read_provenance(run.model).get("unfinished"):
             lines.append(f"The training of {run.variant} is unfinished: {end}.")
     warnings = results.read_import_report(experiment).warnings
-    lines += uncertainty.list_warnings(experiment)
+    lines += [*uncertainty.list_warnings(experiment), *properties.list_warnings(experiment)]
     return [*lines, *(f"{warning}." for warning in warnings)]
 
 

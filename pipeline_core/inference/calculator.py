@@ -15,7 +15,8 @@ from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
-from pipeline_core.config.sections import GraphOptions, InferOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import Arrays
 from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential

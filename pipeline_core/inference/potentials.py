@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.sections import GraphOptions, InferOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.lineage import require_current_model

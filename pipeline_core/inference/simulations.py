@@ -1,32 +1,38 @@
-"""The stage `infer`: the molecular dynamics that an experiment asks for."""
+"""The stage `infer`: molecular dynamics and properties that an experiment asks for."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
+from ase import Atoms
 from ase.calculators.calculator import Calculator
 
 from pipeline_core import store
-from pipeline_core.config.sections import InferOptions, PartitionOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.properties import GROUP
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.committee import make_run_committee
 from pipeline_core.inference.divided import DividedCalculator, can_be_divided
 from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
+from pipeline_core.inference.properties.catalogue import compute_properties
 from pipeline_core.inference.structures import read_start_structure
 from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
 
 
 def simulate_run(run: Run) -> dict[str, Any]:
-    """Do all molecular-dynamics runs, one after the other; write `run.inference` and `md/*.extxyz`.
+    """Do all molecular dynamics, then all properties; write `run.inference` and `md/*.extxyz`.
 
     Several ranks divide the atoms of each structure between them, if the model can be divided;
     rank 0 moves the atoms and writes. Otherwise, and with a committee, rank 0 does all the work.
 
     Returns:
-        The summary of each run by its name; nothing on other ranks.
+        The summary of each run of dynamics by its name, and those of properties as `properties`;
+        nothing on other ranks.
 
     Raises:
         ValueError: A start structure cannot be had, or a run exploded.
@@ -45,7 +51,7 @@ def simulate_run(run: Run) -> dict[str, Any]:
 
 def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculator | None:
     """Return what calculates the forces of this rank; None where it has nothing to do."""
-    if not options.md or not (ranks.is_rank_zero or ranks.size > 1):
+    if not options.asks_for_something or not (ranks.is_rank_zero or ranks.size > 1):
         return None
     if run.members:
         return make_run_committee(run, str(ranks.device)) if ranks.is_rank_zero else None
@@ -82,9 +88,16 @@ def _simulate(run: Run, options: InferOptions, calculator: Calculator | None) ->
             group, path = file.create_group(md.name), trajectories[md.name]
             summary = run_dynamics(start, calculator, md, run.seed, path, group, model)
             results[md.name] = summary | _describe_division(calculator)
+        if calculator is not None and any(options.list_properties()):
+            read = partial(_read_structure, run)
+            results[GROUP] = compute_properties(options, calculator, read, file)
     for path in trajectories.values():
         remove_restarts(path)
     return results
+
+
+def _read_structure(run: Run, start: str, place: str) -> Atoms:
+    return read_start_structure(run, start, place=place)
 
 
 def _describe_division(calculator: Calculator | None) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import ase.io
 import numpy as np
@@ -17,30 +16,31 @@ from pipeline_core.memory import require_free
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 
-_PLACE: Final = "infer.md"
 
-
-def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 1)) -> Atoms:
+def read_start_structure(
+    run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 1), place: str = "infer.md"
+) -> Atoms:
     """Return the structure that `start` names.
 
     Args:
         run: The run whose dataset samples come from.
         start: A sample as split:number, or the path of a file that ASE can read (its last frame).
         repeat: Copies of the cell along its vectors.
+        place: Key of the experiment, for messages.
 
     Raises:
         ValueError: There is no such sample, the file cannot be read or holds no structure that can
             be one, or there is no memory for the copies.
     """
     named = parse_start(start)
-    atoms = _read_sample(run, *named) if named else _read_free_atoms(start)
+    atoms = _read_sample(run, *named, place) if named else _read_free_atoms(start, place)
     idle = [axis for axis in range(3) if repeat[axis] > 1 and not atoms.cell[axis].any()]
     if idle:
         raise ValueError(
-            f"{_PLACE}: start {start!r} has no cell vector {idle[0] + 1} along which to repeat it"
+            f"{place}: start {start!r} has no cell vector {idle[0] + 1} along which to repeat it"
         )
     n_atoms = len(atoms) * math.prod(repeat)
-    require_free(float(n_atoms) * ATOM_BYTES, f"{_PLACE}: {n_atoms} atoms", "lower repeat")
+    require_free(float(n_atoms) * ATOM_BYTES, f"{place}: {n_atoms} atoms", "lower repeat")
     return atoms.repeat(repeat)
 
 
@@ -93,12 +93,12 @@ def read_atoms_of_file(path: str, place: str) -> Atoms:
     )
 
 
-def _read_free_atoms(path: str) -> Atoms:
+def _read_free_atoms(path: str, place: str) -> Atoms:
     """Return the last frame of a file if nothing holds its atoms and they can be where they are."""
-    atoms = read_atoms_of_file(path, _PLACE)
+    atoms = read_atoms_of_file(path, place)
     if atoms.constraints:
         raise ValueError(
-            f"{_PLACE}: start {path!r} holds atoms fixed ({type(atoms.constraints[0]).__name__}), "
+            f"{place}: start {path!r} holds atoms fixed ({type(atoms.constraints[0]).__name__}), "
             "but all atoms move here; remove the constraints from the file"
         )
     sample = {
@@ -108,13 +108,13 @@ def _read_free_atoms(path: str) -> Atoms:
         "pbc": atoms.pbc,
     }
     if len(atoms) and (problem := find_implausible(sample, Limits(), "relax the structure")):
-        raise ValueError(f"{_PLACE}: start {path!r}: {problem}")
+        raise ValueError(f"{place}: start {path!r}: {problem}")
     return atoms
 
 
-def _read_sample(run: Run, split: str, number: int) -> Atoms:
+def _read_sample(run: Run, split: str, number: int, place: str) -> Atoms:
     with SampleFile(run.data, "data", ["atomic_numbers", "positions", "cell", "pbc"]) as data:
-        sample = data.read(find_sample_row(data, split, number, _PLACE))
+        sample = data.read(find_sample_row(data, split, number, place))
     return Atoms(
         sample["atomic_numbers"], sample["positions"], cell=sample["cell"], pbc=sample["pbc"]
     )

@@ -1,4 +1,4 @@
-"""Stage `infer`: molecular dynamics with the trained potential."""
+"""Stage `infer`: molecular dynamics and properties of materials with the trained potential."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @hookimpl(trylast=True)
 def infer(run: Run) -> Summary:
-    """Do what `infer.md` asks for; write `run.inference`, trajectories."""
+    """Do what the section `infer` asks for; write `run.inference`, trajectories."""
     from pipeline_core.inference.simulations import simulate_run
 
     return simulate_run(run)

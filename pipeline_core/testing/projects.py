@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.sections import InferOptions, TrainOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.example_data import make_alloys
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project

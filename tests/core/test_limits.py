@@ -6,7 +6,8 @@ from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.config import limits
 from pipeline_core.config.datasets import Source
 from pipeline_core.config.experiments import ExperimentFile
-from pipeline_core.config.sections import InferOptions, MolecularDynamics, PartitionOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.sections import MolecularDynamics, PartitionOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.distributed.launch import start_ranks
 from pipeline_gauge_flows.datasets import LatticeOptions

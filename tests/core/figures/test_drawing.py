@@ -15,7 +15,14 @@ from pipeline_core.figures import Figure, parity
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
-NOTHING = ["uncertainty", "rounds", "md_uncertainty", "reproduction"]
+PROPERTIES = [
+    "relaxed_structures",
+    "equations_of_state",
+    "elastic_constants",
+    "phonons",
+    "vacancies",
+]
+NOTHING = ["uncertainty", "rounds", "md_uncertainty", *PROPERTIES, "reproduction"]
 """Of a paper, of committees, and of what they learn."""
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name not in NOTHING]
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.profile import ProfileOptions
-from pipeline_core.config.sections import InferOptions, TrainOptions
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.fields import FIELDS
 from pipeline_core.project import Project
 from pipeline_core.samples import SampleWriter

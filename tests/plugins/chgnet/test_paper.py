@@ -9,7 +9,8 @@ import pytest
 from pipeline_chgnet.options import CHGNetGraphOptions
 from pipeline_chgnet.paper import FIGURES, ablation, accuracy, loads, scaling, sizes
 from pipeline_chgnet.plugin import count_features
-from pipeline_core.config.sections import InferOptions, TrainOptions
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.graphs import build_graph

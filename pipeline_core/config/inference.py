@@ -1,0 +1,78 @@
+"""The section `infer`: what a trained potential is used for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from pipeline_core.config.properties import (
+    GROUP,
+    SECTIONS,
+    ElasticOptions,
+    EquationOfStateOptions,
+    PhononOptions,
+    PropertyOptions,
+    RelaxOptions,
+    VacancyOptions,
+)
+from pipeline_core.config.sections import MolecularDynamics, Section
+from pipeline_core.fields import parse_start
+
+
+class InferOptions(Section):
+    """Use of the trained model. Each entry of a list has a `name` of its own in it."""
+
+    compile: bool = False
+    """Whether the model is taken as constants, which is several times as fast on a CPU; of the
+    models here MACE alone can be compiled."""
+    head: str | None = None
+    """Which of the heads of a model with several is used, such as a level of theory."""
+    md: list[MolecularDynamics] = []
+    """Molecular dynamics."""
+    relax: list[RelaxOptions] = []
+    """Relaxed structures."""
+    eos: list[EquationOfStateOptions] = []
+    """Equations of state."""
+    elastic: list[ElasticOptions] = []
+    """Elastic constants."""
+    phonons: list[PhononOptions] = []
+    """Phonons."""
+    vacancies: list[VacancyOptions] = []
+    """Energies of vacancies."""
+
+    @property
+    def asks_for_something(self) -> bool:
+        """Whether there is anything to calculate."""
+        return bool(self.md) or any(self.list_properties())
+
+    @property
+    def files(self) -> list[Path]:
+        """Files of structures that are read."""
+        starts = [one.start for one in self.md]
+        starts += [start for _, entry in self.list_properties() for start in entry.starts]
+        paths = [Path(start) for start in starts if parse_start(start) is None]
+        return list(dict.fromkeys(paths))
+
+    def list_properties(self) -> Iterator[tuple[str, PropertyOptions]]:
+        """Yield section and options of each property."""
+        for section in SECTIONS:
+            for entry in getattr(self, section):
+                yield section, entry
+
+    @field_validator("md", *SECTIONS)
+    @classmethod
+    def _check_names(cls, entries: list[MolecularDynamics]) -> list[MolecularDynamics]:
+        names = [one.name for one in entries]
+        if len(set(names)) < len(names):
+            raise ValueError(f"names {', '.join(names)} have to differ; rename one")
+        return entries
+
+    @model_validator(mode="after")
+    def _check_taken(self) -> Self:
+        taken = next((md.name for md in self.md if md.name == GROUP), None)
+        if taken is not None:
+            raise ValueError(f"md: the name {taken!r} is that of other results; choose another one")
+        return self

@@ -1,0 +1,1 @@
+"""Properties of materials from a trained potential: ASE, phonopy and pymatgen do the work."""

@@ -1,0 +1,104 @@
+"""All properties that an experiment asks for, calculated one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import h5py
+from ase import Atoms
+from ase.calculators.calculator import Calculator
+
+from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.properties import (
+    GROUP,
+    PropertyOptions,
+    VacancyOptions,
+    name_structure,
+)
+from pipeline_core.inference.properties.elasticity import compute_elastic_constants
+from pipeline_core.inference.properties.equation_of_state import compute_equation_of_state
+from pipeline_core.inference.properties.findings import Findings
+from pipeline_core.inference.properties.phonons import compute_phonons
+from pipeline_core.inference.properties.relaxation import compute_relaxation
+from pipeline_core.inference.properties.vacancies import list_vacancies
+
+Read = Callable[[str, str], Atoms]
+"""Function (start, key of the experiment) -> structure."""
+Sites = Iterator[tuple[str, Callable[[], Findings]]]
+Tasks = Iterator[tuple[str, str, Callable[[], Findings]]]
+"""Name and formula of a structure, and what computes the property."""
+
+_OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
+    "relax": compute_relaxation,
+    "eos": compute_equation_of_state,
+    "elastic": compute_elastic_constants,
+    "phonons": compute_phonons,
+}
+
+
+def compute_properties(
+    options: InferOptions, calculator: Calculator, read: Read, file: h5py.File
+) -> dict[str, Any]:
+    """Calculate all properties, and write them as they come: section / entry / structure.
+
+    What one structure has no property for is written as its `problem`, and the others go on.
+
+    Args:
+        options: What to calculate.
+        calculator: Any calculator of ASE.
+        read: Gives the structures.
+        file: Gets the group `properties`, if there is one.
+
+    Returns:
+        Summaries by section, entry and structure.
+
+    Raises:
+        ValueError: A structure cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for section, entry in options.list_properties():
+        group = file.create_group(f"{GROUP}/{section}/{entry.name}", track_order=True)
+        summaries = found.setdefault(section, {}).setdefault(entry.name, {})
+        for name, formula, compute in _list_tasks(section, entry, calculator, read):
+            findings = _try(formula, compute)
+            findings.store(group.create_group(name, track_order=True))
+            summaries[name] = dict(findings.summary)
+    return found
+
+
+def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, read: Read) -> Tasks:
+    place = f"infer.{section}"
+    for start in entry.structures:
+        atoms, name = read(start, place), name_structure(start)
+        formula = atoms.symbols.get_chemical_formula(empirical=True)
+        if isinstance(entry, VacancyOptions):
+            reservoirs = {symbol: read(one, place) for symbol, one in entry.reservoirs.items()}
+            sites = list_vacancies(atoms, calculator, entry, reservoirs)
+            yield from ((one, formula, task) for one, task in _list_sites(name, sites))
+        else:
+            yield name, formula, partial(_OF_STRUCTURE[section], atoms, calculator, entry)
+
+
+def _list_sites(name: str, tasks: Sites) -> Sites:
+    """Yield the tasks of one structure; if there are none for a reason, one that raises it."""
+    try:
+        for site, compute in tasks:
+            yield f"{name}: {site}", compute
+    except ValueError as error:
+        yield name, partial(_raise, error)
+
+
+def _raise(error: ValueError) -> Findings:
+    raise error
+
+
+def _try(formula: str, compute: Callable[[], Findings]) -> Findings:
+    """Return what is found, with the formula of the structure; or why nothing is."""
+    try:
+        found = compute()
+    except ValueError as error:
+        return Findings({"formula": formula, "problem": str(error)})
+    return replace(found, summary={"formula": formula, **found.summary})

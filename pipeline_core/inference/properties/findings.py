@@ -1,0 +1,40 @@
+"""What is found of a property: a few numbers, and the arrays behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+Scalar = float | int | bool | str | None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A property of one structure.
+
+    Attributes:
+        summary: Name with unit -> number or word; None where it is not defined.
+        arrays: Name -> array, for figures.
+        units: Name of an array -> unit.
+    """
+
+    summary: Mapping[str, Scalar]
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def store(self, group: h5py.Group) -> None:
+        """Write them into an empty group: the summary as attributes."""
+        group.attrs.update({key: value for key, value in self.summary.items() if value is not None})
+        for name, values in self.arrays.items():
+            group[name] = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
+            group[name].attrs["unit"] = self.units.get(name, "1")
+
+
+def as_array(values: Any) -> NDArray[np.float64]:
+    """Return numbers as an array of them."""
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,89 @@
+"""The stage: properties of structures that an experiment names; oracle: the module itself alone."""
+
+import ase.io
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.build import bulk
+
+from core.evaluation.argon import make_run
+from core.inference.test_committee import make_committee
+from pipeline_core import store
+from pipeline_core.inference.simulations import simulate_run
+
+ALL = ("relax", "eos", "elastic", "phonons", "vacancies")
+
+
+def ask(folder, *names, **options):
+    """Return a section `infer` that asks for properties of a crystal and of a dimer."""
+    paths = []
+    for name, atoms in {
+        "argon": bulk("Ar", a=5.3),
+        "dimer": Atoms("Ar2", positions=[(0, 0, 0), (0, 0, 3.9)]),
+    }.items():
+        paths.append(str(folder / f"{name}.extxyz"))
+        ase.io.write(paths[-1], atoms)
+    entry = {"name": "cold", "structures": paths, **options}
+    return {name: [dict(entry)] for name in names}
+
+
+@pytest.mark.slow
+def test_all_properties_of_a_trained_model(tmp_path):
+    pytest.importorskip("phonopy")
+    infer = ask(tmp_path, *ALL)
+    infer["eos"][0]["volume_range"] = 0.02  # beyond, shells of neighbours reach the cutoff
+    run = make_run(tmp_path, infer=infer)
+    found = simulate_run(run)["properties"]
+
+    assert list(found) == list(ALL)
+    crystal = {
+        name: next(s for n, s in found[name]["cold"].items() if n.startswith("argon"))
+        for name in ALL
+    }
+    assert not [name for name, summary in crystal.items() if "problem" in summary]
+    volume = crystal["relax"]["volume_per_atom_A3"]
+    assert crystal["eos"]["volume_per_atom_A3"] == pytest.approx(volume, rel=1e-3)
+    modulus = crystal["eos"]["bulk_modulus_GPa"]
+    assert crystal["elastic"]["bulk_modulus_GPa"] == pytest.approx(modulus, rel=0.02)
+    assert not crystal["phonons"]["imaginary"]
+    # Of pairs without relaxation: all bonds of one atom, of which an atom of the crystal has half.
+    energy = -crystal["vacancies"]["chemical_potential_eV"] - 14_000.25
+    assert crystal["vacancies"]["unrelaxed_energy_eV"] == pytest.approx(energy, rel=0.01)
+
+    assert "set relax.cell: false" in found["relax"]["cold"]["dimer"]["problem"]
+    for name in ALL[1:]:
+        problem = found[name]["cold"]["dimer"]["problem"]
+        assert "crystal" in problem or "relax.cell" in problem
+    with store.open_artifact(run.inference, "inference") as file:
+        group = file["properties/eos/cold/argon"]
+        assert group.attrs["bulk_modulus_GPa"] == modulus
+        assert group["volumes"].attrs["unit"] == "Å³/atom"
+        assert "problem" in file["properties/eos/cold/dimer"].attrs
+
+
+def test_a_committee_has_the_properties_of_its_mean(tmp_path):
+    run = make_committee(tmp_path, infer=ask(tmp_path, "eos", relax=None))
+    found = simulate_run(run)["properties"]["eos"]["cold"]["argon"]
+    with store.open_artifact(run.inference, "inference") as file:
+        assert np.isfinite(file["properties/eos/cold/argon/energies"][:]).all()
+    assert found["bulk_modulus_GPa"] > 0
+
+
+def test_names_and_structures_are_checked(tmp_path):
+    infer = ask(tmp_path, "eos")
+    with pytest.raises(ValueError, match=r"names cold, cold have to differ"):
+        make_run(tmp_path, infer={"eos": infer["eos"] * 2})
+    twice = infer["eos"][0] | {"structures": ["a/si.cif", "b/si.cif"]}
+    with pytest.raises(ValueError, match=r"two are called 'si'"):
+        make_run(tmp_path, infer={"eos": [twice]})
+    with pytest.raises(ValueError, match=r"null leaves nothing to do"):
+        make_run(tmp_path, infer=ask(tmp_path, "relax", relax=None))
+    with pytest.raises(ValueError, match=r"'properties' is that of other results"):
+        make_run(tmp_path, infer={"md": [{"name": "properties"}]})
+
+
+def test_a_structure_that_is_not_there_is_explained(tmp_path):
+    entry = {"name": "cold", "structures": ["missing.cif"]}
+    run = make_run(tmp_path, infer={"elastic": [entry]})
+    with pytest.raises(ValueError, match=r"infer\.elastic: start 'missing\.cif' is neither"):
+        simulate_run(run)
