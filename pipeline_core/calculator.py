@@ -17,6 +17,7 @@ from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.memory import ask_for_huge_pages
 from pipeline_core.registry import Registry
 from pipeline_core.seeds import capture_generators, set_generator_states
+from pipeline_core.training.model_files import find_model_file
 
 ask_for_huge_pages()
 
@@ -26,25 +27,32 @@ def load_calculator(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    compile: bool = False,  # noqa: A002 (the name of the option)
+    head: str | None = None,
 ) -> Calculator:
     """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
 
     Args:
-        path: A `model.pt`.
+        path: A `model.pt`, or the folder of a run. Of a training that has not ended the best model
+            so far is taken, with a warning.
         device: A torch device name.
         dtype: Floating-point type of a `Potential`; the one of the training if None.
         registry: Where to look for the plugin; the installed plugins if None.
+        compile: Whether to take the model as constants, which is several times as fast on a CPU.
+        head: Which of the heads of a model with several is predicted, such as a level of theory.
 
     Raises:
-        ValueError: The file is not a model, its plugin is not installed, or it is not a potential
-            and its plugin has no calculator of its own.
+        ValueError: The file is not a model, its plugin is not installed, it has several heads and
+            none is named, it is not a potential and its plugin has no calculator of its own, or it
+            cannot be compiled.
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
-    run = make_file_run(Path(path), registry)
+    run = make_file_run(find_model_file(Path(path)), registry, head)
     states = capture_generators(cpu)  # the caller's generators are none of our business
     try:
-        if dtype is not None:
-            return make_calculator(load_potential(run), device, dtype)
+        if dtype is not None or compile:
+            potential = load_potential(run)
+            return make_calculator(potential, device, dtype or potential.dtype, head, compile)
         return registry.select_hook("calculator", run.model_info.name)(run=run, device=device)
     finally:
         set_generator_states(states, cpu)
@@ -56,6 +64,7 @@ def share_calculator(
     device: str = "auto",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    head: str | None = None,
 ) -> Iterator[Calculator | None]:
     """Load a trained potential as an ASE calculator whose structures all ranks divide between them.
 
@@ -73,12 +82,13 @@ def share_calculator(
         device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
         dtype: As `load_calculator`.
         registry: As there.
+        head: As there.
 
     Raises:
         ValueError: As there, or the model cannot be divided.
     """
     with connect_ranks(device, Path(path).absolute().parent) as ranks:
-        calculator = load_calculator(path, str(ranks.device), dtype, registry)
+        calculator = load_calculator(path, str(ranks.device), dtype, registry, head=head)
         if ranks.size == 1:
             yield calculator
             return

@@ -26,6 +26,8 @@ class DatasetRun:
         folder: Folder of its artifacts.
         registry: The plugins.
         mixed: The datasets that a mixture consists of.
+        grows: Of a dataset that a round of a learning experiment makes of the one before, the
+            options of the command that imports it; else empty.
     """
 
     name: str
@@ -34,6 +36,7 @@ class DatasetRun:
     folder: Path
     registry: Registry
     mixed: tuple[DatasetRun, ...] = ()
+    grows: str = ""
 
     @property
     def parts(self) -> tuple[DatasetRun, ...]:
@@ -62,7 +65,12 @@ class DatasetRun:
 
     @property
     def kept(self) -> Path:
-        """The samples of the latest import, by a name that outlives `data` (HDF5); no output."""
+        """The samples of the latest import, by a name that outlives `data` (HDF5); no output.
+
+        The rounds of a learning experiment share it, so that each reads the new files alone.
+        """
+        if self.grows:
+            return self.folder.with_name(f".{self.folder.name.partition('_')[0]}.kept.h5")
         return self.folder / "data.kept.h5"
 
     @property
@@ -73,7 +81,7 @@ class DatasetRun:
     @property
     def command(self) -> str:
         """What makes the data by hand."""
-        return f"pipeline-core data --dataset {self.name}"
+        return f"pipeline-core data {self.grows or f'--dataset {self.name}'}"
 
     def find_raw_files(self) -> dict[str, Path]:
         """Return the raw files by name, in the order of their sources.
@@ -87,8 +95,12 @@ class DatasetRun:
             name: path
             for part in self.parts
             for key, pattern in part.options.raw_patterns.items()
-            for name, path in match_files(part.path, key, pattern, part.options.downloads).items()
+            for name, path in match_files(part.path, key, pattern, part.options.expected).items()
         }
+
+    def list_expected(self) -> list[Path]:
+        """Return the raw files that count as there, since they can be had."""
+        return [part.path.parent / name for part in self.parts for name in part.options.expected]
 
     def hash_raw_files(self) -> dict[str, str]:
         """Return name and SHA-256 of the raw files that are there.
@@ -101,7 +113,7 @@ class DatasetRun:
     @property
     def raw_memory(self) -> Path:
         """Where the hashes of raw files are remembered, for all datasets of a folder of results."""
-        return self.folder.parents[1] / ".raw_files.json"
+        return self.folder.parents[2 if self.grows else 1] / ".raw_files.json"
 
     def select_params(self) -> dict[str, Any]:
         """The content of the dataset file, less what has no effect on the samples."""

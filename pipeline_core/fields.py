@@ -66,6 +66,7 @@ _ALL: Final = (
     Field("energy", (), "eV", "sample", "f8", "Total energy.", label=True, exact=True),
     Field("stress", (3, 3), "eV/Å³", "sample", "f8", "(1/V) dE/dε; tension positive.", label=True),
     Field("group", (), "1", "sample", "str", "Name of the group that a split may keep together."),
+    Field("head", (), "1", "sample", "i4", "Which of the heads of the model the sample is for."),
     Field("split", (), "1", "sample", "i1", "Split of the sample: its place in `SPLITS`."),
     Field("source", (), "1", "sample", "str", "File and frame that the sample was read from."),
     Field("atomic_numbers", (), "1", "atom", "i4", "Atomic number Z."),

@@ -160,7 +160,8 @@ class PipelineSpecs:
         The engine's trainer calls it; so may a plugin that trains by itself. Its record has the
         number `epoch`, and what applies of `train` and `val` (each with `loss`), `mae`, `lr` and
         `samples_per_s`, as in `pipeline_core.training.history`; and `step`, a word for what was
-        done, where it was no epoch.
+        done, where it was no epoch. The number 0, with None for `train`, is that of the weights
+        that a fine-tuning starts from.
         """
 
     @hookspec

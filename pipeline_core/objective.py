@@ -31,12 +31,20 @@ class LabelObjective:
     Args:
         loss: Terms by field name, as in the experiment.
         quantities: What the model predicts and the samples have labels for.
+        head_weights: What the residuals of samples of each head count, by the number of the head;
+            None where samples name no head or all count the same.
 
     Raises:
         ValueError: A term is for a field that is not among the quantities, or its unit is unknown.
     """
 
-    def __init__(self, loss: Mapping[str, LossTerm], quantities: Sequence[Quantity]) -> None:
+    def __init__(
+        self,
+        loss: Mapping[str, LossTerm],
+        quantities: Sequence[Quantity],
+        head_weights: Sequence[float] | None = None,
+    ) -> None:
+        self._head_weights = head_weights
         known = {quantity.name: quantity for quantity in quantities}
         for name in loss:
             if name not in known:
@@ -65,8 +73,19 @@ class LabelObjective:
         sums = {}
         for name, (quantity, term, unit) in self._terms.items():
             residual = compute_residuals(quantity, outputs, batch)[0] / unit
-            sums[name] = _compute_penalty(term, residual).sum()
+            penalty = _compute_penalty(term, residual)
+            if self._head_weights is not None and "head" in batch:
+                penalty = penalty * self._weigh_rows(quantity, batch, penalty)
+            sums[name] = penalty.sum()
         return sums
+
+    def _weigh_rows(self, quantity: Quantity, batch: Batch, rows: Tensor) -> Tensor:
+        """Return the weight of the head of each row, (n_rows, 1, ...)."""
+        weights = rows.new_tensor(self._head_weights)[batch["head"]]  # (n_samples,)
+        kind = quantity.field.kind
+        if kind != "sample":
+            weights = weights[batch[f"{kind}_sample"]]
+        return weights.view(-1, *[1] * (rows.ndim - 1))
 
 
 def _find_unit(name: str, term: LossTerm) -> float:

@@ -47,6 +47,11 @@ class Potential(nn.Module):
     takes_domains: ClassVar[bool] = False
     """Whether `energies` takes a domain as third argument, and exchanges features itself: then
     ranks can divide single structures, and each works on its own atoms alone."""
+    head_names: tuple[str, ...] = ()
+    """Names of the energies that the model has, such as levels of theory; none of a model with one.
+    `head` of a batch, (n_samples,), numbers those that its samples ask for."""
+    head: int = 0
+    """The one of samples that do not say which."""
     direct: frozenset[str] = frozenset()
     """Which of forces and stress `energies` returns itself."""
     heads: nn.Module | None
@@ -60,6 +65,10 @@ class Potential(nn.Module):
         self.predicts = predicts
         self.heads = None
         self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
+
+    def list_references(self) -> list[Tensor]:
+        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
+        return [self.atom_energies]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `module.to(dtype)` comes through here.
@@ -88,6 +97,16 @@ class Potential(nn.Module):
             `energy` (n_samples,) in eV without the energies of the free atoms, what `direct` names,
             and any further field.
         """
+
+    def compile_inference(self) -> Potential:
+        """Return what predicts the same, faster, and is not trained any more (`infer.compile`).
+
+        Raises:
+            ValueError: There is no such thing for this model.
+        """
+        raise ValueError(
+            f"models of {type(self).__name__} are not compiled; use it without infer.compile"
+        )
 
     def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
         """Predict all of `predicts`.

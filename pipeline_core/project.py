@@ -19,6 +19,7 @@ from pipeline_core.consistency import require_consistent
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
+from pipeline_core.rounds import add_rounds, attach_rounds
 from pipeline_core.run import ExperimentRun, Run, name_datasets
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -113,7 +114,7 @@ class Project:
         path = self.workflows / "experiments" / f"{name}.yaml"
         for part in name.split("/"):
             check_name(part, str(path))
-        file = validate_content(ExperimentFile, read_yaml(path), path)
+        file = add_rounds(validate_content(ExperimentFile, read_yaml(path), path), path)
         for variant in file.variants:
             _check_variant(variant, path)
         members = file.list_members()
@@ -121,6 +122,7 @@ class Project:
         for run in runs.values():
             require_consistent(run, path)
         runs = {one: _find_start(run, runs, members[one], path) for one, run in runs.items()}
+        runs = attach_rounds(runs, file, path)
         info = runs[BASE].model_info
         for variant, run in runs.items():
             if run.model_info.data_kind != info.data_kind:

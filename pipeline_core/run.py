@@ -22,6 +22,7 @@ from pipeline_core.config.sections import PUBLISHED, FiguresOptions
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.registry import Registry
+from pipeline_core.round_run import Round
 from pipeline_core.seals import identify
 
 # Plugins take all three records from here.
@@ -66,6 +67,8 @@ class Run:
             it or starts from it; None for a new one.
         further: Datasets beside `dataset` that sections name, by name.
         members: The other members of the committee whose first this is; empty otherwise.
+        round: What is picked and labelled before it is trained, of a round of a learning
+            experiment.
     """
 
     experiment: str
@@ -85,6 +88,7 @@ class Run:
     metadata: Mapping[str, Any] | None = None
     further: Mapping[str, DatasetRun] = field(default_factory=dict)
     members: tuple[Run, ...] = ()
+    round: Round | None = None
 
     @property
     def data(self) -> Path:

@@ -25,10 +25,12 @@ from pipeline_core.config.variables import find_misspelled
 from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.fields import parse_start
 from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import EVIDENCE, NAME, Project
 from pipeline_core.registry import Registry
+from pipeline_core.round_run import Round
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.targets import INDEX, Paths, Targets, end_with_message
 from pipeline_core.working_folder import SCHEMA, check_folder
@@ -56,7 +58,7 @@ class Plan(Targets):
     """
 
     NAME = NAME
-    RULES: Final = (*STAGES, "download", "papers", "failures")
+    RULES: Final = (*STAGES, "download", "learn", "papers", "failures")
     latest: ClassVar[Plan | None] = None
 
     @end_with_message
@@ -101,7 +103,7 @@ class Plan(Targets):
     @end_with_message
     def raw_files(self, wildcards: Any) -> list[str]:
         """Return the raw files of a dataset, and what is read with them."""
-        dataset = self.project.load_dataset(wildcards.dataset)
+        dataset = self._find_dataset(wildcards)
         files = {**dataset.find_raw_files(), **find_beside(dataset)}
         return list(map(str, files.values()))
 
@@ -112,7 +114,7 @@ class Plan(Targets):
         That is the content of the dataset file, less what has no effect on the samples, that of raw
         files, and fingerprints of the plugins that make or read the data.
         """
-        dataset = self.project.load_dataset(wildcards.dataset)
+        dataset = self._find_dataset(wildcards)
         params = {**dataset.select_params(), "raw": _hash_raw_files(dataset)}
         if dataset.options.plugin is not None:
             params["fingerprint"] = self.project.registry.compute_fingerprint(
@@ -121,6 +123,58 @@ class Plan(Targets):
         if readers := identify_readers(dataset):
             params["readers"] = {name: facts["fingerprint"] for name, facts in readers.items()}
         return _format_json(params)
+
+    def _find_dataset(self, wildcards: Any) -> DatasetRun:
+        """Return the dataset of a job: a named one, or that of a round."""
+        if "dataset" in wildcards.keys():  # noqa: SIM118 - of Snakemake
+            return self.project.load_dataset(wildcards.dataset)
+        run = self._run(wildcards)
+        if run.dataset is None or not run.dataset.grows:
+            raise ValueError(
+                f"{run.experiment}: the variant {run.variant!r} has no data of its own"
+            )
+        return run.dataset
+
+    @end_with_message
+    def pick_inputs(self, wildcards: Any) -> list[str]:
+        """Return what a round picks by: models and data of the one before, starts of dynamics."""
+        experiment, one = self._load_experiment(wildcards.experiment), self._round(wildcards)
+        models = [experiment.run(name).model for name in one.explorers]
+        starts = [md.start for md in one.options.md if parse_start(md.start) is None]
+        return [*map(str, models), str(experiment.run(one.before).data), *starts]
+
+    @end_with_message
+    def pick_params(self, wildcards: Any) -> str:
+        """Return what else a round picks by."""
+        one = self._round(wildcards)
+        # More rounds, or another who labels, pick nothing anew.
+        options = one.options.model_dump(
+            mode="json", exclude={"rounds", "label_with", "random", "train", "threads"}
+        )
+        return _format_json({"options": options, "seed": self._run(wildcards).seed})
+
+    @end_with_message
+    def label_inputs(self, wildcards: Any) -> list[str]:
+        """Return the picks of a round, and the input of the code that labels them."""
+        one = self._round(wildcards)
+        cp2k = one.options.label_with.cp2k
+        return [str(one.picks), *([cp2k] if cp2k is not None else [])]
+
+    @end_with_message
+    def label_params(self, wildcards: Any) -> str:
+        """Return who labels."""
+        return _format_json(self._round(wildcards).options.label_with.model_dump(mode="json"))
+
+    @end_with_message
+    def label_threads(self, wildcards: Any) -> int:
+        """Return the cores of a label."""
+        return self._round(wildcards).options.threads
+
+    def _round(self, wildcards: Any) -> Round:
+        run = self._run(wildcards)
+        if run.round is None:
+            raise ValueError(f"{run.experiment}: the variant {run.variant!r} is no round")
+        return run.round
 
     @property
     def datasets(self) -> str:
@@ -263,7 +317,8 @@ def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
     found = {**dataset.find_raw_files(), **find_beside(dataset)}
-    files = {n: path for n, path in found.items() if n not in declared}
+    made = {n for part in dataset.parts for n in part.options.expected}
+    files = {n: path for n, path in found.items() if n not in made}
     return {**declared, **hash_raw_files(files, dataset.raw_memory)}
 
 

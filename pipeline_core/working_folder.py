@@ -167,7 +167,8 @@ def _list_user_files(
     for name in experiments:
         experiment = project.load_experiment(name)
         paths = {experiment.path}
-        for dataset in (d for run in experiment.runs.values() for d in run.datasets):
+        datasets = (d for run in experiment.runs.values() for d in run.datasets if not d.grows)
+        for dataset in datasets:
             paths |= {part.path for part in (dataset, *dataset.mixed)}
             for raw in dataset.find_raw_files().values():
                 paths |= _list_set(raw, dataset.path.parent)

@@ -100,6 +100,7 @@ SOURCES = {
         (
             LANES,
             "equivariant/tensor_product/native.c",
+            "equivariant/tensor_product/interpolated.c",
         ),
         preludes=lambda: [write_couplings(COMMON)],
     ),

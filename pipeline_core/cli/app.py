@@ -16,6 +16,7 @@ from pipeline_core.cli import (
     driver,
     evidence,
     inspection,
+    learning,
     listings,
     load,
     new_dataset,
@@ -77,6 +78,7 @@ def _set_common_options(
 
 for _module, _panel in (
     (stages, "Stages"),
+    (learning, "Stages"),
     (checks, "Before a run"),
     (plan, "Before a run"),
     (download, "Before a run"),

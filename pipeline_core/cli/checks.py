@@ -117,7 +117,8 @@ def explain_absence(dataset: DatasetRun) -> str | None:
         files = dataset.find_raw_files()
     except MissingFilesError as error:
         return str(error)
-    if all(path.is_file() for path in files.values()):
+    # What a round labels is no absence.
+    if all(path.is_file() for path in files.values()) or dataset.grows:
         return None
     return f"pipeline-core download --dataset {dataset.name}"
 
@@ -141,7 +142,7 @@ def _check_files(dataset: DatasetRun) -> None:
         from pipeline_core.importing.sources import find_sources
 
         readers = dataset.registry.collect("readers")
-        for source in find_sources(dataset.path, options.sources, readers, options.downloads):
+        for source in find_sources(dataset.path, options.sources, readers, options.expected):
             check_copies(source)
     else:
         dataset.find_raw_files()
@@ -178,6 +179,10 @@ def _describe_data(dataset: DatasetRun) -> str:
     if missing is not None:
         return f"dataset {dataset.name} ({state}; data missing: {missing})"
     files = dataset.find_raw_files().values()
+    if dataset.grows:
+        n_labelled = sum(path.is_file() for path in dataset.list_expected())
+        wanted = len(dataset.list_expected())
+        return f"dataset {dataset.name} ({n_labelled} of {wanted} labels, {state})"
     size = sum(path.stat().st_size for path in files)
     return f"dataset {dataset.name} ({count(len(files), 'raw file')}, {size / 1e6:.1f} MB, {state})"
 

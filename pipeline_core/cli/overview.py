@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline_core.activity import Activity, read_dataset, read_figures, read_run
 from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.round_run import Round
 from pipeline_core.run import ExperimentRun
 
 
@@ -20,12 +21,14 @@ class Overview:
         datasets: Name to its data stage.
         runs: Variant to its stages, in order; one that is not asked for is left out.
         figures: Its figures.
+        labels: Variant of a round to how many of its picks are labelled, and of how many.
     """
 
     experiment: str
     datasets: Mapping[str, Activity]
     runs: Mapping[str, Mapping[str, Activity]]
     figures: Activity
+    labels: Mapping[str, tuple[int, int]]
 
     def list_activities(self) -> Iterator[tuple[str, Activity]]:
         """Yield each stage once, with what it belongs to: a dataset, a variant, or nothing."""
@@ -50,6 +53,10 @@ class Overview:
                 for variant, stages in self.runs.items()
             },
             "figures": self.figures.to_json(),
+            "labels": {
+                variant: {"done": done, "of": wanted}
+                for variant, (done, wanted) in self.labels.items()
+            },
         }
 
 
@@ -73,4 +80,9 @@ def read_overview(experiment: ExperimentRun, now: float) -> Overview:
         {name: read_dataset(dataset) for name, dataset in datasets.items()},
         runs,
         read_figures(experiment),
+        {v: _count_labels(run.round) for v, run in experiment.runs.items() if run.round},
     )
+
+
+def _count_labels(one: Round) -> tuple[int, int]:
+    return sum(path.is_file() for path in one.labels), len(one.labels)

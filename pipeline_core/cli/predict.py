@@ -15,11 +15,11 @@ from pipeline_core.cli import options
 from pipeline_core.cli.inspection import ReaderName, choose_reader
 from pipeline_core.cli.output import align, count
 from pipeline_core.readers import Reader
+from pipeline_core.training.model_files import MODEL, find_model_file
 
 if TYPE_CHECKING:
     from pipeline_core.inference.predictions import FrameSummary
 
-_MODEL: Final = "model.pt"
 _ARCHIVE: Final = b"PK\x03\x04"  # what files of torch begin with
 _SUFFIXES: Final = (".xyz", ".extxyz")
 _SHOWN: Final = 20
@@ -50,6 +50,10 @@ Keys = Annotated[
         "more than once. Without it: energy, forces, stress and magmoms.",
     ),
 ]
+Head = Annotated[
+    str | None,
+    typer.Option(help="Which head of a model with several to use, such as a level of theory."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -59,6 +63,7 @@ def predict(
     output: Output = Path("predictions.xyz"),
     reader: ReaderName = None,
     key: Keys = None,
+    head: Head = None,
     device: options.Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -82,9 +87,9 @@ def predict(
         if not ranks.is_rank_zero:  # one structure after the other has nothing to share
             return
         if model.is_dir() and is_committee(model):
-            calculator = load_committee(model, str(ranks.device), load_registry())
+            calculator = load_committee(model, str(ranks.device), load_registry(), head)
         else:
-            calculator = load_calculator(path, str(ranks.device))
+            calculator = load_calculator(path, str(ranks.device), head=head)
         frames, errors = predict_files(readers, keys, calculator, output)
     if as_json:
         paths = {"model": str(path), "output": str(output)}
@@ -98,23 +103,25 @@ def predict(
 def find_model(path: Path) -> Path:
     """Return the file of a model, which a path or its folder names.
 
+    It is the best so far of a training that has not ended, with a warning.
+
     Raises:
         ValueError: There is none.
     """
-    model = path / _MODEL if path.is_dir() else path
+    model = find_model_file(path)
     if model.is_file():
         with model.open("rb") as file:
             if file.read(len(_ARCHIVE)) == _ARCHIVE:
                 return model
         raise ValueError(
-            f"{model}: is not a model; give a {_MODEL} or the folder of a run first, and files "
+            f"{model}: is not a model; give a {MODEL} or the folder of a run first, and files "
             "of structures behind it"
         )
     if not path.is_dir():
-        raise ValueError(f"{path}: no such file or folder; give a {_MODEL} or the folder of a run")
-    inner = [str(one.parent) for one in sorted(path.glob(f"*/{_MODEL}"))]
+        raise ValueError(f"{path}: no such file or folder; give a {MODEL} or the folder of a run")
+    inner = [str(one.parent) for one in sorted(path.glob(f"*/{MODEL}"))]
     hint = f"name {' or '.join(inner)}" if inner else "train one, or name the folder of another run"
-    raise ValueError(f"{path}: holds no {_MODEL}; {hint}")
+    raise ValueError(f"{path}: holds no {MODEL}; {hint}")
 
 
 def parse_keys(words: Sequence[str]) -> dict[str, str]:

@@ -29,12 +29,25 @@ HELP = {
 
 
 def import_data(
-    dataset: options.Dataset,
+    dataset: Annotated[
+        str | None, typer.Option(help="Name of a dataset: datasets/NAME.yaml.")
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Plugin/name, for the data of a round of `learn`.")
+    ] = None,
+    variant: options.Variant = options.BASE,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
     """Import raw files: samples, splits and reference energies."""
-    run = options.load_project(workflows, results).load_dataset(dataset)
+    project = options.load_project(workflows, results)
+    if (dataset is None) == (experiment is None):
+        raise ValueError("name either --dataset or --experiment")
+    run = (
+        project.load_dataset(dataset) if dataset else project.run(str(experiment), variant).dataset
+    )
+    if run is None:
+        raise ValueError(f"{experiment} has no dataset")
     _run("data", run, run.options.plugin)
 
 

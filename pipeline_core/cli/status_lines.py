@@ -45,7 +45,9 @@ def format_overview(overview: Overview, *, brief: bool = False) -> list[str]:
         for owner, one in overview.list_activities()
         for line in describe(one, f"{owner} {one.stage}".strip(), brief=brief)
     ]
-    return [*_fold(f"{overview.experiment}: {facts}", "  "), *table, *details]
+    labels = [f"{one} {done} of {wanted}" for one, (done, wanted) in overview.labels.items()]
+    rounds = _fold(f"  labels: {', '.join(labels)}", "    ") if labels else []
+    return [*_fold(f"{overview.experiment}: {facts}", "  "), *table, *rounds, *details]
 
 
 def format_summary(overview: Overview) -> list[str]:

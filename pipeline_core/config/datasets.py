@@ -150,6 +150,11 @@ class DatasetFile(Section):
         """Patterns of the raw files, relative to the dataset file, by their keys in it."""
         return {}
 
+    @property
+    def expected(self) -> list[str]:
+        """Names of raw files that count as there, since they can be had."""
+        return list(self.downloads)
+
 
 class Structures(DatasetFile):
     """Structures with labels, which the engine imports."""
@@ -180,11 +185,26 @@ class Dataset(Structures):
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
 
 
+class LabelledFrames(Dataset):
+    """Structures that a learning experiment has picked, which have been labelled or will be."""
+
+    files: list[str]
+    """Names of the files to come."""
+
+    @property
+    def expected(self) -> list[str]:
+        """The files to come."""
+        return self.files
+
+
 class MixturePart(Section):
     """A dataset that belongs to a mixture."""
 
     dataset: str
     """Its name; its file lies beside that of the mixture."""
+    head: str | None = None
+    """The head of the model that its energies belong to, such as the level of theory: parts with
+    one name share it. Each head has a fit of the reference energies of its own."""
 
 
 class Mixture(Structures):
@@ -196,10 +216,21 @@ class Mixture(Structures):
 
     parts: Annotated[list[MixturePart], Field(min_length=1)]
 
+    @property
+    def heads(self) -> list[str]:
+        """Names of the heads, in the order of their first parts; none where no part names one."""
+        return list(dict.fromkeys(part.head for part in self.parts if part.head is not None))
+
     @model_validator(mode="after")
     def _check_mixture(self) -> Mixture:
         names = [part.dataset for part in self.parts]
         twice = [name for name in names if names.count(name) > 1]
+        lacking = [part.dataset for part in self.parts if part.head is None]
+        if lacking and len(lacking) < len(self.parts):
+            raise ValueError(
+                f"parts: {lacking[0]!r} names no head, but others do; give one to each part, or "
+                "to none"
+            )
         if twice:
             raise ValueError(f"parts: {twice[0]!r} is named twice; name each dataset once")
         if self.plugin is not None or self.downloads:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.learning import LearnOptions
 from pipeline_core.config.limits import Ranks
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import (
@@ -84,6 +85,8 @@ class ExperimentFile(Sections):
     One for trainings whose times are compared: small steps gain little from more, and two trainings
     side by side have equal shares of the machine.
     """
+    learn: LearnOptions | None = None
+    """Rounds in which the committee asks for labels; each becomes a variant."""
     variants: dict[str, Variant] = {}
     """By name, what is overridden in each: sections, `plugin`, `dataset`, `seed`, `ranks`,
     `members`."""
@@ -97,6 +100,14 @@ class ExperimentFile(Sections):
                 "variant another name"
             )
         return variants
+
+    @model_validator(mode="after")
+    def _check_learn(self) -> Self:
+        if self.learn is not None and self.members == 1:
+            raise ValueError(
+                "learn: a committee picks what is labelled; set `members` to 2 or more, such as 4"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:

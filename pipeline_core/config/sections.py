@@ -186,6 +186,8 @@ class TrainOptions(Section):
     schedule: Schedule = Schedule()
     loss: dict[str, LossTerm] = {}
     """Terms by field name."""
+    head_weights: dict[str, NotNegative] = {}
+    """What samples of a head of the model count in the loss, by its name; 1 where none is given."""
     clip_norm: Positive | None = None
     """Largest norm of the gradient; null for no limit."""
     ema_decay: Fraction | None = None
@@ -208,7 +210,8 @@ class TrainOptions(Section):
     reference_energies: Literal["model", "dataset"] = "model"
     """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained
     beside, or those of the dataset, for energies of another level of theory. Of elements that the
-    model does not know they are those of the dataset in any case."""
+    model does not know, and of heads that it does not have, they are those of the dataset in any
+    case."""
     profile: bool = False
     """Whether the history says how long each rank computed, communicated and waited.
 

@@ -27,9 +27,14 @@ class Breakdown:
     Args:
         quantities: What is compared. A quantity per atom is also compared as it is.
         groups: Name of the group of each sample (n_samples,), or None.
+        heads: Names of the heads of the model, if it has several.
     """
 
-    def __init__(self, quantities: Sequence[Quantity], groups: Texts | None) -> None:
+    def __init__(
+        self, quantities: Sequence[Quantity], groups: Texts | None, heads: Sequence[str] = ()
+    ) -> None:
+        self._heads = heads
+        self._by_head: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
         self._metrics = [metric for quantity in quantities for metric in _split_metrics(quantity)]
         few = groups is not None and len(set(groups)) <= MOST_GROUPS
         self._groups = groups if few else None
@@ -48,6 +53,10 @@ class Breakdown:
             if self._groups is not None:
                 for group, rows in _group_rows(self._groups[_number_samples(kind, window)]):
                     self._by_group[group][name] += Errors.of(error[rows], label[rows])
+            if self._heads and "head" in window.batch:
+                numbers = window.batch["head"].numpy()[_number_samples(kind, window) - window.start]
+                for head, rows in _group_rows(numbers):
+                    self._by_head[self._heads[head]][name] += Errors.of(error[rows], label[rows])
             if kind == "atom":
                 for z, rows in _group_rows(window.batch["atomic_numbers"].numpy()):
                     element = chemical_symbols[z]
@@ -56,6 +65,8 @@ class Breakdown:
     def report(self) -> dict[str, Any]:
         """Return the metrics; every quantity is listed, with null where it has no labels."""
         tables = {"groups": self._by_group, "elements": self._by_element}
+        if self._by_head:
+            tables["heads"] = self._by_head
         return {
             "n_samples": self.n_samples,
             "quantities": self._make_table({name: self._all[name] for name, _ in self._metrics}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from pipeline_core.evaluation.records import (
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
-from pipeline_core.task import Quantity, Samples, Task
+from pipeline_core.task import Samples, Task
 from pipeline_core.training.exhaustion import explain_exhaustion
 
 _CONSERVATION: Final = (
@@ -62,7 +62,12 @@ def evaluate_run(run: Run) -> dict[str, Any]:
             for split, own in samples.items():
                 load_part = divided.divide(split, own) if divided else None
                 windows = predict_samples(task, own, ranks, capacity=capacity, load_part=load_part)
-                report[split] = _compare(windows, task.quantities, split, texts[split], writer)
+                breakdown = Breakdown(
+                    task.quantities,
+                    texts[split].get("group"),
+                    getattr(task.module, "head_names", ()),
+                )
+                report[split] = _compare(windows, breakdown, task, split, texts[split], writer)
                 if ranks.is_rank_zero and not is_divided:
                     with explain_exhaustion(lambda: _CONSERVATION):
                         report[split] |= report_conservation(task, own)
@@ -76,17 +81,17 @@ def evaluate_run(run: Run) -> dict[str, Any]:
 
 def _compare(
     windows: Iterable[Window],
-    quantities: Sequence[Quantity],
+    breakdown: Breakdown,
+    task: Task,
     split: str,
     texts: Mapping[str, Texts],
     writer: SampleWriter | None,
 ) -> dict[str, Any]:
     """Write the predictions of a split, return its metrics; other ranks than 0 have no windows."""
-    breakdown = Breakdown(quantities, texts.get("group"))
     for window in windows:
         assert writer is not None
         breakdown.add(window)
-        write_window(writer, window, quantities, split, texts)
+        write_window(writer, window, task.quantities, split, texts)
     return breakdown.report()
 
 

@@ -159,7 +159,11 @@ def _predict(task: Task, start: int, piece: Piece, device: torch.device) -> Wind
                 f"and {start + count_samples(batch) - 1} of the split; check the samples there, or "
                 "train with a lower learning rate"
             )
-    kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {"atomic_numbers", *names}
+    kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {
+        "atomic_numbers",
+        "head",
+        *names,
+    }
     return Window(start, {n: batch[n] for n in kept if n in batch}, outputs)
 
 

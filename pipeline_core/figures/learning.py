@@ -19,7 +19,9 @@ Value = Callable[[dict[str, Any]], float | None]
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw loss, error of each quantity and learning rate of all variants."""
-    by_variant = {run.label: results.read_history(run) for run in experiment.runs.values()}
+    by_variant = {
+        run.label: results.read_history(run, with_start=True) for run in experiment.runs.values()
+    }
     # A plugin that trains in steps of its own, not epochs, brings figures of its own.
     histories = {
         v: records
@@ -57,7 +59,7 @@ def _find_quantity(name: str, experiment: ExperimentRun) -> Quantity:
 
 
 def _draw_losses(axes: Axes, histories: dict[str, History]) -> None:
-    _draw_curves(axes, histories, lambda record: record["train"]["loss"], linestyle=":")
+    _draw_curves(axes, histories, lambda record: _read_part(record, "train").get("loss"), ":")
     if any(_read_part(records[0], "val") for records in histories.values()):
         _draw_curves(axes, histories, lambda record: _read_part(record, "val").get("loss"))
         lines = [Line2D([], [], color=style.INK, linestyle=line) for line in (":", "-")]
@@ -87,7 +89,7 @@ def _draw_curves(
 
 
 def _read_part(record: dict[str, Any], part: str) -> dict[str, float | None]:
-    """Return a part of a record; training without validation has none."""
+    """Return a part of a record; without validation there is none, nor training before steps."""
     return record.get(part) or {}
 
 
@@ -107,7 +109,7 @@ def _make_table(histories: dict[str, History], names: list[str]) -> Rows:
         [
             variant,
             record["epoch"],
-            record["train"]["loss"],
+            _read_part(record, "train").get("loss"),
             _read_part(record, "val").get("loss"),
             *(_read_part(record, "mae").get(name) for name in names),
             record.get("lr"),

@@ -88,12 +88,16 @@ def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
     return facts
 
 
+def _read_data_records(dataset: DatasetRun) -> list[dict[str, Any]]:
+    return [one for one in results.read_records(dataset.folder) if one["stage"] == "data"]
+
+
 def collect_times(experiment: ExperimentRun) -> list[Fact]:
     """Return how long each stage took and on what, one row a variant and stage."""
     times = [
         ("data" if len(experiment.datasets) == 1 else f"data: {dataset.name}", _format_cost(record))
         for dataset in experiment.datasets
-        for record in results.read_records(dataset.folder)[-1:]
+        for record in _read_data_records(dataset)[-1:]
     ]
     for run in experiment.runs.values():
         times += [

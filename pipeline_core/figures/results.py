@@ -139,8 +139,13 @@ def read_metrics(run: Run) -> Metrics | None:
     return validate_content(Metrics, content, run.metrics)
 
 
-def read_history(run: Run) -> list[dict[str, Any]]:
+def read_history(run: Run, *, with_start: bool = False) -> list[dict[str, Any]]:
     """Read one record an epoch; empty if the run has none.
+
+    Args:
+        run: The run.
+        with_start: Whether the first may be that of epoch 0, which has no training loss: errors of
+            the weights that the training starts from.
 
     Raises:
         ValueError: A line is none.
@@ -151,7 +156,7 @@ def read_history(run: Run) -> list[dict[str, Any]]:
             f"{run.history}: line {torn[0]} is no record of an epoch; the stage 'train' writes the "
             f"file anew from its saved state: {run.name_command('train')}"
         )
-    return records
+    return [record for record in records if record["epoch"] or with_start]
 
 
 def compute_epoch_seconds(run: Run) -> float | None:

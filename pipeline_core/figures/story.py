@@ -152,7 +152,7 @@ def _name_other_data(experiment: ExperimentRun) -> Iterator[str]:
     """Say which variants have other data than the base, so that their errors do not compare."""
     own = experiment.runs[BASE].dataset
     for dataset in experiment.datasets:
-        if dataset != own:
+        if dataset != own and not dataset.grows:  # which keeps validation and test
             names = [v for v, run in experiment.runs.items() if run.dataset == dataset]
             yield (f"Other data, {dataset.name}, and errors on other samples: {', '.join(names)}.")
 

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from pipeline_core.config.datasets import Label, Structures
+from pipeline_core.config.datasets import Label, Mixture, Structures
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import FIELDS, SPLITS
@@ -69,17 +69,39 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         SampleWriter(run.data, "data", record, fields) as writer,
     ):
         importing = PartImport(writer, labels, workers, before, in_mixture=bool(run.mixed))
-        reports = [importing.run(part, sources[part.name]) for part in run.parts]
+        reports = [
+            replace(importing.run(part, sources[part.name]), head=head)
+            for part, head in zip(run.parts, _list_part_heads(run), strict=True)
+        ]
         report = _fit_references(run, labels, reports, importing.duplicates)
-        references = report.references
         writer.add_column("split", report.codes)
+        if heads := _list_heads(run):
+            numbers = [heads.index(one.head) for one in reports]
+            counts = [len(one.codes) for one in reports]
+            writer.add_column("head", np.repeat(np.array(numbers, np.int32), counts))
+            writer.attributes["heads"] = json.dumps(
+                {head: report.references[head].energies for head in heads}
+            )
         writer.attributes["labels"] = json.dumps(labels)
-        writer.attributes["elements"] = json.dumps(list(references.n_samples))
-        writer.attributes["reference_energies"] = json.dumps(references.energies)
+        writer.attributes["elements"] = json.dumps(report.elements)
+        first = next(iter(report.references.values()))
+        writer.attributes["reference_energies"] = json.dumps(first.energies)
         write_json(run.report, report.to_dict(), provenance)
     before.replace(run.data)
     reused = {"unchanged_files": before.n_files} if before.n_files else {}
     return {**report.summarize(), **reused}
+
+
+def _list_heads(run: DatasetRun) -> list[str]:
+    """Return the names of the heads of a mixture; none of a dataset with one for all."""
+    return run.options.heads if isinstance(run.options, Mixture) else []
+
+
+def _list_part_heads(run: DatasetRun) -> list[str]:
+    """Return the head of each part, empty where none is named."""
+    if isinstance(run.options, Mixture):
+        return [part.head or "" for part in run.options.parts]
+    return [""]
 
 
 def _can_be_sent(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
@@ -93,7 +115,7 @@ def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
     by_part = {}
     for part in run.parts:
         options = part.frames
-        by_part[part.name] = find_sources(part.path, options.sources, readers, options.downloads)
+        by_part[part.name] = find_sources(part.path, options.sources, readers, options.expected)
         require_fetched(part, by_part[part.name])
     require_disjoint([source for sources in by_part.values() for source in sources])
     return by_part
@@ -120,12 +142,16 @@ def _fit_references(
         for part, own in zip(reports, np.split(codes, ends[:-1]), strict=True)
     ]
     try:
-        references = fit_reference_energies(
-            columns,
-            codes == SPLITS.index("train"),
-            options.reference_energies,
-            options.max_reference_energy,
-        )
+        of_head = np.repeat([one.head for one in reports], [len(one.codes) for one in reports])
+        references = {
+            head: fit_reference_energies(
+                columns,
+                (codes == SPLITS.index("train")) & (of_head == head),
+                options.reference_energies,
+                options.max_reference_energy,
+            )
+            for head in _list_heads(run) or [""]
+        }
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
     return ImportReport(run.name, labels, reports, columns, codes, references, duplicates.report())

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.datasets import Dataset, LabelledFrames
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import Agreement
 from pipeline_core.importing.columns import Columns
@@ -68,6 +68,7 @@ class PartReport:
         columns: Its samples.
         codes: Their splits, (n_samples,).
         skipped: Its bad frames.
+        head: The head of models that it belongs to, empty where all parts share one.
     """
 
     name: str
@@ -76,6 +77,7 @@ class PartReport:
     columns: Columns
     codes: Codes
     skipped: Skipped
+    head: str = ""
 
     def count_splits(self) -> dict[str, int]:
         """Return the number of samples in each split."""
@@ -86,8 +88,9 @@ class PartReport:
         n_atoms, counts = np.unique(self.columns.n_atoms, return_counts=True)
         return dict(zip(map(str, n_atoms.tolist()), counts.tolist(), strict=True))
 
-    def measure_remainder(self, references: ReferenceEnergies) -> Remainder | None:
+    def measure_remainder(self, by_head: Mapping[str, ReferenceEnergies]) -> Remainder | None:
         """Return what reference energies leave of the energies of the training samples, if any."""
+        references = by_head[self.head]
         left = compute_remainders(self.columns, references.energies)
         left = left[(self.codes == SPLITS.index("train")) & np.isfinite(left)]
         if references.method == "none" or len(left) == 0:
@@ -113,7 +116,7 @@ class ImportReport:
         parts: What was found in its parts; a dataset that is no mixture is its own only part.
         columns: The samples of all parts.
         codes: Their splits, (n_samples,).
-        references: The reference energies of all parts.
+        references: The reference energies of each head; of the head "" where all parts share one.
         duplicates: How many samples are of the same frame as an earlier one, and of which files.
     """
 
@@ -122,8 +125,13 @@ class ImportReport:
     parts: Sequence[PartReport]
     columns: Columns
     codes: Codes
-    references: ReferenceEnergies
+    references: Mapping[str, ReferenceEnergies]
     duplicates: Mapping[str, Any]
+
+    @property
+    def elements(self) -> list[str]:
+        """Chemical symbols of all samples."""
+        return list(next(iter(self.references.values())).n_samples)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the report file."""
@@ -146,8 +154,12 @@ class ImportReport:
             "duplicates": dict(self.duplicates),
             "splits": _count_splits(self.codes),
             "groups": self._describe_groups(),
-            "reference_energies": self.references.report(),
+            **self._describe_references(),
         }
+
+    def _describe_references(self) -> dict[str, Any]:
+        reports = {head: one.report() for head, one in self.references.items()}
+        return {"reference_energies": reports.get("", reports)}
 
     def _describe_part(self, part: PartReport) -> dict[str, Any]:
         left = part.measure_remainder(self.references)
@@ -161,12 +173,13 @@ class ImportReport:
 
     def summarize(self) -> dict[str, Any]:
         """Return the figures that the stage shows at its end."""
+        rms = {head: one.rms_after for head, one in self.references.items()}
         return {
             "samples": len(self.columns),
             "skipped": len(self._collect_skipped()),
             **_count_splits(self.codes),
-            "elements": len(self.references.n_samples),
-            "reference_rms": self.references.rms_after,
+            "elements": len(self.elements),
+            "reference_rms": rms.get("", rms),
             **self._summarize_parts(),
             "stress": [s.agreement["stress"].verdict for part in self.parts for s in part.sources],
             "warnings": self.list_warnings(),
@@ -205,7 +218,6 @@ class ImportReport:
         ]
 
     def _find_warnings(self) -> Iterator[str]:
-        references = self.references
         skipped = self._collect_skipped()
         if len(skipped):
             yield (
@@ -213,14 +225,17 @@ class ImportReport:
                 "`skipped` in the report"
             )
         yield from describe_duplicates(self.duplicates, "the structure")
-        unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
-        if unseen:
-            yield f"{', '.join(unseen)}: in no training sample"
-        if references.not_separable:
-            yield (
-                f"{', '.join(references.not_separable)} occur only in fixed proportions: their "
-                "reference energies are the solution of least norm, no energies of atoms"
-            )
+        for head, references in self.references.items():
+            of_head = f" of the head {head}" if head else ""
+            unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
+            if unseen:
+                yield f"{', '.join(unseen)}: in no training sample{of_head}"
+            if references.not_separable:
+                yield (
+                    f"{', '.join(references.not_separable)} occur only in fixed proportions"
+                    f"{of_head}: their reference energies are the solution of least norm, no "
+                    "energies of atoms"
+                )
 
     def _find_part_warnings(self, part: PartReport) -> Iterator[str]:
         for one in part.sources:
@@ -237,8 +252,9 @@ class ImportReport:
                         f"{label} of {one.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
-        yield from _list_unchecked(part.sources, "forces", explain_unchecked_forces)
-        yield from _list_unchecked(part.sources, "stress", explain_unchecked_stress)
+        if not isinstance(part.options, LabelledFrames):  # which the engine has written itself
+            yield from _list_unchecked(part.sources, "forces", explain_unchecked_forces)
+            yield from _list_unchecked(part.sources, "stress", explain_unchecked_stress)
         is_mixture = len(self.parts) > 1
         of_part = f" of {part.name}" if is_mixture else ""
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):

@@ -52,7 +52,7 @@ def find_sources(
     dataset: Path,
     sources: Sequence[Source],
     readers: Iterable[Reader],
-    downloads: Iterable[str] = (),
+    expected: Iterable[str] = (),
 ) -> list[RawSource]:
     """Find the files of all sources.
 
@@ -60,7 +60,7 @@ def find_sources(
         dataset: The dataset file, which patterns are relative to.
         sources: Its sources.
         readers: All formats known.
-        downloads: Names of files that count as found, since they can be fetched.
+        expected: Names of files that count as found, since they can be had.
 
     Raises:
         ValueError: A pattern matches no file, a reader or unit is unknown, no format or several
@@ -68,10 +68,10 @@ def find_sources(
     """
     known = _index_readers(readers)
     raw_sources: list[RawSource] = []
-    downloads = list(downloads)
+    expected = list(expected)
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
-        names = match_names(dataset, f"sources.{number}.path", source.path, downloads)
+        names = match_names(dataset, f"sources.{number}.path", source.path, expected)
         files, links = drop_links(names)
         reader = _choose_reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
@@ -131,7 +131,7 @@ def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
         if not isinstance(options, Dataset) or options.plugin is not None:
             continue
         try:
-            yield from find_sources(part.path, options.sources, readers, options.downloads)
+            yield from find_sources(part.path, options.sources, readers, options.expected)
         except ValueError:
             continue
 

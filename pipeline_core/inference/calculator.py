@@ -15,6 +15,7 @@ from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import Arrays
 from pipeline_core.inference.moving_graph import MovingGraph
@@ -39,6 +40,10 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         elements: Chemical symbols of the elements that it was trained on.
         device: A torch device name, for this calculator alone.
         dtype: Floating-point type, for this calculator alone.
+        head: Which of the heads of the module is predicted, if it has several.
+
+    Raises:
+        ValueError: The module has no such head, or several and none is named.
 
     Attributes:
         module: The copy.
@@ -51,6 +56,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         elements: Sequence[str],
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        head: str | None = None,
     ) -> None:
         super().__init__()
         self.elements = tuple(elements)
@@ -58,6 +64,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         self._device, self._graph = torch.device(device), MovingGraph(graph)
         self._last: _Collated | None = None
         self.module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
+        self.head, self.module.head = head, find_head(module, head)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:
@@ -109,6 +116,26 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             self._last = _Collated(numbers, graph, batch)
             return batch
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
+
+
+def find_head(module: Potential, name: str | None) -> int:
+    """Return the number of the head with this name.
+
+    Raises:
+        ValueError: There is none, or there are several and none is named.
+    """
+    names = module.head_names
+    if name is None and not names:
+        return 0
+    if name in names:
+        return names.index(name)
+    have = f"the heads {', '.join(names)}" if names else "one head, without a name"
+    problem = "say which is to be used" if name is None else f"and no {name!r}"
+    raise ValueError(
+        f"the model has {have}, {problem} (infer.head, predict --head, load_calculator(head=))"
+        if names
+        else f"the model has {have}, {problem}; leave the head out"
+    )
 
 
 class _Collated(NamedTuple):
@@ -172,17 +199,35 @@ def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str
 
 
 def make_run_calculator(run: Run, device: str) -> PotentialCalculator:
-    """Return the trained potential of a run as an ASE calculator.
+    """Return the trained potential of a run as an ASE calculator, compiled with `infer.compile`.
 
     Raises:
-        ValueError: `run.model` is missing, not of this run, or not a potential.
+        ValueError: `run.model` is missing, not of this run, not a potential, or cannot be compiled.
     """
     potential = load_potential(run)
-    return make_calculator(potential, device, potential.dtype)
+    infer = run.sections.get("infer")
+    options = infer if isinstance(infer, InferOptions) else InferOptions()
+    return make_calculator(potential, device, potential.dtype, options.head, options.compile)
 
 
 def make_calculator(
-    potential: TrainedPotential, device: str, dtype: torch.dtype
+    potential: TrainedPotential,
+    device: str,
+    dtype: torch.dtype,
+    head: str | None = None,
+    compiled: bool = False,
 ) -> PotentialCalculator:
-    """Return a trained potential as an ASE calculator."""
-    return PotentialCalculator(potential.module, potential.graph, potential.elements, device, dtype)
+    """Return a trained potential as an ASE calculator.
+
+    Raises:
+        ValueError: It has no such head, or cannot be compiled, though this is asked for.
+    """
+    module = potential.module
+    if compiled:
+        if torch.device(device).type != "cpu":
+            raise ValueError(
+                f"infer.compile: compiled models run on the CPU and not on {device}; take device "
+                "cpu, or leave infer.compile out"
+            )
+        module = module.compile_inference()
+    return PotentialCalculator(module, potential.graph, potential.elements, device, dtype, head)

@@ -120,13 +120,16 @@ def is_committee(folder: Path) -> bool:
     return metrics.is_file() and "committee" in store.read_json(metrics)
 
 
-def load_committee(folder: Path, device: str, registry: Registry) -> Committee:
+def load_committee(
+    folder: Path, device: str, registry: Registry, head: str | None = None
+) -> Committee:
     """Return the calibrated committee of a folder, from files alone.
 
     Args:
         folder: Of the first member; those of the others lie where they lay when it was evaluated.
         device: A torch device name.
         registry: The plugins.
+        head: Which of the heads of models with several is used.
 
     Raises:
         ValueError: A model is missing, or another than the one that was calibrated.
@@ -141,7 +144,7 @@ def load_committee(folder: Path, device: str, registry: Registry) -> Committee:
                 f"{path}: is not the model of {facts['variant']!r} that {metrics} was made with; "
                 f"train and evaluate the committee, or name {folder / 'model.pt'} for one member"
             )
-        run = make_file_run(path, registry)
+        run = make_file_run(path, registry, head)
         calculator_of = registry.select_hook("calculator", run.model_info.name)
         members.append(calculator_of(run=run, device=device))
     return Committee(members, _read_calibrations(content))

@@ -55,7 +55,8 @@ class DividedCalculator(PotentialCalculator):
         link: Link | None = None,
     ) -> None:
         graph, module = calculator.graph, calculator.module
-        super().__init__(module, graph, calculator.elements, str(ranks.device), calculator.dtype)
+        device, dtype = str(ranks.device), calculator.dtype
+        super().__init__(module, graph, calculator.elements, device, dtype, calculator.head)
         n_hops = None if module.takes_domains else 2 * (module.receptive_field or 0)
         assert n_hops != 0, "the potential says neither that it takes domains nor how far it sees"
         self._ranks = ranks

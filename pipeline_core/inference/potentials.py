@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pipeline_core.config.experiments import BASE, ExperimentFile
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
@@ -56,7 +57,7 @@ def load_potential(run: Run) -> TrainedPotential:
     return _load_weights(run, build_task(run, content["metadata"]).module, content, run.model)
 
 
-def make_file_run(path: Path, registry: Registry) -> Run:
+def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Run:
     """Return a run of which nothing is left but its model.
 
     It has the model's own options and the defaults for all else, no dataset, and `path` for its
@@ -65,9 +66,11 @@ def make_file_run(path: Path, registry: Registry) -> Run:
     Args:
         path: A `model.pt`.
         registry: The plugins.
+        head: Which of the heads of a model with several is used.
 
     Raises:
-        ValueError: The file is not a model, or its plugin is not installed.
+        ValueError: The file is not a model, has no heads to choose from, or its plugin is not
+            installed.
     """
     content = load_model(path)
     info = registry.get_model_info(content["plugin"])
@@ -76,6 +79,15 @@ def make_file_run(path: Path, registry: Registry) -> Run:
     stored = {
         key: metadata.get(name, {}) for key, name in (("model", "options"), ("graph", "graph"))
     }
+    sections = {
+        key: validate_content(kind, stored.get(key, {}), path)
+        for key, kind in info.section_models.items()
+    }
+    if head is not None:
+        infer = sections["infer"]
+        if not isinstance(infer, InferOptions):
+            raise ValueError(f"{path}: a model of plugin {info.name!r} has no heads; name none")
+        sections["infer"] = infer.model_copy(update={"head": head})
     return Run(
         experiment=content["experiment"],
         variant=BASE,
@@ -83,10 +95,7 @@ def make_file_run(path: Path, registry: Registry) -> Run:
         file=ExperimentFile(description="A trained model", plugin=info.name),
         model_info=info,
         dataset=None,
-        sections={
-            key: validate_content(kind, stored.get(key, {}), path)
-            for key, kind in info.section_models.items()
-        },
+        sections=sections,
         registry=registry,
         folder=path.parent,
         graph=path.parent / "graph.h5",

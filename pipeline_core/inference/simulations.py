@@ -14,6 +14,7 @@ from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.properties import GROUP
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.committee import make_run_committee
 from pipeline_core.inference.divided import DividedCalculator, can_be_divided
 from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
@@ -56,10 +57,25 @@ def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculato
         return make_run_committee(run, str(ranks.device)) if ranks.is_rank_zero else None
     calculator_of = run.registry.select_hook("calculator", run.model_info.name)
     calculator = calculator_of(run=run, device=str(ranks.device))
+    if options.compile:
+        _require_compiled(run, calculator, ranks)
     if ranks.size > 1 and can_be_divided(calculator):
         section = run.get_section("partition", PartitionOptions)
         return DividedCalculator(calculator, ranks, section.method)
     return calculator
+
+
+def _require_compiled(run: Run, calculator: Calculator, ranks: Ranks) -> None:
+    if not isinstance(calculator, PotentialCalculator):
+        raise ValueError(
+            f"infer.compile: plugin {run.model_info.name!r} has a calculator of its own, which is "
+            "not compiled; leave infer.compile out"
+        )
+    if ranks.size > 1:
+        raise ValueError(
+            f"infer.compile: {ranks.size} ranks cannot divide the atoms of a compiled model; start "
+            "one rank, or leave infer.compile out"
+        )
 
 
 def _simulate(run: Run, options: InferOptions, calculator: Calculator | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """`model.pt`: trained weights, what rebuilds the module, and predictions to check it by.
 
-The file is a torch archive without pickled code, with a seal (`pipeline_core.seals`) that says
-where it comes from. Its keys:
+While a training lasts, `state/best.pt` is the same, of its best epoch so far (`model_files`). The
+file is a torch archive without pickled code, with a seal (`pipeline_core.seals`) that says where it
+comes from. Its keys:
 
 | key                     | content                                                               |
 |-------------------------|-----------------------------------------------------------------------|
@@ -74,6 +75,27 @@ def write_model(
     """
     module = task.module.cpu()
     module.load_state_dict(weights)
+    facts = {**provenance, "card": make_card(run, task)}
+    save_model(run.model, run, task, (module, make_probe(task, *probe)), facts)
+
+
+def save_model(
+    path: Path,
+    run: Run,
+    task: Task,
+    trained: tuple[nn.Module, Mapping[str, Any]],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write a model file atomically.
+
+    Args:
+        path: The file.
+        run: The run.
+        task: Its task, whose module is left alone.
+        trained: A module with the weights, on the CPU, and what `make_probe` returned.
+        facts: Where the model comes from, with its card.
+    """
+    module, probe = trained
     metadata = dict(task.metadata or {})
     content = {
         "format": upgrades.count_version(upgrades.MODEL),
@@ -85,9 +107,9 @@ def write_model(
         "elements": list(metadata.get("elements", [])),
         "experiment": run.experiment,
         "variant": run.variant,
-        "probe": predict_probe(module, make_probe(task, *probe)),
+        "probe": predict_probe(module, probe),
     }
-    save_archive(run.model, content, {**provenance, "card": make_card(run, task)})
+    save_archive(path, content, facts)
 
 
 def make_probe(task: Task, split: str, numbers: Numbers) -> dict[str, Any]:

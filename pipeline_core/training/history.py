@@ -134,6 +134,18 @@ def make_record(
     }
 
 
+def make_start_record(validation: Mapping[str, Any]) -> Record:
+    """Return the line of the weights that a training starts from, that of an epoch 0.
+
+    Args:
+        validation: What `validate` returned.
+
+    Returns:
+        epoch, 0; train, None; val and mae as in other lines.
+    """
+    return {"epoch": 0, "train": None, **validation}
+
+
 def append_record(path: Path, record: Record) -> None:
     """Add one line to a history.
 

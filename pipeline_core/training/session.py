@@ -23,9 +23,11 @@ from pipeline_core.pace import Pace
 from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training import history, state
-from pipeline_core.training.checkpoint import make_probe, name_dtype, predict_probe, write_model
+from pipeline_core.training.card import make_card
+from pipeline_core.training.checkpoint import make_probe, name_dtype, predict_probe, save_model
 from pipeline_core.training.divergence import DivergedError, Divergence, write_note
 from pipeline_core.training.history import Record
+from pipeline_core.training.model_files import BEST
 from pipeline_core.training.optimizers import LearningRate
 from pipeline_core.training.start import initialize_weights
 from pipeline_core.training.state import Progress
@@ -68,6 +70,7 @@ class Session:
         self.progress = Progress()
         self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
         self._twin, self._probe = task.module, dict[str, Any]()
+        self._card: dict[str, Any] | None = None
         self._pace, self._steps, self._told = Pace(), 0, 0.0
 
     @property
@@ -77,6 +80,21 @@ class Session:
     @property
     def _path(self) -> Path:
         return self._run.state / "last.pt"
+
+    @property
+    def _best(self) -> Path:
+        return self._run.folder / BEST
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether weights of before are to be trained, and no step has been taken."""
+        begins = self._options.start_from is not None and self._options.epochs > 0
+        taken = self.progress.epoch or self.progress.step or self.progress.history
+        return begins and not taken and not self._run.is_finished
+
+    def note_start(self, record: Record) -> None:
+        """Put the errors of the weights that a training starts from before its epochs."""
+        self.progress.history.append(record)
 
     def start(self) -> dict[str, Any] | None:
         """Give the module its weights, the same on all ranks, and move it to their device.
@@ -146,8 +164,8 @@ class Session:
     ) -> None:
         """Train until all epochs are done or patience is at an end; write the best model.
 
-        If the training fails, the best model so far is written. One that is to be finished takes
-        no step.
+        Until then the best model so far lies in the folder of states. If the training fails, that
+        becomes its model. One that is to be finished takes no step.
 
         Args:
             train_epoch: Trains one epoch or a few, and ends them by `end_epoch`.
@@ -166,24 +184,29 @@ class Session:
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
             self._probe = make_probe(self._task, split, probe)
+            self._provide_best()
         self._pace = Pace(self.progress.elapsed, rest)
         self._tell()
+        if self.progress.history and not (self.progress.epoch or self.progress.step):
+            self._tell_epoch(self.progress.history[0])
         try:
             while not (self._is_over() or self._run.is_finished):
                 self._ranks.report(f"epoch {self.progress.epoch + 1}")
                 train_epoch()
         except Exception as error:
             if self._ranks.is_rank_zero and self.progress.best_epoch:
-                self._keep_best(split, probe)
+                self._keep_best()
             if isinstance(error, DivergedError):
                 self._ranks.barrier()  # the end of one rank would be that of rank 0, which writes
             raise
-        self._write_model(split, probe)
+        if self._ranks.is_rank_zero:
+            self._write_model(self._run.model, is_over=self._is_over())
+            self._best.unlink(missing_ok=True)
 
-    def _keep_best(self, split: str, probe: Numbers) -> None:
+    def _keep_best(self) -> None:
         """Write the best model of a training that has failed."""
         try:
-            self._write_model(split, probe)
+            self._write_model(self._run.model, is_over=self._is_over())
         except Exception as error:  # noqa: BLE001 - that which ended the training counts
             logger.warning("the best model so far could not be written: %s", error)
             return
@@ -234,13 +257,14 @@ class Session:
         """
         progress = self.progress
         loss = (record["val"] or record["train"])["loss"]
+        is_best = loss < progress.best_loss
         self._pace.count_epochs(record["epoch"] - progress.epoch)
         record = {**record, "elapsed": round(self._pace.elapsed, 3)}
         progress.epoch, progress.step = record["epoch"], 0
         if progress.changes and progress.changes[-1]["epoch"] == record["epoch"]:
             record = {**record, "changes": progress.changes[-1]}
         progress.history.append(record)
-        if loss < progress.best_loss:
+        if is_best:
             progress.best_loss, progress.best_epoch = loss, record["epoch"]
             if self._ranks.is_rank_zero:
                 weights = module.state_dict()
@@ -249,7 +273,14 @@ class Session:
         if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
         self.save(capture_state())
+        if is_best and self._ranks.is_rank_zero:
+            with self._ranks.announce(f"the best model so far, of epoch {progress.epoch}"):
+                self._write_model(self._best, is_over=False)
         self._tell()
+        self._tell_epoch(record)
+
+    def _tell_epoch(self, record: Record) -> None:
+        """Tell observers the line of an epoch."""
         if self._ranks.is_rank_zero:
             hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
@@ -275,14 +306,26 @@ class Session:
             self._note.unlink(missing_ok=True)
         self._saved_at = (self.progress.epoch, self.progress.step)
 
-    def _write_model(self, split: str, probe: Numbers) -> None:
-        if self._ranks.is_rank_zero:
-            provenance = state.describe_model(self._run, self._begun, self._ranks, self.progress)
-            if not self._is_over():
-                provenance["unfinished"] = f"epoch {self.progress.epoch} of {self._options.epochs}"
-            # Without an epoch the module is as it started.
-            weights = self.progress.best_weights or self._task.module.state_dict()
-            write_model(self._run, self._task, weights, (split, probe), provenance)
+    def _provide_best(self) -> None:
+        """Let the best model so far be there while the training goes on, and no other one."""
+        if not self.progress.best_epoch:
+            self._best.unlink(missing_ok=True)
+            return
+        goes_on = not (self._is_over() or self._run.is_finished)
+        if goes_on and not (self._run.model.exists() or self._best.exists()):
+            self._write_model(self._best, is_over=False)
+
+    def _write_model(self, path: Path, *, is_over: bool) -> None:
+        """Write the best weights so far as a model, on rank 0."""
+        if self._card is None:  # takes a look at all samples
+            self._card = make_card(self._run, self._task)
+        # Without an epoch the module is as it started.
+        self._twin.load_state_dict(self.progress.best_weights or self._task.module.state_dict())
+        facts = state.describe_model(self._run, self._begun, self._ranks, self.progress)
+        if not is_over:
+            facts["unfinished"] = f"epoch {self.progress.epoch} of {self._options.epochs}"
+        facts["card"] = self._card
+        save_model(path, self._run, self._task, (self._twin, self._probe), facts)
 
     def summarize(self) -> dict[str, Any]:
         """Return what was done: epochs, best epoch and its loss, parameters, ranks, device.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.potential import Potential
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.freezing import freeze
 from pipeline_core.training.precision import choose_dtype
@@ -65,7 +66,8 @@ def initialize_weights(
     start = options.start_from if fresh else None
     content, own = None, _copy_reference_energies(module)
     if start is not None and not start.startswith(PUBLISHED):
-        content = _replace_parts(module, load_model(Path(start), info), start)
+        content = _add_heads(module, load_model(Path(start), info), start)
+        content = _replace_parts(module, content, start)
         check_probe(module, content, Path(start))
     if choose_dtype(options.precision) == torch.float64:
         module.double()
@@ -76,6 +78,20 @@ def initialize_weights(
     if start is not None:
         _choose_reference_energies(module, own, options)
     freeze(module, options.freeze, info.parts)
+
+
+def _add_heads(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
+    """Give a loaded model the heads that a module has beyond its own.
+
+    A module that can do so has a method `add_heads(weights, metadata)`, which returns weights.
+    """
+    add = getattr(module, "add_heads", None)
+    if add is None:
+        return content
+    try:
+        return {**content, "weights": add(content["weights"], content["metadata"])}
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
@@ -102,23 +118,28 @@ def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dic
     return {**content, "weights": weights, "probe": {**content["probe"], "outputs": outputs}}
 
 
-def _copy_reference_energies(module: nn.Module) -> Tensor | None:
-    """Return a copy of the energies of free atoms of a potential; None of other models."""
-    energies = getattr(module, "atom_energies", None)
-    return energies.clone() if isinstance(energies, Tensor) else None
+def _copy_reference_energies(module: nn.Module) -> list[Tensor]:
+    """Return a copy of the energies of free atoms of each head; none of other models."""
+    return [energies.clone() for energies in _list_references(module)]
+
+
+def _list_references(module: nn.Module) -> list[Tensor]:
+    return module.list_references() if isinstance(module, Potential) else []
 
 
 def _choose_reference_energies(
-    module: nn.Module, own: Tensor | None, options: TrainOptions
+    module: nn.Module, of_dataset: Sequence[Tensor], options: TrainOptions
 ) -> None:
     """Choose between the reference energies of loaded weights and those of the dataset."""
-    kept = getattr(module, "atom_energies", None)
-    if own is None or not isinstance(kept, Tensor):
-        if options.reference_energies == "dataset":
-            raise ValueError(
-                "train.reference_energies: the model has no energies of free atoms; remove the key"
-            )
-        return
+    if not of_dataset and options.reference_energies == "dataset":
+        raise ValueError(
+            "train.reference_energies: the model has no energies of free atoms; remove the key"
+        )
+    for own, kept in zip(of_dataset, _list_references(module), strict=True):
+        _choose_head_references(own, kept, options)
+
+
+def _choose_head_references(own: Tensor, kept: Tensor, options: TrainOptions) -> None:
     of_dataset = own != 0
     taken = of_dataset & ((kept == 0) | (options.reference_energies == "dataset"))
     far = (own - kept).abs().where(of_dataset & ~taken, 0.0)

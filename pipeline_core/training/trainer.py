@@ -6,15 +6,17 @@ keeps records, states and the best model.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.batch import Batch
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
@@ -26,19 +28,22 @@ from pipeline_core.seeds import (
     set_generator_states,
     use_deterministic,
 )
-from pipeline_core.task import Task, build_task
+from pipeline_core.task import Outputs, Task, build_task
 from pipeline_core.training.divergence import Divergence, StepWatch, list_some, name_samples
 from pipeline_core.training.division import Division, make_division
 from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
-from pipeline_core.training.history import EpochTotals, make_record
+from pipeline_core.training.history import EpochTotals, make_record, make_start_record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
 from pipeline_core.training.start import start_metadata
+from pipeline_core.training.start_errors import StartErrors
 from pipeline_core.training.state import explain_misfit
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
+
+logger = logging.getLogger(__name__)
 
 _PROBE_SAMPLES: Final = 4
 _VALIDATION: Final = 1 / 3
@@ -112,8 +117,26 @@ class Trainer:
         split, costs = ("val", val) if len(val) else ("train", train)
         probe = np.argsort(costs, kind="stable")[:_PROBE_SAMPLES]
         rest = _VALIDATION * float(val.sum() / (train.sum() or 1.0))
+        if self._session.is_untouched and len(val):
+            self._report_start()
         self._session.run(self._train_epoch, split, probe, rest)
         return {**self._session.summarize(), "memory_gb": self._ranks.gather(self._find_peak())}
+
+    def _report_start(self) -> None:
+        """Tell the errors of the weights that the training starts from, before its first step."""
+        errors, place = StartErrors(self._task.quantities, self._ranks), "before the first step"
+        with explain_exhaustion(lambda: self._describe_validation(place)):
+            validation = self._validate(place, errors.add)
+        start = f"{self._run.experiment}: {self._options.start_from}"
+        losses = (validation["val"] or {}).values()
+        if not all(math.isfinite(loss) for loss in losses if loss is not None):
+            words = ["its losses on the validation split are not finite: look at these samples"]
+        else:
+            self._session.note_start(make_start_record(validation))
+            references = getattr(self._task.module, "atom_energies", None)
+            words = list(errors.list_warnings(self._options, references))
+        for word in words if self._ranks.is_rank_zero else ():
+            logger.warning("%s: %s", start, word)
 
     def _find_peak(self) -> float | None:
         """Return the most memory that this rank has had, GB."""
@@ -140,8 +163,9 @@ class Trainer:
         self._add_over()
         self._balance_by(self._fit_cost_model(plan))
         weights, rate = self._task.objective.weights, learner.rate
-        with explain_exhaustion(lambda: self._describe_validation(epoch)):
-            totals, validation = self._totals, self._validate()
+        place = f"of epoch {epoch + 1}"
+        with explain_exhaustion(lambda: self._describe_validation(place)):
+            totals, validation = self._totals, self._validate(place)
         record = make_record(
             epoch + 1, rate.value, weights, totals, validation, self._report_times()
         )
@@ -222,13 +246,15 @@ class Trainer:
         self._totals.seconds += now - begin
         return now
 
-    def _validate(self) -> dict[str, Any]:
+    def _validate(
+        self, place: str, look: Callable[[Outputs, Batch], None] | None = None
+    ) -> dict[str, Any]:
         if not len(self._division.val_costs):
             return {}
         learner, ranks = self._learner, self._ranks
         pieces = load_pieces(*self._division.plan_validation(), ranks.device)
-        with ranks.announce(f"validation after epoch {self._session.progress.epoch + 1}"):
-            return validate(self._task, learner.evaluated, pieces, ranks, learner.precision)
+        with ranks.announce(f"validation {place}"):
+            return validate(self._task, learner.evaluated, pieces, ranks, learner.precision, look)
 
     def _refuse_divergence(self, plan: Plan, what: str, losses: Sequence[float] = ()) -> None:
         """Stop before a state would be saved that is not finite."""
@@ -256,9 +282,9 @@ class Trainer:
         words = [f"{place} on rank {self._ranks.rank}, {held}", cure]
         return "; ".join([*words, *self._session.describe_kept()])
 
-    def _describe_validation(self, epoch: int) -> str:
+    def _describe_validation(self, place: str) -> str:
         words = [
-            f"in the validation of epoch {epoch + 1} on rank {self._ranks.rank}",
+            f"in the validation {place} on rank {self._ranks.rank}",
             "set partition.capacity to less than the cost of an evaluation batch",
         ]
         return "; ".join([*words, *self._session.describe_kept()])

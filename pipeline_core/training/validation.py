@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ def validate(
     pieces: Iterator[Piece],
     ranks: Ranks,
     precision: Precision,
+    look: Callable[[Outputs, Batch], None] | None = None,
 ) -> dict[str, Any]:
     """Evaluate a module without gradients.
 
@@ -33,6 +34,7 @@ def validate(
         pieces: What this rank takes of the split.
         ranks: Who shares the work.
         precision: As in training.
+        look: Gets the predictions of each piece of this rank, and its labels.
 
     Returns:
         `val`: loss and terms, None if no term has a label; and `mae`: mean absolute error of each
@@ -48,6 +50,8 @@ def validate(
             piece = loaded.to(ranks.device)
             with precision.autocast():
                 outputs = piece.predict(module)
+            if look is not None:
+                look(outputs, piece.batch)
             sums = task.objective.sums(outputs, piece.batch)
             totals[0, :n_terms] += torch.stack([sums[name].double() for name in weights])
             totals[1, :n_terms] += sum_counts(task.objective, [loaded]).to(ranks.device)

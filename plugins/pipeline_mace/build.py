@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
     """Build the network of a run.
 
     Elements, the average number of neighbours, scale and shift of the energies are those of the
-    training split; a trained network brings its own, also where it is trained further, and so does
-    a published one.
+    training split, scale and shift of each head those of its part. A trained network brings its
+    own, also where it is trained further, and so does a published one.
 
     Raises:
         ValueError: Files do not fit together.
@@ -40,9 +41,10 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
         facts = _read_facts(run)
     module = StartingMACE(options, facts)
     if options.scale_shift and run.metadata is None and not is_published:
-        scale, shift = _read_scale_and_shift(run)
-        module.scale.fill_(scale)
-        module.shift.fill_(shift)
+        for head, (scale, shift) in _read_scales_and_shifts(run).items():
+            place = options.heads.index(head) if head in options.heads[1:] else 0
+            module.scale.view(-1)[place] = scale
+            module.shift.view(-1)[place] = shift
     return build_potential_task(
         run,
         module,
@@ -62,8 +64,8 @@ def _read_facts(run: Run) -> Facts:
     return Facts(tuple(elements), max(float(average), 1.0))
 
 
-def _read_scale_and_shift(run: Run) -> tuple[float, float]:
-    """Return the scale and the shift of the energies of atoms, eV, from the training labels.
+def _read_scales_and_shifts(run: Run) -> dict[str, tuple[float, float]]:
+    """Return scale and shift of the energies of atoms, eV, from the training labels of each head.
 
     The scale is the root mean square of the components of the forces, 1 without forces. The shift
     is the mean energy of an atom beyond the reference energies: that of the bonds, where these
@@ -72,12 +74,27 @@ def _read_scale_and_shift(run: Run) -> tuple[float, float]:
     with SampleFile(run.data, "data", []) as data:
         labels = _split_names(data.attributes["labels"])
         references = json.loads(data.attributes["reference_energies"])
+        heads = json.loads(data.attributes.get("heads", "{}"))
+    if not heads:
+        return {"": _measure_scale_and_shift(run, labels, references)}
+    return {
+        head: _measure_scale_and_shift(run, labels, own, number)
+        for number, (head, own) in enumerate(heads.items())
+    }
+
+
+def _measure_scale_and_shift(
+    run: Run, labels: Sequence[str], references: Mapping[str, float], head: int | None = None
+) -> tuple[float, float]:
+    """Return scale and shift of the training samples, of one head if it is given."""
     by_number = {atomic_numbers[symbol]: energy for symbol, energy in references.items()}
+    asked = [] if head is None else ["head"]
     fields = ["atomic_numbers", *({"energy", "forces"} & set(labels))]
     squares, energies = np.zeros(2), np.zeros(2)  # sum and count
-    with SampleFile(run.data, "data", ["split", *fields]) as data:
+    with SampleFile(run.data, "data", ["split", *asked, *fields]) as data:
         train = SPLITS.index("train")
-        for sample in (one for one in data if one["split"] == train):
+        own = (one for one in data if one["split"] == train and one.get("head") == head)
+        for sample in own:
             forces = sample.get("forces", np.zeros(0))
             squares += np.nansum(forces.astype(np.float64) ** 2), np.isfinite(forces).sum()
             free = sum(by_number.get(z, 0.0) for z in sample["atomic_numbers"].tolist())

@@ -14,7 +14,7 @@ from ase.data import chemical_symbols
 from pydantic import ValidationError
 from torch import Tensor
 
-from pipeline_mace.heads import choose_heads
+from pipeline_mace.heads import add_heads, choose_heads
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEGraphOptions, MACEOptions
 from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
@@ -86,7 +86,13 @@ def read_file(path: Path, heads: Sequence[str] = ()) -> PeerFile:
 
 
 class StartingMACE(MACE):
-    """MACE whose training can start from a network of mace-torch."""
+    """MACE whose training can start from other networks, of mace-torch or with fewer heads."""
+
+    def add_heads(
+        self, weights: dict[str, Tensor], metadata: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """Return the weights of a trained network with the heads that it lacks; see `heads`."""
+        return add_heads(weights, metadata["options"].get("heads", ["default"]), self.options.heads)
 
     def load_published(self, name: str) -> None:
         """Take over the weights and the energies of free atoms of a published network.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from ase.data import atomic_numbers, chemical_symbols
+from ase.data import atomic_numbers
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
@@ -21,6 +21,7 @@ from pipeline_mace.basis import (
     RadialBasis,
     compute_spherical_harmonics,
 )
+from pipeline_mace.elements import find_elements
 from pipeline_mace.kernels import KERNELS
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
@@ -46,7 +47,7 @@ class MACE(Potential):
     E = Σ_i (E0_i + scale (Σ_t R_t(h_i^t) + Σ_j V_ij) + shift), with the features h^t after layer t
     and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 but where they
     are set. Of several heads each has readouts, scale, shift and E0 of its own: `head` of a batch,
-    (n_samples,), numbers the one that a sample asks for, 0 where it is absent.
+    (n_samples,), numbers the one that a sample asks for; where it is absent, `self.head`.
 
     Args:
         options: Sizes of the network.
@@ -71,6 +72,7 @@ class MACE(Potential):
         self.options, self.facts = options, facts
         n_elements, channels = len(facts.elements), options.channels
         n_heads = len(options.heads)
+        self.head_names = tuple(options.heads) if n_heads > 1 else ()
         numbers = torch.full((MAX_Z + 1,), -1)
         for place, symbol in enumerate(facts.elements):
             numbers[atomic_numbers[symbol]] = place
@@ -122,7 +124,7 @@ class MACE(Potential):
         Raises:
             ValueError: An element was not in the training data.
         """
-        element = self._find_elements(batch)
+        element = find_elements(batch, self.numbers, self.facts.elements)
         n_own = len(batch["atom_sample"])  # behind them lies the halo of a domain
         atoms = AtomsByElement.of(element[:n_own])
         edges = self._planner.plan(batch)
@@ -155,6 +157,17 @@ class MACE(Potential):
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
 
+    def compile_inference(self) -> Potential:
+        """Return the same potential with its weights as constants (`compiled`)."""
+        from pipeline_mace.compiled import CompiledMACE
+
+        return CompiledMACE(self, self.options, self.facts.elements)
+
+    def list_references(self) -> list[Tensor]:
+        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
+        further = self.further_energies if self.head_names else ()
+        return [self.atom_energies, *further]
+
     @property
     def free_energies(self) -> Tensor:
         """Energies of free atoms of all heads, (n_heads, MAX_Z + 1) eV."""
@@ -175,19 +188,8 @@ class MACE(Potential):
         if len(self.options.heads) == 1:
             return None
         sample = batch["atom_sample"]
-        return batch["head"].long()[sample] if "head" in batch else torch.zeros_like(sample)
-
-    def _find_elements(self, batch: Batch) -> Tensor:
-        """Return the place of each atom's element among those of the network, (n_atoms,)."""
-        element = self.numbers[batch["atomic_numbers"]]
-        if len(element) and int(element.min()) < 0:
-            unknown = batch["atomic_numbers"][element < 0].unique().tolist()
-            raise ValueError(
-                f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
-                f"network was trained on {', '.join(self.facts.elements)}; train it with data of "
-                "all elements"
-            )
-        return element
+        default = torch.full_like(sample, self.head)
+        return batch["head"].long()[sample] if "head" in batch else default
 
 
 def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -384,5 +384,5 @@ def test_a_training_that_fails_stops_no_other_experiment(fresh):
 
 def test_the_stages_of_the_checks_are_those_of_the_rules():
     rules = {path.stem for path in (REPOSITORY / "workflows/rules").glob("*.smk")}
-    others = {"data", "download", "failures", "figures", "papers", "profile"}
+    others = {"data", "download", "failures", "figures", "learn", "papers", "profile"}
     assert rules == {*ARTIFACTS, *others}

@@ -80,6 +80,18 @@ def test_nothing_is_compared_where_the_file_says_nothing(model, call):
     assert "constant" not in text
 
 
+def test_of_a_training_that_lasts_the_best_model_so_far_predicts(model, crystals, call):
+    finished = call("predict", model, "crystals.traj")
+    (model / "state").mkdir(exist_ok=True)
+    (model / "model.pt").rename(model / "state/best.pt")
+    for path in (model, model / "model.pt", model / "state/best.pt"):
+        result = call("predict", path, "crystals.traj")
+        assert result.exit_code == 0, result.stderr
+        assert result.output.splitlines()[-9:] == finished.output.splitlines()[-9:]
+    content = json.loads(call("predict", model, "crystals.traj", "--json").stdout)
+    assert content["model"] == str(model / "state/best.pt")
+
+
 def test_json_holds_paths_frames_and_errors(model, crystals, call):
     words = ["predict", model, "crystals.traj", "--json", "--output", "new/of_crystals.extxyz"]
     content = json.loads(call(*words).output)

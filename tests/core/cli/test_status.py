@@ -34,11 +34,20 @@ HOLDER = Holder("node017.cluster.example", 4242, "2025-01-01T12:00:00+00:00", "9
 RUNNING = Activity("train", "running", HOLDER, training=TRAINING)
 DONE = Activity("graph", "done")
 FIGURES = Activity("figures", "waiting")
+LABELS = {"round_1": (4, 4), "round_2": (1, 4)}
 
 
 def make_overview(train=RUNNING, variant="base", **more):
     runs = {variant: {"graph": DONE, "train": train}, **more}
-    return Overview("alpha/first", {"water": Activity("data", "done")}, runs, FIGURES)
+    return Overview("alpha/first", {"water": Activity("data", "done")}, runs, FIGURES, LABELS)
+
+
+def test_labels_of_rounds_are_counted():
+    overview = make_overview()
+    assert "  labels: round_1 4 of 4, round_2 1 of 4" in format_overview(overview)
+    assert overview.to_json()["labels"]["round_2"] == {"done": 1, "of": 4}
+    without = format_overview(replace(overview, labels={}))
+    assert not any("labels" in line for line in without)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results
+from pipeline_core.figures.numbers import collect_training
 from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
@@ -34,6 +35,24 @@ def test_learning_curves_show_every_epoch_of_every_variant(experiment):
     assert np.array_equal(list_lines(forces)["wide"].get_ydata(), expected)
     assert len(loss.lines) == 4  # training and validation of two variants
     assert len(table) == 1 + 2 * 40
+
+
+def test_errors_before_the_first_step_are_points_at_epoch_zero(folder, experiment):
+    """Times, numbers of epochs and the training loss leave them out."""
+    copy = synthetic.load(folder)
+    run = copy.runs["wide"]
+    start = {"epoch": 0, "train": None, "val": {"loss": 9.0}, "mae": {"forces": 4.0}}
+    start["mae"] |= {"energy": None, "stress": 1.0}
+    run.history.write_text(json.dumps(start) + "\n" + run.history.read_text())
+    figure, table = learning.draw(copy)
+    losses = [line for line in figure.axes[0].lines if line.get_label() == "wide"]
+    assert sorted(line.get_xdata()[0] for line in losses) == [0, 1]
+    forces = list_lines(figure.axes[2])["wide"]
+    assert (forces.get_xdata()[0], forces.get_ydata()[0]) == (0, 4000.0)
+    assert len(table) == 1 + 1 + 2 * 40
+    before = experiment.runs["wide"]
+    assert results.compute_epoch_seconds(run) == results.compute_epoch_seconds(before)
+    assert list(collect_training(run)) == list(collect_training(before))
 
 
 def test_points_have_no_atoms(experiment):

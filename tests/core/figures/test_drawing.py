@@ -22,8 +22,8 @@ PROPERTIES = [
     "phonons",
     "vacancies",
 ]
-NOTHING = ["uncertainty", "md_uncertainty", *PROPERTIES, "reproduction"]
-"""Of a paper, and of committees."""
+NOTHING = ["uncertainty", "rounds", "md_uncertainty", *PROPERTIES, "reproduction"]
+"""Of a paper, of committees, and of what they learn."""
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name not in NOTHING]
 
 

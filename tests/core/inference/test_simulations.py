@@ -43,6 +43,14 @@ def test_no_md_writes_an_empty_file(tmp_path):
         assert list(file) == []
 
 
+def test_a_model_that_is_not_compiled_is_refused_by_name(tmp_path):
+    run = make_run(tmp_path, infer={"md": [{"name": "first", **SHORT}], "compile": True})
+
+    with pytest.raises(ValueError, match=r"models of \w+ are not compiled; use it without infer"):
+        simulate_run(run)
+    assert not run.inference.exists()
+
+
 def test_an_explosion_leaves_no_inference_file(tmp_path):
     md = {"name": "hot", "steps": 50, "timestep": 500.0, "temperature": 300.0}
     run = make_run(tmp_path, infer={"md": [md]})

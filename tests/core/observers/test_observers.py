@@ -163,6 +163,11 @@ def test_line():
     ]
 
 
+def test_line_before_the_first_step(run, capsys):
+    progress.PROGRESS.epoch(run=run, record=RECORD | {"epoch": 0, "train": None})
+    assert capsys.readouterr().err.startswith("epoch 0/3  val 2.50e-01")
+
+
 def test_line_within_an_epoch():
     lines = progress.fold(progress.list_position(POSITION), 80)
     assert lines == ["epoch  3/10 40%  train 5.00e-01  val 2.50e-01  0:02:20 left  831 samples/s"]

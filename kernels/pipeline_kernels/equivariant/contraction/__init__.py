@@ -15,7 +15,18 @@ inputs up to l = 3, three factors). `combine_coefficients` makes c, for each ele
 `contract` evaluates the polynomial.
 """
 
-from pipeline_kernels.equivariant.contraction.op import combine_coefficients, contract
+from pipeline_kernels.equivariant.contraction.op import (
+    combine_coefficients,
+    contract,
+    differentiate_contraction,
+)
 from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Block, Polynomial
 
-__all__ = ["AtomsByElement", "Block", "Polynomial", "combine_coefficients", "contract"]
+__all__ = [
+    "AtomsByElement",
+    "Block",
+    "Polynomial",
+    "combine_coefficients",
+    "contract",
+    "differentiate_contraction",
+]

@@ -92,6 +92,36 @@ def contract(
     return _value(features, coefficients, atoms.order, atoms.chunks, code, polynomial.sizes)
 
 
+def differentiate_contraction(
+    features: Tensor,
+    coefficients: Tensor,
+    weights: Tensor,
+    polynomial: Polynomial,
+    atoms: AtomsByElement,
+) -> Tensor:
+    """Return the derivative of `sum weights * contract(...)` by the features.
+
+    For a reverse pass that is written out; autograd takes the same from `contract`.
+
+    Args:
+        features: as those of `contract`.
+        coefficients: as there.
+        weights: of the result, `(n_atoms, n_outputs, n_channels)`.
+        polynomial: as there.
+        atoms: as there.
+
+    Returns:
+        `(n_atoms, n_inputs, n_channels)`.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    _check(features, coefficients, polynomial, atoms)
+    code = polynomial.make_code(features.device)
+    batch = (atoms.order, atoms.chunks, code, polynomial.sizes)
+    return _by_features(features, coefficients, weights, *batch)
+
+
 def _check(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> None:

@@ -94,10 +94,49 @@ def _crop_channels(x: Tensor, channels: int) -> Tensor:
     return x if x.shape[2] <= channels else x[..., :channels].contiguous()
 
 
+class Interpolation(ctypes.Structure):
+    """`Interpolation` in interpolated.c."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", "first", "factors", "slopes"))
+
+
+def count_lanes(code: Sequence[int], dtype: torch.dtype) -> int:
+    """Return of what number of channels the routines with interpolated weights take multiples."""
+    return _count_lanes(_decode(tuple(code)), dtype)
+
+
+def interpolated_product(
+    h: Tensor, Y: Tensor, interpolation: Sequence[Tensor], edges: Edges, code: Sequence[int]
+) -> Tensor:
+    """Implement `interpolated.multiply`."""
+    plan = _decode(tuple(code))
+    out = h.new_empty(edges[5].shape[0] - 1, plan.dim_out, h.shape[2])
+    pointers = Interpolation(*(x.data_ptr() for x in interpolation))
+    _run("interpolated_product", plan, [h, Y, pointers], [out], edges, by_sender=False)
+    return out
+
+
+def interpolated_gradient(
+    operands: Sequence[Tensor],
+    interpolation: Sequence[Tensor],
+    edges: Edges,
+    code: Sequence[int],
+    by_features: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Implement `interpolated.differentiate`."""
+    plan = _decode(tuple(code))
+    g, h, Y = operands
+    by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), torch.empty_like(Y), Y[:, 0] * 0
+    pointers = Interpolation(*(x.data_ptr() for x in interpolation))
+    results = [by_h, by_Y, by_x]
+    _run("interpolated_gradient", plan, [g, h, Y, pointers], results, edges, by_features)
+    return by_h, by_Y, by_x
+
+
 def _run(
     name: str,
     plan: ProductPlan,
-    operands: Sequence[Tensor],
+    operands: Sequence[Tensor | Interpolation],
     results: Sequence[Tensor],
     edges: Edges,
     by_sender: bool,
@@ -105,12 +144,14 @@ def _run(
     """Call a routine in as many threads as its work repays."""
     order, offsets = edges[1:3] if by_sender else edges[4:6]
     lists = [x.contiguous() for x in (order, offsets, edges[0], edges[3])]
-    n_nodes, channels = len(offsets) - 1, operands[0].shape[2]
+    first = operands[0]
+    assert isinstance(first, Tensor)
+    n_nodes, channels = len(offsets) - 1, first.shape[2]
     if n_nodes == 0 or channels == 0:
         for x in results:
             x.zero_()
         return
-    library, paths = _load(plan, operands[0].dtype)
+    library, paths = _load(plan, first.dtype)
     for x in results:
         library.prefer_large_pages(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
     n_threads = choose_threads(edges[0].numel() * plan.n_paths * channels)
@@ -120,5 +161,7 @@ def _run(
         *(plan.n_paths, plan.dim_in, plan.dim_sh, plan.dim_out),
         *(n_nodes, max(1, n_nodes // (PIECES * n_threads)), channels),
     )
-    n_bytes, plain = compute_size(library, "memory_size", graph), map(make_plain, operands)
+    size = "interpolation_memory_size" if name.startswith("interpolated") else "memory_size"
+    n_bytes = compute_size(library, size, graph)
+    plain = (make_plain(x) if isinstance(x, Tensor) else x for x in operands)
     call_routine(library, name, *plain, *results, graph, n_threads=n_threads, n_bytes=n_bytes)

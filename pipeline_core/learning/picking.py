@@ -1,0 +1,116 @@
+"""Which structures of an exploration are worth a label: the rule alone.
+
+A structure is the more worth the more the models of a committee differ on it, as measured by the
+largest deviation of the force of an atom (Y. Zhang et al., Comput. Phys. Commun. 253, 107206
+(2020), equation (3)). Structures that are nearly those picked or known already are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_CLOSEST: Final = 1e-3
+"""Å below which two structures are the same, whatever the distance that is asked for."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A structure of an exploration.
+
+    Attributes:
+        atoms: The structure.
+        simulation: Name of the dynamics that it comes from.
+        time: In it, fs.
+        spread: Of the committee, eV/Å; 0 where one model explores.
+    """
+
+    atoms: Atoms
+    simulation: str
+    time: float
+    spread: float
+
+
+def measure_spread(deviations: Floats) -> float:
+    """Return by how much the models differ on the force of the atom on which they do most, eV/Å.
+
+    Args:
+        deviations: Standard deviation of each force component over models, eV/Å, (n_atoms, 3).
+    """
+    return float(np.linalg.norm(deviations, axis=1).max())
+
+
+def measure_distance(one: Atoms, other: Atoms) -> float:
+    """Return how far two structures are apart, Å; infinity if their atoms are others.
+
+    The root mean square displacement of the atoms, each to its nearest image and without that of
+    all together; where cells differ, with what a strain moves a point of the cell on average.
+    """
+    if not np.array_equal(one.numbers, other.numbers) or (one.pbc != other.pbc).any():
+        return np.inf
+    mean = (one.cell[:] + other.cell[:]) / 2
+    if one.pbc.all():
+        steps = one.get_scaled_positions(wrap=False) - other.get_scaled_positions(wrap=False)
+        steps -= np.round(steps)
+        displacements = (steps - steps.mean(axis=0)) @ mean
+    else:
+        displacements = one.positions - other.positions
+        displacements -= displacements.mean(axis=0)
+    strain = float(((one.cell[:] - other.cell[:]) ** 2).sum()) / 12
+    return float(np.sqrt((displacements**2).sum(axis=1).mean() + strain))
+
+
+def pick_by_spread(
+    candidates: Sequence[Candidate], known: Sequence[Atoms], count: int, distance: float
+) -> tuple[list[Candidate], float]:
+    """Pick the structures on which the models differ most.
+
+    Args:
+        candidates: To choose from.
+        known: Structures that need no label any more.
+        count: How many to pick.
+        distance: Between two picks, or a pick and what is known, at least, Å.
+
+    Returns:
+        The picks, that of the largest spread first, and the distance that they keep: it is halved
+        until there are enough.
+
+    Raises:
+        ValueError: There are not enough structures that differ.
+    """
+    ordered = sorted(candidates, key=lambda one: -one.spread)
+    while distance >= _CLOSEST:
+        picks: list[Candidate] = []
+        for one in ordered:
+            others = [*known, *(pick.atoms for pick in picks)]
+            if all(measure_distance(one.atoms, other) >= distance for other in others):
+                picks.append(one)
+            if len(picks) == count:
+                return picks, distance
+        distance /= 2
+    raise ValueError(
+        f"learn: {len(candidates)} structures do not hold {count} different ones to label; "
+        "lengthen learn.md, raise its temperature, or lower learn.per_round"
+    )
+
+
+def pick_at_random(candidates: Sequence[Candidate], count: int, seed: int) -> list[Candidate]:
+    """Pick structures at random, each once.
+
+    Raises:
+        ValueError: There are not enough of them.
+    """
+    if len(candidates) < count:
+        raise ValueError(
+            f"learn: {len(candidates)} structures are fewer than the {count} to label; lengthen "
+            "learn.md, or lower learn.per_round"
+        )
+    chosen = np.random.default_rng(seed).choice(len(candidates), count, replace=False)
+    return [candidates[i] for i in chosen]

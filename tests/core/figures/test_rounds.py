@@ -1,0 +1,64 @@
+"""Errors against labels. Oracle: numbers written into the files by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from pipeline_core.figures import rounds, style
+from pipeline_core.testing.projects import write_project
+
+LEARN = {
+    "rounds": 1,
+    "per_round": 3,
+    "random": True,
+    "label_with": {"calculator": "emt"},
+    "md": [{"name": "hot"}],
+}
+
+
+def write_errors(run, mae):
+    quantity = {"count": 9, "mae": mae, "rmse": mae, "r2": 0.9, "label_mean_absolute": 1.0}
+    table = {"forces": {**quantity, "unit": "eV/Å"}}
+    content = {"splits": {"test": {"n_samples": 3, "quantities": table}}}
+    run.folder.mkdir(parents=True, exist_ok=True)
+    run.metrics.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    project = write_project(tmp_path, "mace", {})
+    path = tmp_path / "workflows/experiments/mace/conformance.yaml"
+    content = yaml.safe_load(path.read_text()) | {"members": 2, "learn": LEARN}
+    path.write_text(yaml.safe_dump(content))
+    return project.load_experiment("mace/conformance")
+
+
+def test_nothing_is_drawn_before_a_round_is_evaluated(experiment):
+    write_errors(experiment.runs["base"], 0.5)
+    assert rounds.draw(experiment) is None
+
+
+def test_means_over_members_stand_at_the_structures_trained_on(experiment):
+    errors = {"base": 0.5, "base.2": 0.7, "round_1": 0.2, "round_1.2": 0.4, "random_1": 0.45}
+    for variant, mae in errors.items():
+        run = experiment.runs[variant]
+        write_errors(run, mae)
+        n_train = 10 if variant.startswith("base") else 13
+        run.dataset.report.parent.mkdir(parents=True, exist_ok=True)
+        run.dataset.report.write_text(json.dumps({"splits": {"train": n_train}}))
+    picks = experiment.runs["round_1"].round.report
+    picks.write_text(json.dumps({"largest_spread": 1.25}))
+    with style.apply_style():
+        _, table = rounds.draw(experiment)
+    head, *rows = table
+    assert head[-2:] == ["forces_mae_meV_per_A", "largest_spread_eV_per_A"]
+    shown = [(row[1], row[2], row[-2], row[-1]) for row in rows]
+    assert shown == [
+        ("base", 10, pytest.approx(600), None),
+        ("round_1", 13, pytest.approx(300), 1.25),
+        ("base", 10, pytest.approx(600), None),
+        ("random_1", 13, pytest.approx(450), None),
+    ]

@@ -1,0 +1,63 @@
+"""Rounds are ordinary runs, chained by files. Oracle: the table of the module, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from pipeline_core.testing.projects import write_project
+
+LEARN = {
+    "rounds": 2,
+    "per_round": 3,
+    "random": True,
+    "train": {"epochs": 1},
+    "label_with": {"calculator": "emt"},
+    "md": [{"name": "hot"}],
+}
+
+
+def load(folder, **changes):
+    project = write_project(folder, "mace", {})
+    path = folder / "workflows/experiments/mace/conformance.yaml"
+    content = yaml.safe_load(path.read_text()) | {"members": 2, "learn": LEARN} | changes
+    path.write_text(yaml.safe_dump(content))
+    return project.load_experiment("mace/conformance")
+
+
+def test_rounds_start_from_the_round_before_on_data_that_grow(tmp_path):
+    runs = load(tmp_path).runs
+    starts = {name: run.sections["train"].start_from for name, run in runs.items()}
+    folder = tmp_path / "results/mace/conformance"
+    assert {n: s and s.removeprefix(f"{folder}/") for n, s in starts.items()} == {
+        "base": None,
+        "base.2": None,
+        "round_1": "base/model.pt",
+        "round_1.2": "base.2/model.pt",
+        "round_2": "round_1/model.pt",
+        "round_2.2": "round_1.2/model.pt",
+        "random_1": "base/model.pt",
+        "random_2": "random_1/model.pt",
+    }
+    n_raw = {name: len(run.dataset.find_raw_files()) for name, run in runs.items()}
+    assert [n_raw[n] for n in ("base", "round_1", "round_2", "random_2")] == [1, 4, 7, 7]
+    assert runs["round_1"].graph == runs["round_1.2"].graph != runs["random_1"].graph
+    assert [one.variant for one in runs["round_2"].members] == ["round_2.2"]
+    assert runs["round_2"].round.explorers == ("round_1", "round_1.2")
+    assert runs["random_2"].round.explorers == ("random_1",)
+    assert {run.seed for name, run in runs.items() if "." in name} == {1}
+    simulated = [n for n, run in runs.items() if getattr(run.sections["infer"], "md", [])]
+    assert simulated == ["base", "round_2"]
+    assert runs["round_2"].sections["train"].epochs == 1
+
+
+def test_what_cannot_be_a_round_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"variants\.round_1: is a round of `learn`"):
+        load(tmp_path / "named", variants={"round_1": {"seed": 3}})
+    with pytest.raises(ValueError, match="learn: needs a dataset of structures"):
+        load(tmp_path / "without", dataset=None)
+    with pytest.raises(ValueError, match="learn: a committee picks"):
+        load(tmp_path / "alone", members=1)
+    hot = {"name": "hot", "uncertainty": {"stop_above": 1.0}}
+    with pytest.raises(ValueError, match="'hot' has limits of uncertainty"):
+        load(tmp_path / "limited", learn={**LEARN, "md": [hot]})

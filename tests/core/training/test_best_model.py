@@ -1,0 +1,149 @@
+"""The best model so far is on disk while a training lasts, and after it was killed.
+
+Oracle: the model of a training that ended with that epoch, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+
+import toy_potential as toy
+from core.training.test_resume import train_and_kill
+from pipeline_core import hookimpl
+from pipeline_core.calculator import load_calculator
+from pipeline_core.training.checkpoint import check_probe, load_model
+from pipeline_core.training.model_files import BEST, find_model_file
+from pipeline_core.training.trainer import train_run
+from records import read_history
+
+
+def assert_same_model(path, run):
+    """The weights, and all by which they are known again."""
+    found, wanted = load_model(path), load_model(run.model)
+    assert found["weights"].keys() == wanted["weights"].keys()
+    for name, tensor in wanted["weights"].items():
+        assert torch.equal(found["weights"][name], tensor), name
+    for key in ("plugin", "metadata", "dtype", "elements", "experiment"):
+        assert found[key] == wanted[key]
+    outputs = wanted["probe"]["outputs"]
+    assert all(torch.equal(found["probe"]["outputs"][name], x) for name, x in outputs.items())
+
+
+STEADY = {"optimizer": {"lr": 3e-3}}
+"""With this rate each epoch is better than the one before."""
+
+
+def train_epochs(folder, epochs):
+    run = toy.make_run(folder, STEADY | {"epochs": epochs})
+    train_run(run)
+    return run
+
+
+class BestFiles:
+    """Reads the best model so far after each epoch."""
+
+    def __init__(self, run):
+        self.epochs = []
+        run.registry.manager.register(self)
+
+    @hookimpl
+    def epoch(self, run):
+        content = load_model(run.folder / BEST)
+        check_probe(toy.PairPotential(8), content, run.folder / BEST)
+        self.epochs.append(json.loads(content["provenance"])["epoch"])
+
+
+def test_after_each_epoch_it_is_that_of_the_best(tmp_path):
+    """The rate is too high for steady progress."""
+    run = toy.make_run(tmp_path, {"epochs": 6, "optimizer": {"lr": 0.3}})
+    files = BestFiles(run)
+    train_run(run)
+    losses = [record["val"]["loss"] for record in read_history(run)]
+    best = [1 + losses.index(min(losses[:n])) for n in range(1, 7)]
+    assert len(set(best)) < 6
+    assert files.epochs == best
+
+
+def test_a_finished_training_has_its_model_alone(tmp_path):
+    run = train_epochs(tmp_path, 2)
+    assert run.model.is_file()
+    assert not (run.folder / BEST).exists()
+    assert find_model_file(run.folder) == run.model
+
+
+@pytest.mark.slow
+def test_after_a_kill_it_is_used_with_a_warning(tmp_path, caplog):
+    """Killed in the third epoch, it predicts what a training of two does."""
+    run = toy.make_run(tmp_path / "killed", STEADY | {"epochs": 4})
+    train_and_kill(tmp_path / "killed", 13)
+    two = train_epochs(tmp_path / "two", 2)
+    assert not run.model.exists()
+    assert_same_model(run.folder / BEST, two)
+    assert json.loads(load_model(run.folder / BEST)["provenance"])["unfinished"] == "epoch 2 of 4"
+    atoms = Atoms("H3", positions=[[0, 0, 0], [1.2, 0, 0], [0.4, 1.5, 0.3]])
+    energies = []
+    for path in (run.folder, run.model, two.model):
+        atoms.calc = load_calculator(path, dtype=torch.float64, registry=run.registry)
+        energies.append((atoms.get_potential_energy(), atoms.get_forces()))
+    assert caplog.text.count("its best model so far, of epoch 2") == 2
+    assert energies[0][0] == energies[1][0] == energies[2][0]
+    assert np.array_equal(energies[0][1], energies[2][1])
+    train_run(run)
+    assert find_model_file(run.folder) == run.model
+    assert not (run.folder / BEST).exists()
+
+
+def test_it_is_there_again_when_a_training_goes_on(tmp_path):
+    """As Snakemake calls it: without the model of before, and no epoch may be better."""
+    before = train_epochs(tmp_path / "a", 2)
+    weights = load_model(before.model)["weights"]
+    before.model.unlink()
+    longer = toy.make_run(tmp_path / "a", STEADY | {"epochs": 3})
+    seen = []
+
+    class Listener:
+        @hookimpl
+        def progress(self, run, position):
+            if position.epoch == 2 and not position.step:
+                seen.append(load_model(run.folder / BEST)["weights"])
+
+    longer.registry.manager.register(Listener())
+    train_run(longer)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in seen[0].items())
+
+
+def test_another_training_does_not_leave_that_of_before(tmp_path, caplog):
+    run = train_epochs(tmp_path, 2)
+    run.model.rename(run.folder / BEST)
+    other = toy.make_run(tmp_path, STEADY | {"epochs": 2, "batch_size": 5})
+    there = []
+
+    class Listener:
+        @hookimpl
+        def progress(self, run, position):
+            there.append((run.folder / BEST).exists())
+
+    other.registry.manager.register(Listener())
+    with caplog.at_level(logging.WARNING):
+        train_run(other)
+    assert "starts afresh" in caplog.text
+    assert not there[0]
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_two_ranks_the_best_survives_the_death_of_one(tmp_path, rank):
+    run = toy.make_run(tmp_path / "killed", STEADY | {"epochs": 4})
+    at_batch = {0: 13, 1: 8}[rank]
+    fate = f"{at_batch} dies {rank}"
+    assert toy.start_on_ranks(tmp_path / "killed", 2, TOY_FATE=fate).returncode != 0
+    two = toy.make_run(tmp_path / "two", STEADY | {"epochs": 2})
+    toy.train_on_ranks(tmp_path / "two", 2)
+    assert_same_model(run.folder / BEST, two)

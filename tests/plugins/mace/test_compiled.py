@@ -1,0 +1,129 @@
+"""Compiled MACE against the network itself, whose oracle is mace-torch (test_parity.py).
+
+Energy is conserved alike in dynamics, and what cannot be compiled is refused by name.
+"""
+
+import numpy as np
+import pytest
+import torch
+from ase import units
+from ase.build import bulk
+from ase.md.verlet import VelocityVerlet
+
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.inference.calculator import PotentialCalculator
+from pipeline_core.testing.potentials import build_batch
+from pipeline_kernels.equivariant.tensor_product import cpu
+from pipeline_kernels.native import UnavailableError
+from pipeline_mace import compiled, radial_tables
+from pipeline_mace.model import MACE, Facts
+from pipeline_mace.options import MACEOptions
+
+GRAPH = GraphOptions(cutoff=4.5)
+NETWORKS = {
+    "default": {"channels": 16},
+    "correlation 3": {"channels": 8, "correlation": 3},
+    "scalars": {"channels": 8, "max_l": 0, "lmax": 2},
+    "plain interactions": {"channels": 8, "first_interaction": "plain", "interaction": "plain"},
+    "plain first": {"channels": 8, "first_interaction": "plain", "max_l": 2},
+    "odd channels": {"channels": 5, "radial_features": [16]},
+    "three layers": {"channels": 8, "layers": 3, "lmax": 2, "independent_couplings": True},
+    "one layer": {"channels": 8, "layers": 1},
+    "plain PyTorch": {"channels": 8, "kernels": "reference"},
+}
+
+
+def make_network(**options):
+    torch.manual_seed(3)
+    facts = Facts(("Al", "Cu", "Ag"), 14.0)
+    network = MACE(MACEOptions(**options), facts).double().eval().requires_grad_(False)
+    network.scale.fill_(0.7)
+    network.shift.fill_(-1.3)
+    network.atom_energies[29] = -11.0
+    return network
+
+
+def make_structures():
+    both = bulk("Cu", cubic=True) * (2, 1, 1)
+    both.symbols[::3] = "Al"  # and no silver
+    both.rattle(0.15, seed=0)
+    both.set_cell(both.cell * [1.0, 1.02, 0.97], scale_atoms=True)
+    cluster = bulk("Ag", cubic=True)
+    cluster.pbc = False
+    cluster.rattle(0.1, seed=1)
+    return [both, cluster]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_predictions_are_those_of_the_network(name):
+    network = make_network(**NETWORKS[name])
+    batch = build_batch(make_structures(), GRAPH, torch.float64)
+    fast = network.compile_inference()
+    with torch.no_grad():
+        expected, actual = network(batch), fast(batch)
+    assert fast.spline_error <= radial_tables.TOLERANCE
+    assert actual.keys() == expected.keys()
+    for key, values in expected.items():
+        assert actual[key].dtype == values.dtype
+        size = float(values.abs().max())
+        torch.testing.assert_close(actual[key], values, rtol=0, atol=1e-7 * max(size, 1))
+
+
+def test_single_precision_is_as_good_as_that_of_the_network():
+    network = make_network(channels=16, correlation=3)
+    exact, single = (
+        build_batch(make_structures(), GRAPH, dtype) for dtype in (torch.float64, torch.float32)
+    )
+    with torch.no_grad():
+        expected = network(exact)["forces"]
+        actual = network.compile_inference().float()(single)["forces"]
+    assert actual.dtype == torch.float32
+    assert float((actual - expected).abs().max()) < 1e-5 * float(expected.abs().max())
+
+
+def test_without_a_compiler_predictions_are_the_same(monkeypatch):
+    network, batch = make_network(channels=16), build_batch(make_structures(), GRAPH, torch.float64)
+    fast = network.compile_inference()
+    with torch.no_grad():
+        expected = fast(batch)
+
+        def refuse(*_):
+            raise UnavailableError("none")
+
+        monkeypatch.setattr(cpu, "count_lanes", refuse)
+        actual = fast(batch)
+    torch.testing.assert_close(actual["forces"], expected["forces"], rtol=0, atol=1e-10)
+
+
+def test_dynamics_conserve_energy_as_those_of_the_network():
+    energies = {}
+    network = make_network(channels=8)
+    for name, module in {"network": network, "compiled": network.compile_inference()}.items():
+        atoms = make_structures()[0]
+        atoms.calc = PotentialCalculator(module, GRAPH, ("Al", "Cu"), dtype=torch.float64)
+        spread = np.sqrt(atoms.get_masses() * units.kB * 300)[:, None]
+        atoms.set_momenta(spread * np.random.default_rng(0).standard_normal((len(atoms), 3)))
+        dynamics = VelocityVerlet(atoms, 1 * units.fs)
+        energies[name] = []
+        dynamics.attach(lambda a=atoms, e=energies[name]: e.append(a.get_total_energy()))
+        dynamics.run(25)
+    assert np.ptp(energies["compiled"]) < 1.01 * np.ptp(energies["network"])
+    np.testing.assert_allclose(energies["compiled"], energies["network"], rtol=0, atol=1e-6)
+
+
+def test_an_unknown_element_is_named():
+    batch = build_batch([bulk("Au")], GRAPH, torch.float64)
+    with pytest.raises(ValueError, match="hold Au, but the network was trained on Al, Cu, Ag"):
+        make_network(channels=4).compile_inference()(batch)
+
+
+def test_options_that_are_not_compiled_are_named(monkeypatch):
+    monkeypatch.setattr(compiled, "KNOWN", compiled.KNOWN - {"lmax"})
+    with pytest.raises(ValueError, match=r"networks with model\.lmax are not compiled"):
+        make_network(channels=4, lmax=2).compile_inference()
+
+
+def test_splines_that_miss_their_tolerance_are_refused(monkeypatch):
+    monkeypatch.setattr(radial_tables, "TOLERANCE", 0.0)
+    with pytest.raises(ValueError, match="splines of 1024 intervals miss the radial networks"):
+        make_network(channels=4).compile_inference()

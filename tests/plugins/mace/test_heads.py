@@ -1,0 +1,159 @@
+"""Training by heads, on the same structures at two levels of theory.
+
+Oracle: the second level is the first times 1.3 and shifted by element, exactly.
+"""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from ase.build import bulk
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import write
+
+from pipeline_core.builtin import load_registry
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.example_data import make_alloys
+from pipeline_core.inference.calculator import PotentialCalculator
+from pipeline_core.project import Project
+from pipeline_core.samples import SampleFile
+from pipeline_core.task import build_task
+from pipeline_core.testing.projects import call
+from pipeline_mace.heads import add_heads
+from pipeline_mace.model import MACE, Facts
+from pipeline_mace.options import MACEOptions
+
+SHIFT = {"Al": -3.0, "Cu": 5.0, "Ag": 1.5}
+STRETCH = 1.3
+HEADS = ["low", "high"]
+MODEL = {
+    "channels": 8,
+    "lmax": 2,
+    "max_l": 1,
+    "radial_functions": 6,
+    "radial_features": [16],
+    "readout_features": 8,
+    "cutoff": 4.0,
+}
+TRAIN = {"loss": {"energy": {}, "forces": {}}}
+
+
+def relabel(atoms):
+    """Return the structure at the second level of theory."""
+    other = atoms.copy()
+    shift = sum(SHIFT[symbol] for symbol in atoms.get_chemical_symbols())
+    energy = STRETCH * atoms.get_potential_energy() + shift
+    other.calc = SinglePointCalculator(other, energy=energy, forces=STRETCH * atoms.get_forces())
+    return other
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Datasets of both levels, their mixture, and an experiment."""
+    folder = tmp_path_factory.mktemp("heads")
+    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments"
+    for path in (datasets, experiments):
+        path.mkdir(parents=True)
+    low = make_alloys(30)
+    write(datasets / "low.extxyz", low)
+    write(datasets / "high.extxyz", [relabel(atoms) for atoms in low])
+    content = {name: describe(name) for name in HEADS}
+    content["both"] = {"parts": [{"dataset": name, "head": name} for name in HEADS]}
+    for name, one in content.items():
+        save(datasets / f"{name}.yaml", {"description": name, **one})
+    common = {"plugin": "mace", "graph": {"cutoff": 4.0}, "figures": {"formats": ["png"]}}
+    two = {**MODEL, "heads": HEADS}
+    experiment = {**common, "description": "d", "dataset": "both", "model": two, "train": TRAIN}
+    save(experiments / "levels.yaml", {**experiment})
+    return Project(folder / "workflows", folder / "results", load_registry())
+
+
+def describe(name):
+    return {
+        "sources": [{"path": f"{name}.extxyz"}],
+        "labels": ["energy", "forces"],
+        "split": {"val": 0.2, "test": 0.0},
+    }
+
+
+def save(path, content):
+    path.write_text(yaml.safe_dump(content))
+
+
+def test_the_mixture_has_heads_and_references_of_each(project):
+    run = project.run("levels")
+    call(run, "data")
+    with SampleFile(run.data, "data") as data:
+        heads = data.read_column("head")
+        split = data.read_column("split")
+        references = json.loads(data.attributes["heads"])
+    assert heads.tolist() == [0] * 30 + [1] * 30
+    np.testing.assert_array_equal(split[:30], split[30:])
+    assert list(references) == HEADS
+    for symbol, energy in references["low"].items():
+        expected = STRETCH * energy + SHIFT[symbol]
+        assert references["high"][symbol] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_model_without_the_heads_is_refused(project):
+    run = project.run("levels")
+    call(run, "data")
+    call(run, "graph")
+    options = MACEOptions(**MODEL)
+    other = replace(run, sections={**run.sections, "model": options})
+    with pytest.raises(ValueError, match="heads low, high, and the model has one without a name"):
+        build_task(other)
+
+
+def test_weights_of_the_loss_by_head(project):
+    """A head of weight zero has no part in the loss; weights are those of the sum."""
+    run = project.run("levels")
+    call(run, "data")
+    call(run, "graph")
+    sums = {}
+    for weights in ((1.0, 0.0), (0.0, 1.0), (2.0, 3.0)):
+        of_head = dict(zip(HEADS, weights, strict=True))
+        options = run.sections["train"].model_copy(update={"head_weights": of_head})
+        task = build_task(replace(run, sections={**run.sections, "train": options}))
+        samples = task.samples("val")
+        batch = samples.batch(range(len(samples)))
+        outputs = {name: torch.zeros_like(batch[name]) for name in ("energy", "forces")}
+        sums[weights] = task.objective.sums(outputs, batch)
+    for name in ("energy", "forces"):
+        low, high, both = (one[name] for one in sums.values())
+        assert low > 0 < high
+        torch.testing.assert_close(2 * low + 3 * high, both)
+
+
+def test_further_heads_begin_as_the_first():
+    facts = Facts(("Al",), 12.0)
+    before = MACE(MACEOptions(**MODEL), facts)
+    after = MACE(MACEOptions(**MODEL, heads=HEADS), facts)
+    after.load_state_dict(add_heads(before.state_dict(), ["default"], HEADS))
+    features = torch.randn(5, MODEL["channels"])
+    for one, two in zip(before.readouts, after.readouts, strict=True):
+        torch.testing.assert_close(two(features), one(features).expand(-1, 2))
+    with pytest.raises(ValueError, match=r"let model\.heads begin with those of the model"):
+        add_heads(after.state_dict(), HEADS, HEADS[::-1])
+
+
+def test_a_calculator_takes_the_head_that_is_named():
+    """Heads that differ in their energies of free atoms alone differ by these."""
+    module = MACE(MACEOptions(**MODEL, heads=HEADS), Facts(("Al",), 12.0)).eval()
+    module.load_state_dict(
+        add_heads(MACE(MACEOptions(**MODEL), Facts(("Al",), 12.0)).state_dict(), ["default"], HEADS)
+    )
+    module.list_references()[1][13] = -3.0
+    atoms, graph = bulk("Al", cubic=True), GraphOptions(cutoff=4.0)
+    energies = []
+    for head in HEADS:
+        calculator = PotentialCalculator(module, graph, ["Al"], head=head)
+        energies.append(calculator.get_potential_energy(atoms))
+    assert energies[1] - energies[0] == pytest.approx(-12.0, abs=1e-4)
+    with pytest.raises(ValueError, match=r"heads low, high, say which is to be used \(infer\.head"):
+        PotentialCalculator(module, graph, ["Al"])
+    with pytest.raises(ValueError, match="heads low, high, and no 'middle'"):
+        PotentialCalculator(module, graph, ["Al"], head="middle")
