@@ -126,7 +126,7 @@ class Plan(Targets):
 
     def _find_dataset(self, wildcards: Any) -> DatasetRun:
         """Return the dataset of a job: a named one, or that of a round."""
-        if "dataset" in wildcards.keys():  # noqa: SIM118 - of Snakemake
+        if hasattr(wildcards, "dataset"):
             return self.project.load_dataset(wildcards.dataset)
         run = self._run(wildcards)
         if run.dataset is None or not run.dataset.grows:
