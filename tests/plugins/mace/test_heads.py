@@ -9,78 +9,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import yaml
 from ase.build import bulk
-from ase.calculators.singlepoint import SinglePointCalculator
-from ase.io import write
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.example_data import make_alloys
 from pipeline_core.inference.calculator import PotentialCalculator
-from pipeline_core.project import Project
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_mace.heads import add_heads
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
+from plugins.mace.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
 
-SHIFT = {"Al": -3.0, "Cu": 5.0, "Ag": 1.5}
-STRETCH = 1.3
-HEADS = ["low", "high"]
-MODEL = {
-    "channels": 8,
-    "lmax": 2,
-    "max_l": 1,
-    "radial_functions": 6,
-    "radial_features": [16],
-    "readout_features": 8,
-    "cutoff": 4.0,
-}
 TRAIN = {"loss": {"energy": {}, "forces": {}}}
-
-
-def relabel(atoms):
-    """Return the structure at the second level of theory."""
-    other = atoms.copy()
-    shift = sum(SHIFT[symbol] for symbol in atoms.get_chemical_symbols())
-    energy = STRETCH * atoms.get_potential_energy() + shift
-    other.calc = SinglePointCalculator(other, energy=energy, forces=STRETCH * atoms.get_forces())
-    return other
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Datasets of both levels, their mixture, and an experiment."""
-    folder = tmp_path_factory.mktemp("heads")
-    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments"
-    for path in (datasets, experiments):
-        path.mkdir(parents=True)
-    low = make_alloys(30)
-    write(datasets / "low.extxyz", low)
-    write(datasets / "high.extxyz", [relabel(atoms) for atoms in low])
-    content = {name: describe(name) for name in HEADS}
-    content["both"] = {"parts": [{"dataset": name, "head": name} for name in HEADS]}
-    for name, one in content.items():
-        save(datasets / f"{name}.yaml", {"description": name, **one})
-    common = {"plugin": "mace", "graph": {"cutoff": 4.0}, "figures": {"formats": ["png"]}}
-    two = {**MODEL, "heads": HEADS}
-    experiment = {**common, "description": "d", "dataset": "both", "model": two, "train": TRAIN}
-    save(experiments / "levels.yaml", {**experiment})
-    return Project(folder / "workflows", folder / "results", load_registry())
-
-
-def describe(name):
-    return {
-        "sources": [{"path": f"{name}.extxyz"}],
-        "labels": ["energy", "forces"],
-        "split": {"val": 0.2, "test": 0.0},
-    }
-
-
-def save(path, content):
-    path.write_text(yaml.safe_dump(content))
+    """Both levels, and an experiment."""
+    return write_levels(tmp_path_factory.mktemp("heads"), train=TRAIN)
 
 
 def test_the_mixture_has_heads_and_references_of_each(project):

@@ -9,30 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
-from ase.calculators.singlepoint import SinglePointCalculator
-from ase.io import write
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.calculator import load_calculator
-from pipeline_core.example_data import make_alloys
-from pipeline_core.project import Project
 from pipeline_core.testing.projects import call
+from plugins.mace.two_levels import HEADS, HIGH, LOW, write_levels
 
 pytestmark = pytest.mark.slow
 
-SHIFT = {"Al": -3.0, "Cu": 5.0, "Ag": 1.5}
-STRETCH = 1.3
-HEADS = ["low", "high"]
-MODEL = {
-    "channels": 8,
-    "lmax": 2,
-    "max_l": 1,
-    "radial_functions": 6,
-    "radial_features": [16],
-    "readout_features": 8,
-    "cutoff": 4.0,
-}
 TRAIN = {
     "epochs": 12,
     "batch_size": 4,
@@ -40,34 +23,11 @@ TRAIN = {
     "optimizer": {"lr": 1e-2},
     "schedule": {"name": "cosine"},
 }
-LOW = make_alloys(30)
-
-
-def relabel(atoms):
-    """Return the structure at the second level of theory."""
-    other = atoms.copy()
-    energy = STRETCH * atoms.get_potential_energy() + sum(SHIFT[s] for s in atoms.symbols)
-    other.calc = SinglePointCalculator(other, energy=energy, forces=STRETCH * atoms.get_forces())
-    return other
-
-
-HIGH = [relabel(atoms) for atoms in LOW]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Datasets of both levels, mixtures with and without heads, and trainings on them."""
-    folder = tmp_path_factory.mktemp("heads")
-    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments"
-    for path in (datasets, experiments):
-        path.mkdir(parents=True)
-    for name, frames in zip(HEADS, (LOW, HIGH), strict=True):
-        write(datasets / f"{name}.extxyz", frames)
-        split = {"val": 0.2, "test": 0.0}
-        content = {"sources": [{"path": f"{name}.extxyz"}], "split": split}
-        save(datasets / f"{name}.yaml", content | {"labels": ["energy", "forces"]})
-    save(datasets / "both.yaml", {"parts": [{"dataset": name, "head": name} for name in HEADS]})
-    save(datasets / "mixed.yaml", {"parts": [{"dataset": name} for name in HEADS]})
+    """Both levels, and trainings on them."""
     single = {"model": {"heads": ["default"]}}
     tuned = {"epochs": 6, "start_from": "variant:first", "optimizer": {"lr": 3e-3}}
     variants = {
@@ -80,14 +40,8 @@ def project(tmp_path_factory):
             "train": {**tuned, "reference_energies": "dataset"},
         },
     }
-    content = {"plugin": "mace", "dataset": "both", "model": {**MODEL, "heads": HEADS}}
-    content |= {"graph": {"cutoff": 4.0}, "train": TRAIN, "variants": variants}
-    save(experiments / "levels.yaml", content)
-    return Project(folder / "workflows", folder / "results", load_registry())
-
-
-def save(path, content):
-    path.write_text(yaml.safe_dump({"description": path.stem, **content}))
+    folder = tmp_path_factory.mktemp("heads")
+    return write_levels(folder, train=TRAIN, variants=variants)
 
 
 def train(project, variant="base"):
