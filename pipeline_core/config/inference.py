@@ -16,6 +16,7 @@ from pipeline_core.config.properties import (
     PhononOptions,
     PropertyOptions,
     RelaxOptions,
+    SurfaceOptions,
     VacancyOptions,
 )
 from pipeline_core.config.sections import MolecularDynamics, Section
@@ -42,6 +43,8 @@ class InferOptions(Section):
     """Phonons."""
     vacancies: list[VacancyOptions] = []
     """Energies of vacancies."""
+    surfaces: list[SurfaceOptions] = []
+    """Energies of surfaces."""
 
     @property
     def asks_for_something(self) -> bool:

@@ -138,12 +138,37 @@ class VacancyOptions(PropertyOptions):
         return [*self.structures, *self.reservoirs.values()]
 
 
+class SurfaceOptions(PropertyOptions):
+    """Surface energies of slabs, before and after their atoms relax."""
+
+    miller: Annotated[list[tuple[int, int, int]], Field(min_length=1)] = [
+        (1, 0, 0),
+        (1, 1, 0),
+        (1, 1, 1),
+    ]
+    """Miller indices in the conventional cell."""
+    thickness: Positive = 12.0
+    """Å of a slab, at least."""
+    vacuum: Positive = 10.0
+    """Å between a slab and its image, at least."""
+    max_slabs: Count = 4
+    """Terminations of one orientation that are calculated."""
+
+    @field_validator("miller")
+    @classmethod
+    def _check_miller(cls, miller: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        if (0, 0, 0) in miller:
+            raise ValueError("miller: (0, 0, 0) is no plane; give another one")
+        return miller
+
+
 SECTIONS: Final = {
     "relax": RelaxOptions,
     "eos": EquationOfStateOptions,
     "elastic": ElasticOptions,
     "phonons": PhononOptions,
     "vacancies": VacancyOptions,
+    "surfaces": SurfaceOptions,
 }
 """Sections of `infer` and what validates an entry of each."""
 GROUP: Final = "properties"

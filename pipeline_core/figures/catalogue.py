@@ -169,6 +169,14 @@ ENGINE_FIGURES: Final = [
         draw=materials.draw_vacancies,
     ),
     Figure(
+        name="surfaces",
+        title="Surfaces",
+        caption="Energies of surfaces as they are cut, and after the atoms have relaxed. Letters "
+        "number the terminations of one orientation.",
+        category="Properties",
+        draw=materials.draw_surfaces,
+    ),
+    Figure(
         name="balance",
         title="Load balance",
         caption="Ranks wait for the one with the largest share: 1 - mean over largest share, in "

@@ -1,4 +1,4 @@
-"""Figures of relaxed structures, equations of state, elastic constants and vacancies."""
+"""Figures of relaxed structures, equations of state, elastic constants, and defects."""
 
 from __future__ import annotations
 
@@ -100,15 +100,28 @@ def draw_elasticity(experiment: ExperimentRun) -> Drawn:
 def draw_vacancies(experiment: ExperimentRun) -> Drawn:
     """Draw formation energies of vacancies, before and after their atoms relax."""
     found = read_properties(experiment, "vacancies")
+    keys = {"unrelaxed": "unrelaxed_energy_eV", "relaxed": "formation_energy_eV"}
+    return _draw_energies(found, keys, "formation energy (eV)")
+
+
+def draw_surfaces(experiment: ExperimentRun) -> Drawn:
+    """Draw energies of surfaces, before and after their atoms relax."""
+    found = read_properties(experiment, "surfaces")
+    keys = {"unrelaxed": "unrelaxed_energy_J_per_m2", "relaxed": "surface_energy_J_per_m2"}
+    return _draw_energies(found, keys, "surface energy (J/m²)")
+
+
+def _draw_energies(found: list[Property], keys: dict[str, str], label: str) -> Drawn:
+    """Draw numbers of each structure, a line a structure; `keys` are those of the summary."""
     if not found:
         return None
     figure, ((panel,),) = _make_list(found, 1)
-    for name, key in (("unrelaxed", "unrelaxed_energy_eV"), ("relaxed", "formation_energy_eV")):
+    for mark, (name, key) in zip("so", keys.items(), strict=True):
         pairs = [(one.summary[key], n) for n, one in enumerate(found) if key in one.summary]
         if pairs:
             values, places = zip(*pairs, strict=True)
-            panel.plot(values, places, "s" if key[0] == "u" else "o", markersize=4, label=name)
-    panel.set_xlabel("formation energy (eV)")
+            panel.plot(values, places, mark, markersize=4, label=name)
+    panel.set_xlabel(label)
     style.add_legend_above(figure, panel)
     return figure, make_rows(found)
 

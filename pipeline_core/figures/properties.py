@@ -22,6 +22,7 @@ _TITLES: Final = {
     "elastic": "Elastic constants",
     "phonons": "Phonons",
     "vacancies": "Vacancies",
+    "surfaces": "Surfaces",
 }
 _COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "relax": {
@@ -59,6 +60,12 @@ _COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "unrelaxed_energy_eV": "Unrelaxed (eV)",
         "formation_energy_eV": "Relaxed (eV)",
         "chemical_potential_of": "Chemical potential of",
+    },
+    "surfaces": {
+        "n_atoms": "Atoms",
+        "symmetric": "Sides alike",
+        "unrelaxed_energy_J_per_m2": "Unrelaxed (J/m²)",
+        "surface_energy_J_per_m2": "Relaxed (J/m²)",
     },
 }
 """Parts of a summary that the report's tables hold; the tables of the figures hold all."""
@@ -156,6 +163,8 @@ def _format(value: Any, key: str) -> str:
         if key.endswith("_THz"):  # acoustic modes at Γ are zero but for rounding
             value = round(value, 3)
         return f"{value:.4f}" if key in _EXACT else format_number(value, _DIGITS)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "–" if value in (None, "") else str(value)
 
 

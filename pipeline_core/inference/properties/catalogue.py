@@ -10,11 +10,13 @@ from typing import Any, Final
 import h5py
 from ase import Atoms
 from ase.calculators.calculator import Calculator
+from spglib.error import SpglibError
 
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.properties import (
     GROUP,
     PropertyOptions,
+    SurfaceOptions,
     VacancyOptions,
     name_structure,
 )
@@ -23,6 +25,7 @@ from pipeline_core.inference.properties.equation_of_state import compute_equatio
 from pipeline_core.inference.properties.findings import Findings
 from pipeline_core.inference.properties.phonons import compute_phonons
 from pipeline_core.inference.properties.relaxation import compute_relaxation
+from pipeline_core.inference.properties.surfaces import list_surfaces
 from pipeline_core.inference.properties.vacancies import list_vacancies
 
 Read = Callable[[str, str], Atoms]
@@ -31,6 +34,8 @@ Sites = Iterator[tuple[str, Callable[[], Findings]]]
 Tasks = Iterator[tuple[str, str, Callable[[], Findings]]]
 """Name and formula of a structure, and what computes the property."""
 
+_PROBLEMS: Final = (ValueError, ArithmeticError, RuntimeError, SpglibError)
+"""What structures that a potential does not know raise, here and in libraries."""
 _OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
     "relax": compute_relaxation,
     "eos": compute_equation_of_state,
@@ -78,6 +83,9 @@ def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, re
             reservoirs = {symbol: read(one, place) for symbol, one in entry.reservoirs.items()}
             sites = list_vacancies(atoms, calculator, entry, reservoirs)
             yield from ((one, formula, task) for one, task in _list_sites(name, sites))
+        elif isinstance(entry, SurfaceOptions):
+            planes = list_surfaces(atoms, calculator, entry)
+            yield from ((one, formula, task) for one, task in _list_sites(name, planes))
         else:
             yield name, formula, partial(_OF_STRUCTURE[section], atoms, calculator, entry)
 
@@ -99,6 +107,6 @@ def _try(formula: str, compute: Callable[[], Findings]) -> Findings:
     """Return what is found, with the formula of the structure; or why nothing is."""
     try:
         found = compute()
-    except ValueError as error:
-        return Findings({"formula": formula, "problem": str(error)})
+    except _PROBLEMS as error:
+        return Findings({"formula": formula, "problem": str(error) or type(error).__name__})
     return replace(found, summary={"formula": formula, **found.summary})

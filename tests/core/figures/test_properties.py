@@ -15,6 +15,7 @@ DRAW = {
     "elastic": materials.draw_elasticity,
     "phonons": phonons.draw_phonons,
     "vacancies": materials.draw_vacancies,
+    "surfaces": materials.draw_surfaces,
 }
 
 
