@@ -8,6 +8,7 @@ from pipeline_core.figures import (
     Figure,
     balance,
     dataset,
+    diffusion,
     dynamics,
     errors,
     learning,
@@ -112,10 +113,18 @@ ENGINE_FIGURES: Final = [
     Figure(
         name="md_rdf",
         title="Radial distribution functions",
-        caption="Over the second half of each run. Periodic images of an atom count, so beyond "
-        "half of the cell its lattice vectors show.",
+        caption="Over the second half of each run; bands are two standard errors over five blocks. "
+        "Periodic images of an atom count, so beyond half of the cell its lattice vectors show.",
         category="Dynamics",
         draw=dynamics.draw_rdf,
+    ),
+    Figure(
+        name="md_diffusion",
+        title="Diffusion",
+        caption="Mean square displacement of the atoms of an element over the second half of each "
+        "run; bands are two standard errors over five blocks, and D is a sixth of the slope.",
+        category="Dynamics",
+        draw=diffusion.draw_diffusion,
     ),
     Figure(
         name="md_uncertainty",
