@@ -13,6 +13,8 @@ from pipeline_core.config.properties import (
     SECTIONS,
     ElasticOptions,
     EquationOfStateOptions,
+    MeltQuenchOptions,
+    NebOptions,
     PhononOptions,
     PropertyOptions,
     RelaxOptions,
@@ -45,6 +47,10 @@ class InferOptions(Section):
     """Energies of vacancies."""
     surfaces: list[SurfaceOptions] = []
     """Energies of surfaces."""
+    neb: list[NebOptions] = []
+    """Energy barriers."""
+    melt_quench: list[MeltQuenchOptions] = []
+    """Amorphous structures."""
 
     @property
     def asks_for_something(self) -> bool:

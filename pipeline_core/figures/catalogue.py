@@ -7,10 +7,12 @@ from typing import Final
 from pipeline_core.figures import (
     Figure,
     balance,
+    barriers,
     dataset,
     diffusion,
     dynamics,
     errors,
+    glasses,
     learning,
     materials,
     parity,
@@ -184,6 +186,23 @@ ENGINE_FIGURES: Final = [
         "number the terminations of one orientation.",
         category="Properties",
         draw=materials.draw_surfaces,
+    ),
+    Figure(
+        name="barriers",
+        title="Energy barriers",
+        caption="Energies of the images along minimum-energy paths; between them, a polynomial of "
+        "third degree with their forces. Dotted: the highest image, which has climbed.",
+        category="Properties",
+        draw=barriers.draw_barriers,
+    ),
+    Figure(
+        name="amorphous_structures",
+        title="Amorphous structures",
+        caption="Left: potential energy from the melt to the glass, against the temperature of the "
+        "bath. Right: radial distribution functions of the annealing; bands are two standard "
+        "errors over blocks of it.",
+        category="Properties",
+        draw=glasses.draw_glasses,
     ),
     Figure(
         name="balance",

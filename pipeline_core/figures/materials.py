@@ -59,7 +59,7 @@ def draw_equations(experiment: ExperimentRun) -> Drawn:
     panels: dict[tuple[str, str, str], list[Property]] = {}
     for one in found:
         panels.setdefault((one.entry, one.summary["formula"], one.variant), []).append(one)
-    figure, axes = _make_grid(len(panels))
+    figure, axes = make_grid(len(panels))
     for panel, (key, members) in zip(axes, panels.items(), strict=True):
         lowest = min(one.arrays["curve_energies"].min() for one in members)
         for number, one in enumerate(members):
@@ -83,7 +83,7 @@ def draw_elasticity(experiment: ExperimentRun) -> Drawn:
     found = read_properties(experiment, "elastic")
     if not found:
         return None
-    figure, axes = _make_grid(len(found))
+    figure, axes = make_grid(len(found))
     for panel, one in zip(axes, found, strict=True):
         constants = one.arrays["constants"]
         largest = float(np.abs(constants).max())
@@ -136,7 +136,7 @@ def _make_list(found: list[Property], n_columns: int) -> tuple[Figure, list[list
     return figure, axes
 
 
-def _make_grid(count: int) -> tuple[Figure, list[Axes]]:
+def make_grid(count: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many panels."""
     n_columns = min(count, _COLUMNS)
     n_rows = -(-count // n_columns)

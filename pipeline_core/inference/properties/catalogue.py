@@ -15,14 +15,17 @@ from spglib.error import SpglibError
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.properties import (
     GROUP,
+    NebOptions,
     PropertyOptions,
     SurfaceOptions,
     VacancyOptions,
     name_structure,
 )
+from pipeline_core.inference.properties.barriers import compute_barrier, list_hops
 from pipeline_core.inference.properties.elasticity import compute_elastic_constants
 from pipeline_core.inference.properties.equation_of_state import compute_equation_of_state
 from pipeline_core.inference.properties.findings import Findings
+from pipeline_core.inference.properties.glasses import compute_glass
 from pipeline_core.inference.properties.phonons import compute_phonons
 from pipeline_core.inference.properties.relaxation import compute_relaxation
 from pipeline_core.inference.properties.surfaces import list_surfaces
@@ -41,6 +44,7 @@ _OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
     "eos": compute_equation_of_state,
     "elastic": compute_elastic_constants,
     "phonons": compute_phonons,
+    "melt_quench": compute_glass,
 }
 
 
@@ -76,18 +80,42 @@ def compute_properties(
 
 def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, read: Read) -> Tasks:
     place = f"infer.{section}"
+    list_parts = _choose_parts(entry, calculator, partial(_read_at, read, place))
     for start in entry.structures:
         atoms, name = read(start, place), name_structure(start)
-        formula = atoms.symbols.get_chemical_formula(empirical=True)
-        if isinstance(entry, VacancyOptions):
-            reservoirs = {symbol: read(one, place) for symbol, one in entry.reservoirs.items()}
-            sites = list_vacancies(atoms, calculator, entry, reservoirs)
-            yield from ((one, formula, task) for one, task in _list_sites(name, sites))
-        elif isinstance(entry, SurfaceOptions):
-            planes = list_surfaces(atoms, calculator, entry)
-            yield from ((one, formula, task) for one, task in _list_sites(name, planes))
-        else:
+        formula = _name_formula(atoms)
+        if list_parts is None:
             yield name, formula, partial(_OF_STRUCTURE[section], atoms, calculator, entry)
+        else:
+            tasks = _list_sites(name, list_parts(atoms))
+            yield from ((one, formula, task) for one, task in tasks)
+    if isinstance(entry, NebOptions):
+        for path in entry.paths:
+            ends = read(path.initial, place), read(path.final, place)
+            task = partial(compute_barrier, *ends, calculator, entry)
+            yield path.name, _name_formula(ends[0]), task
+
+
+def _choose_parts(
+    entry: PropertyOptions, calculator: Calculator, read: Callable[[str], Atoms]
+) -> Callable[[Atoms], Sites] | None:
+    """Return what lists the tasks of a structure that has several; None where it has one."""
+    if isinstance(entry, VacancyOptions):
+        reservoirs = {symbol: read(start) for symbol, start in entry.reservoirs.items()}
+        return lambda atoms: list_vacancies(atoms, calculator, entry, reservoirs)
+    if isinstance(entry, SurfaceOptions):
+        return lambda atoms: list_surfaces(atoms, calculator, entry)
+    if isinstance(entry, NebOptions):
+        return lambda atoms: list_hops(atoms, calculator, entry)
+    return None
+
+
+def _read_at(read: Read, place: str, start: str) -> Atoms:
+    return read(start, place)
+
+
+def _name_formula(atoms: Atoms) -> str:
+    return str(atoms.symbols.get_chemical_formula(empirical=True))
 
 
 def _list_sites(name: str, tasks: Sites) -> Sites:

@@ -59,7 +59,7 @@ def relax(
     moving = atoms.copy()
     moving.calc = calculator
     with_cell = options.cell if cell is None else cell
-    with _explain(atoms, moving), _quiet():
+    with _explain(atoms, moving), quiet():
         if with_cell:
             _require_stress(atoms, calculator)
         if options.symmetry and moving.pbc.all():
@@ -185,7 +185,7 @@ def _require_sound(start: Atoms, now: Atoms) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what ASE warns of and what is reported here by its result."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.filterwarnings("ignore", "FixSymmetry adjust_cell")
