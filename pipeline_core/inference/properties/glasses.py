@@ -53,12 +53,16 @@ def compute_glass(atoms: Atoms, calculator: Calculator, options: MeltQuenchOptio
         options: Temperatures, cooling rate and lengths.
 
     Raises:
-        ValueError: It is not periodic, or the atoms flew apart.
+        ValueError: It is not periodic, has one atom, or the atoms flew apart.
     """
     require_crystal(atoms)
     moving = atoms.copy()
     if options.supercell_length:
         moving = moving.repeat(count_copies(moving, options.supercell_length))
+    if len(moving) < 2:
+        raise ValueError(
+            "one atom alone does not move relative to its centre of mass; raise supercell_length"
+        )
     moving.calc = calculator
     done = _run(moving, options)
     summary = _describe_run(moving, options, done)

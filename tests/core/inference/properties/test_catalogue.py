@@ -11,7 +11,14 @@ from core.inference.test_committee import make_committee
 from pipeline_core import store
 from pipeline_core.inference.simulations import simulate_run
 
-ALL = ("relax", "eos", "elastic", "phonons", "vacancies", "surfaces")
+ALL = ("relax", "eos", "elastic", "phonons", "vacancies", "surfaces", "neb", "melt_quench")
+GLASS = {
+    "supercell_length": 8.0,
+    "melt_temperature": 310.0,
+    "melt_steps": 20,
+    "anneal_steps": 20,
+    "timestep": 4.0,
+}
 
 
 def ask(folder, *names, **options):
@@ -27,6 +34,8 @@ def ask(folder, *names, **options):
     sections = {name: [dict(entry)] for name in names}
     if "surfaces" in names:
         sections["surfaces"][0]["miller"] = [(1, 1, 1)]
+    if "melt_quench" in names:
+        sections["melt_quench"][0] |= GLASS
     return sections
 
 
