@@ -52,7 +52,7 @@ _COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "phonons": {
         "lowest_frequency_THz": "Lowest (THz)",
         "lowest_at": "at",
-        "imaginary_modes_at": "Imaginary modes",
+        "imaginary": "Imaginary modes",
         "highest_frequency_THz": "Highest (THz)",
         "zero_point_energy_per_atom_meV": "Zero point (meV/atom)",
         "heat_capacity_300K_k_per_atom": "Heat capacity, 300 K (k/atom)",
@@ -181,7 +181,7 @@ def _format(value: Any, key: str) -> str:
         return f"{value:.4f}" if key in _EXACT else format_number(value, _DIGITS)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "–" if value in (None, "") else str(value)
+    return "–" if value is None else str(value)
 
 
 def list_warnings(experiment: ExperimentRun) -> list[str]:

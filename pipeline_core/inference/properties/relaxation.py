@@ -59,9 +59,10 @@ def relax(
     moving = atoms.copy()
     moving.calc = calculator
     with_cell = options.cell if cell is None else cell
+    if with_cell:
+        _require_stress(atoms, calculator)
+    moving.get_potential_energy()  # what is wrong with the start is no fault of the relaxation
     with _explain(atoms, moving), quiet():
-        if with_cell:
-            _require_stress(atoms, calculator)
         if options.symmetry and moving.pbc.all():
             moving.set_constraint(
                 [*moving.constraints, FixSymmetry(moving, symprec=options.symmetry_tolerance)]
@@ -199,8 +200,6 @@ def _explain(start: Atoms, now: Atoms) -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, ArithmeticError, np.linalg.LinAlgError) as error:
-        if "relax.cell" in str(error):
-            raise
         moved = np.linalg.norm(now.positions - start.positions, axis=1).max()
         raise ValueError(
             f"the relaxation flew apart: {error} (atoms moved by up to {moved:.2g} Å); the model "
