@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -49,6 +49,7 @@ class Training:
         samples_per_s: Samples of all ranks.
         elapsed_s: Time that it took over all its starts, s.
         left_s: Time that it will still take, s; None as long as that is not known.
+        until: When it will have ended, in ISO 8601, if its time is limited.
         quiet_s: Time since the last news if that is longer than usual, s.
     """
 
@@ -62,6 +63,7 @@ class Training:
     samples_per_s: float | None
     elapsed_s: float | None
     left_s: float | None
+    until: str | None
     quiet_s: float | None
 
 
@@ -191,6 +193,7 @@ def locate_training(position: Position, now: float) -> Training:
         samples_per_s=position.samples_per_s,
         elapsed_s=position.elapsed + age,
         left_s=None if left is None else max(0.0, left - age),
+        until=None if position.until is None else _format_time(position.until),
         quiet_s=age if age > max(_QUIET, usual) else None,
     )
 
@@ -201,7 +204,7 @@ def _describe_record(run: Run, record: dict[str, Any]) -> Training:
     return Training(
         word=record.get("step", "epoch"),
         epoch=record["epoch"],
-        epochs=None if named else getattr(run.sections["train"], "epochs", None),
+        epochs=None if named else run.planned_epochs,
         step=0,
         steps=0,
         loss=(record.get("train") or {}).get("loss"),
@@ -209,5 +212,10 @@ def _describe_record(run: Run, record: dict[str, Any]) -> Training:
         samples_per_s=record.get("samples_per_s"),
         elapsed_s=record.get("elapsed"),
         left_s=None,
+        until=None,
         quiet_s=None,
     )
+
+
+def _format_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

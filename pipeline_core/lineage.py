@@ -263,11 +263,16 @@ def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, 
 
 def _complete(stored: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
     """Return options of an earlier version with those that have come since, at their defaults."""
+    kind = type(model)
     try:
-        options = type(model).model_validate_json(json.dumps(stored))
+        return kind.model_validate_json(json.dumps(stored)).model_dump(mode="json")
     except ValidationError:
-        return dict(stored)
-    return options.model_dump(mode="json")
+        # What was written is whole, and some options may not be given beside others.
+        fields = kind.model_fields.items()
+        added = {n: one.get_default(call_default_factory=True) for n, one in fields}
+        added = {n: default for n, default in added.items() if n not in stored}
+        defaults = kind.model_construct(**added).model_dump(mode="json", include=set(added))
+        return {**stored, **defaults}
 
 
 def _compare_trees(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:

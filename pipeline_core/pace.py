@@ -8,6 +8,8 @@ fast. The time left is then
 
     (n m - k) t + n r
 
+and not more than what is left of a budget of time.
+
 | symbol | meaning                                    | in `Position`            |
 |--------|--------------------------------------------|--------------------------|
 | n      | epochs that are not finished               | epochs - epoch           |
@@ -39,7 +41,8 @@ class Position:
 
     Attributes:
         epoch: Finished epochs.
-        epochs: All epochs; a training that has no patience left ends before.
+        epochs: All epochs; None where time alone ends the training. One that has no patience left
+            ends before.
         step: Finished steps of the epoch under way.
         steps: Steps of an epoch; 0 where the training does not count them.
         elapsed: Time of the training so far, over all its starts, s.
@@ -50,10 +53,11 @@ class Position:
         loss: Of the training, in the last step or epoch that was looked at.
         val_loss: Of the last validation.
         updated: When that was, in seconds since 1970.
+        budget: Time that the training may take, s; None for no limit.
     """
 
     epoch: int
-    epochs: int
+    epochs: int | None
     step: int
     steps: int
     elapsed: float
@@ -63,6 +67,7 @@ class Position:
     loss: float | None
     val_loss: float | None
     updated: float
+    budget: float | None = None
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
@@ -76,12 +81,34 @@ class Position:
     @property
     def fraction(self) -> float:
         """Part of the training that is done, from 0 to 1."""
+        used = min(1.0, self.elapsed / self.budget) if self.budget else 0.0
+        if self.epochs is None:
+            return used
         within = self.step / self.steps if self.steps else 0.0
-        return (self.epoch + within) / self.epochs if self.epochs else 1.0
+        return max(used, (self.epoch + within) / self.epochs if self.epochs else 1.0)
+
+    @property
+    def until(self) -> float | None:
+        """When the training will have ended, in seconds since 1970; None without a budget."""
+        left = self.estimate_left()
+        return None if self.budget is None or left is None else self.updated + left
+
+    def estimate_epoch(self) -> float | None:
+        """Return the time of an epoch, s; None where that is not known, or steps do not count."""
+        if not self.steps or self.step_seconds is None or self.rest_seconds is None:
+            return None
+        return self.steps * self.step_seconds + self.rest_seconds
 
     def estimate_left(self) -> float | None:
         """Return the time left, s; None as long as too little has been measured."""
-        n_epochs = max(0, self.epochs - self.epoch)
+        left = None if self.epochs is None else self._estimate_epochs_left(self.epochs)
+        if self.budget is None:
+            return left
+        within = max(0.0, self.budget - self.elapsed)
+        return within if left is None else min(left, within)
+
+    def _estimate_epochs_left(self, epochs: int) -> float | None:
+        n_epochs = max(0, epochs - self.epoch)
         step = self.step_seconds if self.steps else 0.0
         if n_epochs == 0:
             return 0.0
@@ -140,15 +167,17 @@ class Pace:
     def locate(
         self,
         done: tuple[int, int],
-        of: tuple[int, int],
+        of: tuple[int | None, int],
         losses: tuple[float | None, float | None] = (None, None),
+        budget: float | None = None,
     ) -> Position:
         """Return where the training is.
 
         Args:
             done: Finished epochs, and finished steps of the epoch under way.
-            of: All epochs, and steps of an epoch.
+            of: All epochs, None if they are not limited, and steps of an epoch.
             losses: Of the training and of the last validation.
+            budget: Time that the training may take, s.
         """
         step_seconds = self._step_seconds / self._n_steps if self._n_steps else None
         return Position(
@@ -163,6 +192,7 @@ class Pace:
             loss=losses[0],
             val_loss=losses[1],
             updated=time.time(),
+            budget=budget,
         )
 
     def _estimate_rest(self, step_seconds: float | None, n_steps: int) -> float | None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from pipeline_core import provenance
 from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.sections import PUBLISHED, FiguresOptions
+from pipeline_core.config.sections import PUBLISHED, FiguresOptions, TrainOptions
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.registry import Registry
@@ -146,6 +146,14 @@ class Run:
         They belong to the machine, so no artifact depends on them.
         """
         return self.file.ranks
+
+    @property
+    def planned_epochs(self) -> int | None:
+        """Epochs of the training; None if the plugin does not count them or time ends it."""
+        options = self.sections["train"]
+        if isinstance(options, TrainOptions):
+            return options.planned_epochs
+        return getattr(options, "epochs", None)
 
     @property
     def options(self) -> BaseModel:

@@ -8,6 +8,7 @@ imported here: a job on a cluster reads the Snakefile again.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
+
+_AROUND: Final = 15
+"""Minutes of a job beside the budget of its training."""
 
 
 class Plan(Targets):
@@ -126,7 +130,7 @@ class Plan(Targets):
 
     def _find_dataset(self, wildcards: Any) -> DatasetRun:
         """Return the dataset of a job: a named one, or that of a round."""
-        if "dataset" in wildcards.keys():  # noqa: SIM118 - of Snakemake
+        if hasattr(wildcards, "dataset"):
             return self.project.load_dataset(wildcards.dataset)
         run = self._run(wildcards)
         if run.dataset is None or not run.dataset.grows:
@@ -281,6 +285,20 @@ class Plan(Targets):
             return max(n_cores, _count_ranks(run, stage))
 
         return count
+
+    @end_with_message
+    def limit(self, wildcards: Any, otherwise: int) -> int:
+        """Return the minutes that the job of a training may take.
+
+        A profile asks it. Beside the budget of the training they hold what goes before and after,
+        and an epoch that takes longer than others did.
+
+        Args:
+            wildcards: Those of the job.
+            otherwise: For a training without a budget of time.
+        """
+        minutes = getattr(self._run(wildcards).sections["train"], "minutes", None)
+        return otherwise if minutes is None else math.ceil(1.1 * minutes + _AROUND)
 
     def _run(self, wildcards: Any) -> Run:
         return self._load_experiment(wildcards.experiment).run(wildcards.variant)

@@ -101,7 +101,7 @@ def format_plan(content: Mapping[str, Any]) -> str:
     ]
     lines = [
         f"{content['experiment']} {content['variant']}",
-        f"{content['epochs']} epochs of {content['ranks'][0]['steps']} steps, "
+        f"{_describe_length(content)} of {content['ranks'][0]['steps']} steps, "
         f"{content['units_per_node']} {unit} a machine",
         "",
         align([head, *rows]),
@@ -116,6 +116,14 @@ def format_plan(content: Mapping[str, Any]) -> str:
         f"{cost}: of all epochs, without validation",
     ]
     return "\n".join(lines)
+
+
+def _describe_length(content: Mapping[str, Any]) -> str:
+    """Return how long a planned training is: in epochs, in minutes, or what comes first."""
+    epochs, minutes = content["epochs"], content.get("minutes")
+    parts = [] if epochs is None else [f"{epochs} epochs"]
+    parts += [] if minutes is None else [f"{minutes:g} minutes, epochs"]
+    return " or ".join(parts)
 
 
 def _describe_measured(content: Mapping[str, Any]) -> str:

@@ -117,7 +117,8 @@ def describe_training(training: Training) -> str:
     if training.elapsed_s is not None:
         parts.append(f"{format_duration(training.elapsed_s)} elapsed")
     if training.left_s is not None:
-        parts.append(f"{format_duration(training.left_s)} left")
+        until = f" (until {_format_time(training.until)})" if training.until else ""
+        parts.append(f"{format_duration(training.left_s)} left{until}")
     if training.quiet_s is not None:
         parts.append(f"no news for {format_duration(training.quiet_s)}")
     return ", ".join(parts)

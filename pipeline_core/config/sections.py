@@ -17,6 +17,8 @@ Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
+UNLIMITED: Final = 1_000_000_000
+"""Epochs of a training that time alone ends."""
 PUBLISHED: Final = "published:"
 """What `train.start_from` begins with if it names published weights and no file."""
 OF_VARIANT: Final = "variant:"
@@ -155,7 +157,9 @@ class Schedule(Section):
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     """Linear rise from a tenth of the rate, before the named schedule starts."""
     final_fraction: Fraction = 0.01
-    """Cosine: last rate over first. Step and plateau: lowest rate over first."""
+    """Cosine: last rate over first; with `train.minutes` the curve follows the share of the time
+    that is used, or that of the epochs if it is larger. Step and plateau: lowest rate over
+    first."""
     factor: Fraction = 0.5
     """Step and plateau: what the rate is multiplied with."""
     every: Count = 10
@@ -177,7 +181,12 @@ class TrainOptions(Section):
     """The shared trainer."""
 
     epochs: Annotated[int, Field(ge=0)] = 100
-    """0 trains nothing: the weights of `start_from` are used as they are."""
+    """0 trains nothing: the weights of `start_from` are used as they are. Where `minutes` are given
+    and no epochs, there is no limit to them."""
+    minutes: Positive | None = None
+    """Wall time that the training may take, over all its starts; null for no limit. With `epochs`
+    ends what comes first. The time before the last saved state counts where a training was killed.
+    An epoch that would end too late is not begun, but for the first."""
     batch_size: Count | Literal["all"] = 16
     """Samples of one optimizer step over all ranks, however many there are."""
     batch_by: Literal["count", "cost"] = "count"
@@ -226,11 +235,28 @@ class TrainOptions(Section):
         return True
 
     @property
+    def planned_epochs(self) -> int | None:
+        """The number of epochs; None where time alone ends the training."""
+        return None if self.epochs == UNLIMITED else self.epochs
+
+    def limit_seconds(self, epoch: float) -> float:
+        """Return the longest time of the training, s, of which an epoch takes `epoch` s."""
+        seconds = self.epochs * epoch
+        return seconds if self.minutes is None else min(seconds, 60 * self.minutes)
+
+    @property
     def learning_rate(self) -> float:
         """The rate after the rise and before the schedule falls."""
         if self.optimizer.lr_batch_size is None or self.batch_size == "all":
             return self.optimizer.lr
         return self.optimizer.lr * self.batch_size / self.optimizer.lr_batch_size
+
+    @model_validator(mode="after")
+    def _lift_epochs(self) -> Self:
+        if self.minutes is not None and "epochs" not in self.model_fields_set:
+            # The section is frozen from here on. Before validation JSON could not be read strictly.
+            object.__setattr__(self, "epochs", UNLIMITED)
+        return self
 
     @model_validator(mode="after")
     def _check_lr_batch_size(self) -> Self:
@@ -256,6 +282,14 @@ class TrainOptions(Section):
             raise ValueError(
                 "epochs: 0 trains nothing; set train.start_from to the weights that are to be used "
                 "as they are, or give a number of epochs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_minutes(self) -> Self:
+        if self.minutes is not None and self.epochs == 0:
+            raise ValueError(
+                "minutes: epochs: 0 trains nothing, so no time is needed; remove one of the two"
             )
         return self
 

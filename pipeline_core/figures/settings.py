@@ -18,6 +18,7 @@ _ASKED: Final = {
     "Cutoff": (("graph.cutoff", "model.cutoff"), "Å"),
     "Angle cutoff": (("graph.angle_cutoff", "model.angle_cutoff"), "Å"),
     "Epochs": (("train.epochs",), ""),
+    "Time": (("train.minutes",), "min"),
     "Batch size": (("train.batch_size",), ""),
     "Optimizer": (("train.optimizer.name",), ""),
     "Learning rate": (("train.learning_rate",), ""),
@@ -98,7 +99,10 @@ def _collect_options(run: Run) -> dict[str, Value]:
 
 def _list_options(run: Run, stage: str) -> Iterator[tuple[str, Value]]:
     section = run.sections[stage]
-    yield from _walk(section, f"{stage}.")
+    options = dict(_walk(section, f"{stage}."))
+    if isinstance(section, TrainOptions) and section.planned_epochs is None:
+        del options["train.epochs"]
+    yield from options.items()
     if isinstance(section, TrainOptions):
         is_default = section.optimizer == type(section.optimizer)()
         yield "train.learning_rate", (section.learning_rate, is_default)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
@@ -54,13 +55,15 @@ class ProgressLines:
         """Show a finished epoch; the bar needs to know how many there will be."""
         # A plugin that trains in steps of its own names them, and has no number of epochs to reach.
         named = "step" in record
-        epochs: int | None = None if named else getattr(run.sections["train"], "epochs", None)
-        # A plugin that trains by itself may tell no position.
-        is_told = self._position is not None and self._position.epoch == record["epoch"]
-        left = self._position.estimate_left() if self._position and epochs and is_told else None
-        fraction = record["epoch"] / epochs if epochs else None
+        epochs = None if named else run.planned_epochs
+        position = self._position
+        if position is not None and position.epoch != record["epoch"]:
+            position = None  # a plugin that trains by itself may tell none
+        fraction, left, until = record["epoch"] / epochs if epochs else None, None, None
+        if position is not None and not named and (epochs or position.budget):
+            fraction, left, until = position.fraction, position.estimate_left(), position.until
         console = Console(stderr=True, highlight=False)
-        self._show(console, list_epoch(record, epochs, left), fraction)
+        self._show(console, list_epoch(record, epochs, left, until), fraction)
 
     @hookimpl(wrapper=True)
     def train(self, run: Run) -> Generator[None, Summary | None, Summary | None]:
@@ -100,12 +103,15 @@ def list_position(position: Position) -> list[str]:
     return [
         count_done("epoch", done, of),
         *_list_losses(position.loss, position.val_loss),
-        *_list_times(position.estimate_left(), position.samples_per_s),
+        *_list_times(position.estimate_left(), position.until, position.samples_per_s),
     ]
 
 
 def list_epoch(
-    record: Mapping[str, Any], epochs: int | None, left: float | None = None
+    record: Mapping[str, Any],
+    epochs: int | None,
+    left: float | None = None,
+    until: float | None = None,
 ) -> list[str]:
     """Return an epoch in words, the most important first: losses, time left, speed, errors.
 
@@ -114,12 +120,13 @@ def list_epoch(
             number of the epoch.
         epochs: Length of the training, if it is known.
         left: Time that it will still take, s, if that is known.
+        until: When it will have ended, in seconds since 1970, if its time is limited.
     """
     losses = ((record.get(split) or {}).get("loss") for split in ("train", "val"))
     return [
         count_done(record.get("step", "epoch"), (record["epoch"], 0), (epochs, 0)),
         *_list_losses(*losses),
-        *_list_times(left, record.get("samples_per_s")),
+        *_list_times(left, until, record.get("samples_per_s")),
         *_list_errors(record.get("mae", {})),
         *([f"lr {record['lr']:.1e}"] if "lr" in record else []),
     ]
@@ -140,9 +147,10 @@ def _list_losses(train: float | None, val: float | None) -> list[str]:
     return [f"{split} {loss:.2e}" for split, loss in named if loss is not None]
 
 
-def _list_times(left: float | None, rate: float | None) -> list[str]:
+def _list_times(left: float | None, until: float | None, rate: float | None) -> list[str]:
+    clock = "" if until is None else f" (until {datetime.fromtimestamp(until):%H:%M:%S})"
     return [
-        *([] if left is None else [f"{format_duration(left)} left"]),
+        *([] if left is None else [f"{format_duration(left)} left{clock}"]),
         *([] if rate is None else [f"{rate:.3g} samples/s"]),
     ]
 

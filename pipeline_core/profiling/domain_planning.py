@@ -81,7 +81,7 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
             for units in dict.fromkeys(one.units_per_rank for one in layouts)
         }
     networks = _find_networks(run, device, layouts)
-    planner = _Planner(training, parts, options.epochs)
+    planner = _Planner(training, parts, options)
     records = [
         planner.predict(one, fits[one.units_per_rank], networks.get(one.network)) for one in layouts
     ]
@@ -124,11 +124,11 @@ class _Planner:
     Args:
         training: What is trained.
         parts: Its structures.
-        n_epochs: Of the training.
+        options: Of the training.
     """
 
-    def __init__(self, training: Training, parts: Parts, n_epochs: int) -> None:
-        self._task, self._parts, self._n_epochs = training.task, parts, n_epochs
+    def __init__(self, training: Training, parts: Parts, options: TrainOptions) -> None:
+        self._task, self._parts, self._options = training.task, parts, options
         order = np.argsort(parts.costs, kind="stable")
         places = np.linspace(0, len(order) - 1, min(len(order), _COUNTED)).round().astype(int)
         self._counted: list[int] = order[np.unique(places)].tolist()
@@ -166,7 +166,7 @@ class _Planner:
         epoch = Epoch(len(self._plan), seconds, compute, communication, slowest - compute)
         memory = self._predict_memory(parts, alone, fitted)
         return {
-            **describe_epoch(layout, epoch, max(memory) if memory else None, self._n_epochs),
+            **describe_epoch(layout, epoch, max(memory) if memory else None, self._options),
             "divided": int(is_divided.sum()),
             "memory_of_ranks": memory,
             "seconds_of_ranks": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.profiling.projection import Epoch
 
@@ -68,7 +69,7 @@ class Layout:
 
 
 def describe_epoch(
-    layout: Layout, epoch: Epoch, memory: int | None, n_epochs: int
+    layout: Layout, epoch: Epoch, memory: int | None, train: TrainOptions
 ) -> dict[str, Any]:
     """Return the record of a number of ranks in a plan, but for its speedup.
 
@@ -76,7 +77,7 @@ def describe_epoch(
         layout: Where they run.
         epoch: What they do.
         memory: Bytes of the fullest rank; None if the system does not tell.
-        n_epochs: Of the training.
+        train: The training.
     """
     busy = epoch.compute + epoch.idle
     balance, free = epoch.compute / busy, busy / epoch.seconds
@@ -91,6 +92,6 @@ def describe_epoch(
         "communication": free,
         "efficiency": balance * free,
         "memory": memory,
-        "unit_hours": layout.used_units * n_epochs * epoch.seconds / 3600,
+        "unit_hours": layout.used_units * train.limit_seconds(epoch.seconds) / 3600,
         "parts": asdict(epoch),
     }

@@ -101,7 +101,8 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
         "device": device.type,
         "units": "GPUs" if device.type == "cuda" else "cores",
         "units_per_node": units,
-        "epochs": options.epochs,
+        "epochs": options.planned_epochs,
+        "minutes": options.minutes,
         **content,
     }
 
@@ -222,7 +223,7 @@ class _Planner:
         )
         plan = self._training.sampler.plan_epoch(0, layout.ranks)
         epoch = simulate(plan, self._training.sizes, cluster)
-        return describe_epoch(layout, epoch, memory, self._options.epochs)
+        return describe_epoch(layout, epoch, memory, self._options)
 
 
 def _name_company(layout: Layout) -> str:

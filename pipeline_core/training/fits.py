@@ -37,9 +37,14 @@ def fit_run(run: Run, fit: Callable[[Task], Iterable[Step]]) -> dict[str, Any]:
         What was done: steps, parameters, seconds.
 
     Raises:
-        ValueError: There is nothing to train on, files do not fit together, or memory does not
-            suffice.
+        ValueError: There is nothing to train on, files do not fit together, memory does not
+            suffice, or the fit is to end after a time.
     """
+    if getattr(run.sections["train"], "minutes", None) is not None:
+        raise ValueError(
+            f"{run.experiment}: train.minutes: plugin {run.model_info.name!r} fits without steps "
+            "that time could end; remove it"
+        )
     with connect_ranks("cpu", run.state) as ranks:
         summary: dict[str, Any] = {}
         if ranks.is_rank_zero:

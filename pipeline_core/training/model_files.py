@@ -6,8 +6,6 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from pipeline_core import store
-
 logger = logging.getLogger(__name__)
 
 MODEL: Final = "model.pt"
@@ -28,6 +26,8 @@ def find_model_file(path: Path) -> Path:
     best = model.parent / BEST
     if model.name != MODEL or model.exists() or not best.is_file():
         return model
+    from pipeline_core import store  # and with it h5py, for which no plan has to wait
+
     said = store.read_provenance(best)
     logger.warning(
         "%s: the training has not ended; %s is taken, its best model so far, of epoch %s",

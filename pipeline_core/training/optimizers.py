@@ -45,19 +45,27 @@ class LearningRate:
     After the rise, with e of E epochs done and f = final_fraction, the rate over the first rate is
 
         constant   1
-        cosine     f + (1 - f) (1 + cos(pi e / (E - 1))) / 2   [Loshchilov, Hutter, ICLR 2017]
+        cosine     f + (1 - f) (1 + cos(pi x)) / 2, x = e / (E - 1) [Loshchilov, Hutter, ICLR 2017]
         step       max(factor^floor(e / every), f)
         plateau    times factor after `every` epochs without a better loss, never below f
+
+    In a budget of time x is the share of it that is used, if that is larger.
 
     Args:
         optimizer: Its rates are set, now and after each epoch.
         options: The schedule.
         epochs: Length of the training.
+
+    Attributes:
+        share: What is used of a budget of time, from 0 to 1; the caller sets it before a step.
     """
 
     def __init__(self, optimizer: optim.Optimizer, options: Schedule, epochs: int) -> None:
         self._optimizer, self._warmup = optimizer, options.warmup_epochs
-        self._curve = LambdaLR(optimizer, lambda epoch: _compute_fraction(options, epoch, epochs))
+        self.share = 0.0
+        self._curve = LambdaLR(
+            optimizer, lambda epoch: _compute_fraction(options, epoch, epochs, self.share)
+        )
         self._plateau = None
         if options.name == "plateau":
             self._plateau = ReduceLROnPlateau(
@@ -83,7 +91,7 @@ class LearningRate:
     def state_dict(self) -> dict[str, Any]:
         """Return what `load_state_dict` needs to continue."""
         plateau = self._plateau.state_dict() if self._plateau is not None else None
-        return {"curve": self._curve.state_dict(), "plateau": plateau}
+        return {"curve": self._curve.state_dict(), "plateau": plateau, "share": self.share}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the saved schedule was; the rate itself is in the optimizer's state.
@@ -92,6 +100,7 @@ class LearningRate:
         """
         first = [float(rate) for rate in self._curve.base_lrs]
         self._curve.load_state_dict(state["curve"])
+        self.share = state.get("share", 0.0)  # earlier versions had no budget
         if self._plateau is not None:
             self._plateau.load_state_dict(state["plateau"])
         if first != self._curve.base_lrs:
@@ -110,13 +119,13 @@ class LearningRate:
             ]
 
 
-def _compute_fraction(options: Schedule, epoch: int, epochs: int) -> float:
+def _compute_fraction(options: Schedule, epoch: int, epochs: int, share: float) -> float:
     done = epoch - options.warmup_epochs
     if done < 0:
         return _WARMUP_START + (1 - _WARMUP_START) * epoch / options.warmup_epochs
     if options.name == "cosine":
         last = max(1, epochs - options.warmup_epochs - 1)
-        wave = (1 + math.cos(math.pi * min(done, last) / last)) / 2
+        wave = (1 + math.cos(math.pi * max(min(done, last) / last, share))) / 2
         return options.final_fraction + (1 - options.final_fraction) * wave
     if options.name == "step":
         return max(float(options.factor ** (done // options.every)), options.final_fraction)

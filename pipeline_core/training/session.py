@@ -19,10 +19,11 @@ from torch import nn
 from pipeline_core.balance.sampler import Numbers
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.pace import Pace
+from pipeline_core.pace import Pace, Position
 from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training import history, state
+from pipeline_core.training.budget import Budget
 from pipeline_core.training.card import make_card
 from pipeline_core.training.checkpoint import make_probe, name_dtype, predict_probe, save_model
 from pipeline_core.training.divergence import DivergedError, Divergence, write_note
@@ -72,6 +73,8 @@ class Session:
         self._twin, self._probe = task.module, dict[str, Any]()
         self._card: dict[str, Any] | None = None
         self._pace, self._steps, self._told = Pace(), 0, 0.0
+        seconds = None if options.minutes is None else 60 * options.minutes
+        self._budget = Budget(seconds, ranks)
 
     @property
     def _note(self) -> Path:
@@ -162,7 +165,7 @@ class Session:
         probe: Numbers,
         rest: float = 0.0,
     ) -> None:
-        """Train until all epochs are done or patience is at an end; write the best model.
+        """Train until epochs, time or patience are at an end; write the best model.
 
         Until then the best model so far lies in the folder of states. If the training fails, that
         becomes its model. One that is to be finished takes no step.
@@ -181,11 +184,12 @@ class Session:
             raise ValueError(
                 f"{self._run.state}: no epoch of this training has ended, so there is no model yet"
             )
+        self._pace = Pace(self.progress.elapsed, rest)
+        self._budget.read(self._locate(), self.progress.history)
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
             self._probe = make_probe(self._task, split, probe)
             self._provide_best()
-        self._pace = Pace(self.progress.elapsed, rest)
         self._tell()
         if self.progress.history and not (self.progress.epoch or self.progress.step):
             self._tell_epoch(self.progress.history[0])
@@ -230,15 +234,18 @@ class Session:
     def _tell(self, loss: float | None = None) -> None:
         """Tell observers how far the training has come."""
         self._told = time.monotonic()
-        if not self._ranks.is_rank_zero:
-            return
+        if self._ranks.is_rank_zero:
+            hook = self._run.registry.select_hook("progress", self._run.model_info.name)
+            hook(run=self._run, position=self._locate(loss))
+
+    def _locate(self, loss: float | None = None) -> Position:
+        """Return how far the training has come."""
         progress = self.progress
         last = progress.history[-1] if progress.history else {}
         train, val = ((last.get(split) or {}).get("loss") for split in ("train", "val"))
         losses = (train if loss is None else loss, val)
-        done, of = (progress.epoch, progress.step), (self._options.epochs, self._steps)
-        hook = self._run.registry.select_hook("progress", self._run.model_info.name)
-        hook(run=self._run, position=self._pace.locate(done, of, losses))
+        done, of = (progress.epoch, progress.step), (self._options.planned_epochs, self._steps)
+        return self._pace.locate(done, of, losses, self._budget.seconds)
 
     def end_epoch(
         self,
@@ -269,6 +276,8 @@ class Session:
             if self._ranks.is_rank_zero:
                 weights = module.state_dict()
                 progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
+        self._budget.read(self._locate(), progress.history)
+        rate.share = self._budget.share
         rate.step(loss)
         if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
@@ -323,7 +332,9 @@ class Session:
         self._twin.load_state_dict(self.progress.best_weights or self._task.module.state_dict())
         facts = state.describe_model(self._run, self._begun, self._ranks, self.progress)
         if not is_over:
-            facts["unfinished"] = f"epoch {self.progress.epoch} of {self._options.epochs}"
+            planned = self._options.planned_epochs
+            of = "" if planned is None else f" of {planned}"
+            facts["unfinished"] = f"epoch {self.progress.epoch}{of}"
         facts["card"] = self._card
         save_model(path, self._run, self._task, (self._twin, self._probe), facts)
 
@@ -372,5 +383,6 @@ class Session:
 
     def _is_over(self) -> bool:
         progress, patience = self.progress, self._options.patience
-        waited = progress.epoch - progress.best_epoch
-        return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
+        if progress.epoch >= self._options.epochs or self._budget.is_spent:
+            return True
+        return (patience or math.inf) <= progress.epoch - progress.best_epoch

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
-from torch import Tensor
 
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import TrainOptions
@@ -55,19 +54,19 @@ class StartErrors:
             terms = (present, d, d.square(), d.abs(), label.double().abs())
             self._sums[number] += torch.stack([term.sum().double() for term in terms])
 
-    def list_warnings(self, options: TrainOptions, references: Tensor | None) -> Iterator[str]:
+    def list_warnings(self, options: TrainOptions, *, has_references: bool) -> Iterator[str]:
         """Yield what is wrong and how to cure it, the same on all ranks, which all call it.
 
         Args:
             options: The training.
-            references: Energies of free atoms of the module; None if it has none.
+            has_references: Whether the model has energies of free atoms.
         """
         sums = self._ranks.all_reduce_sum(self._sums.clone()).tolist()
         for quantity, row in zip(self._quantities, sums, strict=True):
             if not (row[0] and all(map(math.isfinite, row))):
                 continue
             if quantity.name == "energy" and quantity.per_atom:
-                yield from _explain_energies(row, options, references is not None)
+                yield from _explain_energies(row, options, has_references)
             elif quantity.name == "forces":
                 yield from _explain_forces(row)
 

@@ -61,13 +61,14 @@ class Progress:
 def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     """Return what a state of this run depends on: name of each fact to its value as text.
 
-    The number of epochs is none of them, so that a training can be prolonged, unless the learning
-    rate depends on it. Nor is it whether times are reported.
+    The number of epochs is none of them, so that a training can be prolonged, nor is its time,
+    unless the learning rate depends on them. Nor is it whether times are reported.
     """
     facts = dict(_flatten(run.select_params("train")))
     facts.pop("train.profile", None)
     if options.schedule.name != "cosine":
-        facts.pop("train.epochs", None)
+        for name in ("train.epochs", "train.minutes"):
+            facts.pop(name, None)
     source = run.registry.compute_fingerprint(run.model_info.name)
     return {**facts, "seed": str(run.seed), _SOURCE: source, **hash_inputs(run, options)}
 

@@ -21,6 +21,7 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.memory import find_peak_memory
+from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.seeds import (
     capture_generators,
@@ -133,8 +134,8 @@ class Trainer:
             words = ["its losses on the validation split are not finite: look at these samples"]
         else:
             self._session.note_start(make_start_record(validation))
-            references = getattr(self._task.module, "atom_energies", None)
-            words = list(errors.list_warnings(self._options, references))
+            has_references = isinstance(self._task.module, Potential)
+            words = list(errors.list_warnings(self._options, has_references=has_references))
         for word in words if self._ranks.is_rank_zero else ():
             logger.warning("%s: %s", start, word)
 

@@ -133,6 +133,19 @@ def test_a_training_that_counts_no_steps():
     assert left == pytest.approx([270.0, 40.0, 35.0, 30.0])
 
 
+def test_a_budget_of_time_ends_what_epochs_would_not():
+    """Two of ten epochs are done, 20 s each; by hand."""
+    position = Position(2, 10, 0, 4, 40.0, 4.0, 4.0, 8.0, None, None, 1000.0)
+    assert (position.estimate_epoch(), position.estimate_left(), position.until) == (20, 160, None)
+    shorter = replace(position, budget=100.0)
+    assert (shorter.estimate_left(), shorter.until, shorter.fraction) == (60.0, 1060.0, 0.4)
+    longer = replace(position, budget=400.0)
+    assert (longer.estimate_left(), longer.until, longer.fraction) == (160.0, 1160.0, 0.2)
+    alone = replace(shorter, epochs=None, step_seconds=None)
+    assert (alone.estimate_left(), alone.fraction) == (60.0, 0.4)
+    assert replace(alone, elapsed=120.0).estimate_left() == 0.0
+
+
 def test_nothing_is_left_of_a_training_that_was_shortened():
     position = next(iter(replay(np.ones((1, 2)), np.ones(1))))[0]
     assert replace(position, epoch=7, epochs=5).estimate_left() == 0.0

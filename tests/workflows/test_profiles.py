@@ -182,6 +182,32 @@ def test_a_training_takes_a_core_a_rank_at_least(ranked, monkeypatch, ranks, cor
     assert plan.ranks("train")(job) == ranks
 
 
+def evaluate_limit(content, attempt):
+    """Evaluate the time limit of a training as Snakemake does, see its `cli_evaluator`."""
+    job = SimpleNamespace(experiment="toy/first", variant="pair")
+    expression = content["set-resources"]["train"]["runtime"]
+    return eval(expression, {"wildcards": job, "attempt": attempt})  # noqa: S307 - of our own file
+
+
+@pytest.mark.parametrize(("train", "minutes"), [("", [10, 40]), ("minutes: 30, ", [48, 48])])
+def test_the_time_limit_of_a_training_follows_its_budget(
+    ranked, monkeypatch, profile, train, minutes
+):
+    """A tenth more, and a quarter of an hour."""
+    path = ranked / "workflows/experiments/toy/first.yaml"
+    text = path.read_text()
+    assert "train: {" in text
+    path.write_text(text.replace("train: {", f"train: {{{train}", 1))
+    monkeypatch.chdir(ranked)
+    monkeypatch.syspath_prepend(ranked / "site")
+    Plan({"experiments": []})
+    assert [evaluate_limit(profile("slurm"), attempt) for attempt in (1, 3)] == minutes
+    alone = profile("slurm", PIPELINE_RANKS="2")
+    assert evaluate_limit(alone, 1) == (48 if train else 720)
+    hours = profile("slurm", PIPELINE_HOURS="48")
+    assert hours["set-resources"]["train"]["runtime"] == "48h"
+
+
 def test_small_runs_take_one_core_each(ranked, monkeypatch):
     path = ranked / "workflows/experiments/toy/first.yaml"
     path.write_text("scale: smoke\n" + path.read_text())

@@ -14,6 +14,7 @@ from pipeline_htfbr.options import HTOptions, HTTrainOptions
 logger = logging.getLogger(__name__)
 
 _OF_STEPS: Final = (
+    "minutes",
     "epochs",
     "batch_size",
     "optimizer",

@@ -28,6 +28,7 @@ TRAINING = Training(
     samples_per_s=831.2,
     elapsed_s=724.0,
     left_s=2890.0,
+    until=None,
     quiet_s=None,
 )
 HOLDER = Holder("node017.cluster.example", 4242, "2025-01-01T12:00:00+00:00", "98765", 2, None)
@@ -126,6 +127,14 @@ def test_all_that_is_known_of_a_training():
         "2 ranks, the first on node017.cluster.example (pid 4242, Slurm job 98765), "
         "since 2025-01-01"
     ) in text
+
+
+def test_when_a_training_in_a_budget_of_time_ends():
+    limited = replace(TRAINING, epochs=None, until="2025-01-01T12:48:10+00:00")
+    text = " ".join(format_all([make_overview(replace(RUNNING, training=limited))], []))
+    text = " ".join(text.split())
+    assert "base train: epoch 12 40%, loss" in text
+    assert "0:48:10 left (until 2025-01-01" in text
 
 
 def test_a_training_of_which_little_is_known():

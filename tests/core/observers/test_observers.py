@@ -7,13 +7,14 @@ import os
 import re
 import sys
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 import toy_potential as toy
 from pipeline_core import hookimpl
-from pipeline_core.config.sections import Section
+from pipeline_core.config.sections import Section, TrainOptions
 from pipeline_core.figures.results import read_records
 from pipeline_core.observers import activity, progress, records, tensorboard
 from pipeline_core.pace import Position
@@ -206,6 +207,20 @@ def test_the_time_left_stands_in_the_line_of_an_epoch(run, capsys):
     lines.progress(run, replace(POSITION, epoch=2, epochs=3, step=0))
     lines.epoch(run, {**RECORD, "epoch": 2})
     assert "0:00:18 left" in capsys.readouterr().err
+
+
+def test_the_end_of_a_budget_of_time_stands_in_the_line(run, capsys):
+    """The clock of this place; 100 s of it are used, 60 s after midnight of 1970 in UTC."""
+    lines = progress.ProgressLines()
+    position = replace(POSITION, epochs=None, elapsed=100.0, budget=400.0, updated=60.0)
+    lines.progress(run, replace(position, step=0))
+    unlimited = TrainOptions(minutes=400 / 60)
+    lines.epoch(replace(run, sections={"train": unlimited}), {**RECORD, "epoch": 2})
+    end = f"{datetime.fromtimestamp(360):%H:%M:%S}"
+    assert f"epoch 2  train 5.00e-01  val 2.50e-01  0:05:00 left (until {end})" in (
+        capsys.readouterr().err
+    )
+    assert position.fraction == 0.25
 
 
 class Terminal(io.StringIO):

@@ -110,3 +110,9 @@ def test_one_rank_of_several_fits_and_all_say_the_same(run, tmp_path):
 
 if __name__ == "__main__":
     print(json.dumps(fit_run(toy_potential.load_run(Path(sys.argv[1])), fit)), flush=True)
+
+
+def test_a_fit_has_no_budget_of_time(tmp_path):
+    limited = toy_potential.make_run(tmp_path, {"minutes": 5})
+    with pytest.raises(ValueError, match=r"train\.minutes: plugin 'toy' fits without steps"):
+        fit_run(limited, lambda task: [])

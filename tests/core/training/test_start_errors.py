@@ -159,7 +159,7 @@ def compare(energies, forces=0.5, n_atoms=2):
         offsets = n_atoms * torch.arange(len(part["energy"]) + 1)
         labels = {name: batch[name][rows] for name in outputs} | {"atom_offsets": offsets}
         errors.add(part, labels)
-    return list(errors.list_warnings(TrainOptions(start_from="x.pt"), torch.zeros(3)))
+    return list(errors.list_warnings(TrainOptions(start_from="x.pt"), has_references=True))
 
 
 @pytest.mark.parametrize("scatters", [1.9, 2.1])

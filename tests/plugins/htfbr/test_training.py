@@ -240,6 +240,7 @@ def test_too_few_points_are_told(fit, caplog):
         ({"loss": {"energy": {}}}, r"train\.loss"),
         ({"gradient_weight": 1.0, "method": "dataloader"}, r"train\.gradient_weight"),
         ({"gradient_weight": 1.0, "method": "trainer"}, r"train\.gradient_weight"),
+        ({"method": "solver", "minutes": 1}, r"train\.minutes: the solver takes no gradient steps"),
         ({"method": "solver"}, r"train\.epochs: the solver takes no gradient steps"),
         ({"start_from": "nowhere.pt"}, r"nowhere\.pt: no such file"),
         ({"start_from": "published:x"}, "no published weights"),

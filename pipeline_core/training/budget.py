@@ -1,0 +1,56 @@
+"""The wall time that a training may take (`train.minutes`), as all its ranks see it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.pace import Position
+from pipeline_core.training.history import Record
+
+
+class Budget:
+    """What is used of the time of a training, by the clock of rank 0.
+
+    It is read where epochs end, and counts all starts of the training. With T the budget, t what is
+    used and d the least time of an epoch so far, the training ends as soon as t + d > T: the next
+    epoch would end too late. The first is trained in any case. So the last epoch begins near T - d,
+    and a schedule that follows t / (T - d) is at its end there.
+
+    Args:
+        seconds: T; None for no limit.
+        ranks: Who trains.
+
+    Attributes:
+        seconds: T.
+        share: t / (T - d), from 0 to 1; 0 without a limit.
+        is_spent: Whether the training ends.
+    """
+
+    def __init__(self, seconds: float | None, ranks: Ranks) -> None:
+        self.seconds, self._ranks = seconds, ranks
+        self.share, self.is_spent = 0.0, False
+
+    def read(self, position: Position, history: Sequence[Record]) -> None:
+        """Read the clock of rank 0; all ranks call it.
+
+        Args:
+            position: Where the training is.
+            history: Lines of its epochs.
+        """
+        if self.seconds is None:
+            return
+        used, epoch = position.elapsed, _find_least_epoch(position, history)
+        share = min(1.0, used / max(self.seconds - epoch, 1e-9))
+        is_spent = position.epoch > 0 and used + epoch > self.seconds
+        self.share, self.is_spent = self._ranks.broadcast((share, is_spent))
+
+
+def _find_least_epoch(position: Position, history: Sequence[Record]) -> float:
+    """Return the least time between two lines, or of an epoch without what is paid once, s."""
+    ends = [0.0, *(record["elapsed"] for record in history if "elapsed" in record)]
+    times = [end - begin for begin, end in pairwise(ends)]
+    if (estimated := position.estimate_epoch()) is not None:
+        times.append(estimated)
+    return min(times, default=0.0)
