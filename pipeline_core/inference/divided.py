@@ -17,7 +17,7 @@ from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.domain import Domain
 from pipeline_core.graphs import ONE_PLACE
-from pipeline_core.inference.calculator import PotentialCalculator
+from pipeline_core.inference.calculator import PotentialCalculator, require_known
 from pipeline_core.inference.moving_part import MovingPart
 from pipeline_core.memory import NoRoomError
 from pipeline_core.potential import compute_edge_vectors
@@ -100,7 +100,7 @@ class DividedCalculator(PotentialCalculator):
 
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
         if not np.array_equal(atoms.numbers, self._numbers):
-            self._check_elements(atoms)
+            require_known(atoms.numbers, self.elements)
             request = _Request(atoms.numbers.astype(np.int64), np.array(atoms.cell), atoms.pbc)
         else:
             request = _Request(None, np.array(atoms.cell), atoms.pbc)
