@@ -220,8 +220,8 @@ class MeltQuenchOptions(PropertyOptions):
     anneal_steps: Count = 1000
     timestep: Positive = 1.0
     """fs"""
-    friction: Positive = 0.02
-    """Of the Langevin thermostat, 1/fs."""
+    friction: Positive = 0.005
+    """Of the Langevin thermostat, 1/fs; a strong one keeps the atoms of a melt from mixing."""
     every: Count = 10
     """Steps between two stored frames."""
     seed: Annotated[int, Field(ge=0)] = 0

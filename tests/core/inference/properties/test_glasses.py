@@ -72,10 +72,12 @@ def test_the_same_seed_gives_the_same_glass():
 def test_argon_is_no_crystal_afterwards():
     crystal = bulk("Ar", a=5.6, cubic=True).repeat((2, 2, 2))
     options = make_options(
-        melt_temperature=300.0,
+        melt_temperature=600.0,
+        melt_steps=1000,
         final_temperature=10.0,
         cooling_rate=200.0,
         timestep=4.0,
+        friction=0.002,
         relax={"cell": False, "symmetry": False, "max_force": 0.002},
     )
     findings = compute_glass(crystal, make_ase_lennard_jones(), options)
