@@ -12,7 +12,7 @@ from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun
 
 _COLUMNS: Final = 3
-_KEYS: Final = ("m2_per_s", "error_m2_per_s", "exponent")
+_KEYS: Final = ("m2_per_s", "error_m2_per_s", "exponent", "displacement_A")
 
 
 def draw_diffusion(experiment: ExperimentRun) -> Drawn:
@@ -30,14 +30,13 @@ def draw_diffusion(experiment: ExperimentRun) -> Drawn:
         lags = run.diffusion["lag"]
         for number, element in enumerate(_list_elements(run)):
             values, colour = run.diffusion[element], style.choose_colour(number)
-            value, error, _ = _read_numbers(run, element)
-            label = f"{element}: D = {_format(value, error)} m²/s"
+            label = f"{element}: {_describe(run, element)}"
             panel.plot(lags, values, color=colour, label=label)
             draw_band(panel, lags, values, run.diffusion[f"{element}_error"], colour)
         title = run.name.replace("_", " ")
         panel.set_title(f"{title}: {run.variant}" if several else title)
         panel.set(xlabel="time between two frames (ps)", ylabel="mean square displacement (Å²)")
-        panel.set_ylim(0, None)
+        panel.set(xlim=(0, None), ylim=(0, None))
         style.add_legend_with_room(panel)
     for panel in panels[len(runs) :]:
         panel.set_axis_off()
@@ -55,18 +54,19 @@ def tabulate_diffusion(experiment: ExperimentRun) -> list[Table]:
             f"{run.summary['temperature_mean_K']:.0f}",
             _format(value, error),
             format_number(exponent, 2),
+            format_number(moved),
         ]
         for run in runs
         for element in _list_elements(run)
-        for value, error, exponent in [_read_numbers(run, element)]
+        for value, error, exponent, moved in [_read_numbers(run, element)]
     ]
     if not rows:
         return []
-    header = ["Run", "Variant", "Element", "T (K)", "D (m²/s)", "α"]
+    header = ["Run", "Variant", "Element", "T (K)", "D (m²/s)", "α", "Displacement (Å)"]
     note = (
-        "Standard errors over blocks of the second half of a run. Mean square displacements grow "
-        "as the power α of time: 1 where atoms diffuse, near 0 where they vibrate about their "
-        "places, so that D says nothing."
+        "Standard errors over blocks of the second half of a run, displacements over all of it. "
+        "Mean square displacements grow as the power α of time, 1 where atoms diffuse. Atoms that "
+        "vibrate about their places have no D."
     )
     return [Table(title="Diffusion", header=header, rows=rows, note=note)]
 
@@ -80,13 +80,22 @@ def _list_elements(run: Trajectory) -> Iterator[str]:
     return (name for name in run.diffusion if name.isalpha() and name != "lag")
 
 
-def _read_numbers(run: Trajectory, element: str) -> tuple[float, float, float]:
-    value, error, exponent = (float(run.summary[f"diffusion_{element}_{key}"]) for key in _KEYS)
-    return value, error, exponent
+def _read_numbers(run: Trajectory, element: str) -> list[float | None]:
+    """Return what `_KEYS` name; None of atoms that vibrate about their places."""
+    return [run.summary.get(f"diffusion_{element}_{key}") for key in _KEYS]
 
 
-def _format(value: float, error: float) -> str:
+def _describe(run: Trajectory, element: str) -> str:
+    value, error, _, moved = _read_numbers(run, element)
+    if value is None:
+        return f"no diffusion, {format_number(moved)} Å in all"
+    return f"D = {_format(value, error)} m²/s"
+
+
+def _format(value: float | None, error: float | None) -> str:
     """Return a number with its error in one power of ten."""
+    if value is None or error is None:
+        return "–"
     power = int(f"{max(abs(value), error):e}".split("e")[1]) if value or error else 0
     scale = 10.0**-power
     text = f"({scale * value:.2f} ± {scale * error:.2f})e{power:+03d}"
@@ -99,4 +108,15 @@ def _make_rows(runs: list[Trajectory]) -> Rows:
         for run in runs
         for element in _list_elements(run)
     ]
-    return [["run", "variant", "element", "D_m2_per_s", "D_error_m2_per_s", "exponent"], *body]
+    return [
+        [
+            "run",
+            "variant",
+            "element",
+            "D_m2_per_s",
+            "D_error_m2_per_s",
+            "exponent",
+            "displacement_A",
+        ],
+        *body,
+    ]

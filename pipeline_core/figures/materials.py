@@ -116,11 +116,12 @@ def _draw_energies(found: list[Property], keys: dict[str, str], label: str) -> D
     if not found:
         return None
     figure, ((panel,),) = _make_list(found, 1)
-    for mark, (name, key) in zip("so", keys.items(), strict=True):
+    for place, (name, key) in enumerate(keys.items()):
         pairs = [(one.summary[key], n) for n, one in enumerate(found) if key in one.summary]
         if pairs:
             values, places = zip(*pairs, strict=True)
-            panel.plot(values, places, mark, markersize=4, label=name)
+            colour = style.choose_colour(place)
+            panel.plot(values, places, "so"[place], color=colour, markersize=4, label=name)
     panel.set_xlabel(label)
     style.add_legend_above(figure, panel)
     return figure, make_rows(found)

@@ -21,11 +21,15 @@ _MOST_POSITIONS: Final = 10_000_000
 _WINDOW: Final = (0.1, 0.5)
 """Lags of the straight line, over the length of a block: before, motion is ballistic, or a
 vibration; beyond, few origins are left."""
+_MOVED: Final = 0.3
+"""Displacement over the second half of a run, over the mean distance of atoms, below which atoms
+vibrate: a crystal melts where it is about half of that (Lindemann)."""
 _M2_PER_S: Final = 1e-8
 """Of Å²/ps."""
+_NUMBERS: Final = ("m2_per_s", "error_m2_per_s", "exponent")
 
 
-def store_diffusion(group: h5py.Group) -> dict[str, float]:
+def store_diffusion(group: h5py.Group) -> dict[str, float | None]:
     """Add mean square displacements over the second half of a run to its group.
 
         D = 1/6 d<|r(t + τ) - r(t)|²> / dτ
@@ -38,8 +42,9 @@ def store_diffusion(group: h5py.Group) -> dict[str, float]:
         group: Of a run that is periodic in three directions, filled by `Frames`.
 
     Returns:
-        Name with unit -> number, for the summary: coefficients, their errors and exponents α of
-        <r²> ~ τ^α, which is 1 where atoms diffuse; empty if the run is too short.
+        Name with unit -> number, for the summary: root mean square displacements, coefficients,
+        their errors and exponents α of <r²> ~ τ^α, 1 where atoms diffuse. All but displacements are
+        None of atoms that vibrate about their places; empty if the run is too short.
     """
     times = group["time"][:]
     settled = np.arange(len(times) // 2, len(times))
@@ -57,11 +62,16 @@ def store_diffusion(group: h5py.Group) -> dict[str, float]:
     lags = np.arange(1, round(_WINDOW[1] * length) + 1) * spacings[0] / 1000  # ps
     group["diffusion/lag"] = lags
     group["diffusion/lag"].attrs["unit"] = "ps"
-    summary: dict[str, float] = {}
+    spacing = (group["volume"][:].mean() / len(numbers)) ** (1 / 3)
+    summary: dict[str, float | None] = {}
     for z in np.unique(numbers[chosen]):
-        blocks = np.split(paths[:, numbers[chosen] == z], BLOCKS)
-        squares = np.stack([compute_msd(block, len(lags)) for block in blocks])
-        summary |= _store_element(group["diffusion"], chemical_symbols[z], lags, squares)
+        of_element, symbol = paths[:, numbers[chosen] == z], chemical_symbols[z]
+        squares = np.stack([compute_msd(b, len(lags)) for b in np.split(of_element, BLOCKS)])
+        _store_element(group["diffusion"], symbol, squares)
+        moved = float(np.sqrt(((of_element[-1] - of_element[0]) ** 2).sum(axis=1).mean()))
+        found = _fit_element(lags, squares) if moved > _MOVED * spacing else (None, None, None)
+        summary |= {f"diffusion_{symbol}_displacement_A": moved}
+        summary |= {f"diffusion_{symbol}_{k}": x for k, x in zip(_NUMBERS, found, strict=True)}
     return summary
 
 
@@ -97,20 +107,20 @@ def _read_paths(
     return paths
 
 
-def _store_element(
-    group: h5py.Group, symbol: str, lags: Floats, squares: Floats
-) -> dict[str, float]:
-    """Store means and errors of the displacements of an element; return its numbers."""
-    fitted = lags >= _WINDOW[0] / _WINDOW[1] * lags[-1]
-    slopes = np.polyfit(lags[fitted], squares[:, fitted].T, 1)[0]
-    coefficients = slopes / 6 * _M2_PER_S
-    mean = squares.mean(axis=0)
-    for name, values in ((symbol, mean), (f"{symbol}_error", find_block_error(squares))):
+def _store_element(group: h5py.Group, symbol: str, squares: Floats) -> None:
+    """Store means and errors of the displacements of an element."""
+    for name, values in (
+        (symbol, squares.mean(axis=0)),
+        (f"{symbol}_error", find_block_error(squares)),
+    ):
         group[name] = values
         group[name].attrs["unit"] = "Å²"
-    exponent = np.polyfit(np.log(lags[fitted]), np.log(np.maximum(mean[fitted], 1e-12)), 1)[0]
-    return {
-        f"diffusion_{symbol}_m2_per_s": float(coefficients.mean()),
-        f"diffusion_{symbol}_error_m2_per_s": float(find_block_error(coefficients)),
-        f"diffusion_{symbol}_exponent": float(exponent),
-    }
+
+
+def _fit_element(lags: Floats, squares: Floats) -> tuple[float, float, float]:
+    """Return coefficient, its error and the exponent of an element, in the order of `_NUMBERS`."""
+    fitted = lags >= _WINDOW[0] / _WINDOW[1] * lags[-1]
+    coefficients = np.polyfit(lags[fitted], squares[:, fitted].T, 1)[0] / 6 * _M2_PER_S
+    mean = squares.mean(axis=0)
+    exponent = np.polyfit(np.log(lags[fitted]), np.log(mean[fitted]), 1)[0]
+    return float(coefficients.mean()), float(find_block_error(coefficients)), float(exponent)
