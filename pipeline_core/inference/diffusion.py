@@ -69,9 +69,9 @@ def store_diffusion(group: h5py.Group) -> dict[str, float | None]:
         squares = np.stack([compute_msd(b, len(lags)) for b in np.split(of_element, BLOCKS)])
         _store_element(group["diffusion"], symbol, squares)
         moved = float(np.sqrt(((of_element[-1] - of_element[0]) ** 2).sum(axis=1).mean()))
-        found = _fit_element(lags, squares) if moved > _MOVED * spacing else (None, None, None)
+        fitted = _fit_element(lags, squares) if moved > _MOVED * spacing else (None, None, None)
         summary |= {f"diffusion_{symbol}_displacement_A": moved}
-        summary |= {f"diffusion_{symbol}_{k}": x for k, x in zip(_NUMBERS, found, strict=True)}
+        summary |= {f"diffusion_{symbol}_{k}": x for k, x in zip(_NUMBERS, fitted, strict=True)}
     return summary
 
 
