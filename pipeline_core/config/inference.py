@@ -13,9 +13,12 @@ from pipeline_core.config.properties import (
     SECTIONS,
     ElasticOptions,
     EquationOfStateOptions,
+    MeltQuenchOptions,
+    NebOptions,
     PhononOptions,
     PropertyOptions,
     RelaxOptions,
+    SurfaceOptions,
     VacancyOptions,
 )
 from pipeline_core.config.sections import MolecularDynamics, Section
@@ -42,6 +45,12 @@ class InferOptions(Section):
     """Phonons."""
     vacancies: list[VacancyOptions] = []
     """Energies of vacancies."""
+    surfaces: list[SurfaceOptions] = []
+    """Energies of surfaces."""
+    neb: list[NebOptions] = []
+    """Energy barriers."""
+    melt_quench: list[MeltQuenchOptions] = []
+    """Amorphous structures."""
 
     @property
     def asks_for_something(self) -> bool:

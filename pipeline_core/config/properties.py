@@ -138,12 +138,114 @@ class VacancyOptions(PropertyOptions):
         return [*self.structures, *self.reservoirs.values()]
 
 
+class SurfaceOptions(PropertyOptions):
+    """Surface energies of slabs, before and after their atoms relax."""
+
+    miller: Annotated[list[tuple[int, int, int]], Field(min_length=1)] = [
+        (1, 0, 0),
+        (1, 1, 0),
+        (1, 1, 1),
+    ]
+    """Miller indices in the conventional cell."""
+    thickness: Positive = 12.0
+    """Å of a slab, at least."""
+    vacuum: Positive = 10.0
+    """Å between a slab and its image, at least."""
+    max_slabs: Count = 4
+    """Terminations of one orientation that are calculated."""
+
+    @field_validator("miller")
+    @classmethod
+    def _check_miller(cls, miller: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        if (0, 0, 0) in miller:
+            raise ValueError("miller: (0, 0, 0) is no plane; give another one")
+        return miller
+
+
+class Ends(Section):
+    """Two minima, between which a path is searched; the same atoms in the same order."""
+
+    name: Name
+    initial: Start
+    final: Start
+
+
+class NebOptions(PropertyOptions):
+    """Barriers of minimum-energy paths, by the nudged elastic band with a climbing image."""
+
+    structures: list[Start] = []
+    """Crystals in which the nearest atom of an element hops into a vacancy of it, one hop for each
+    inequivalent site."""
+    relax: Relaxation = Relaxation(max_force=0.02)
+    """How crystals, ends, at fixed cell, and the band are relaxed; the band always takes FIRE."""
+    supercell_length: Positive = 10.0
+    """Å that opposite faces of the supercell of a vacancy are apart, at least."""
+    elements: list[str] | None = None
+    """Of the atoms that hop; null for all."""
+    paths: list[Ends] = []
+    """Other paths, whose ends are files or samples."""
+    images: Count = 5
+    """Between the ends."""
+
+    @property
+    def starts(self) -> list[Start]:
+        """All structures that are read."""
+        return [*self.structures, *(end for p in self.paths for end in (p.initial, p.final))]
+
+    @model_validator(mode="after")
+    def _check_paths(self) -> Self:
+        if not self.structures and not self.paths:
+            raise ValueError("there is no path; give structures, or paths with their ends")
+        names = [*map(name_structure, self.structures), *(path.name for path in self.paths)]
+        same = next((name for name in names if names.count(name) > 1), None)
+        if same is not None:
+            raise ValueError(f"paths: two results would be called {same!r}; rename one")
+        return self
+
+
+class MeltQuenchOptions(PropertyOptions):
+    """Amorphous structures: melted in the cell as it is, cooled, annealed, relaxed."""
+
+    relax: Relaxation | None = Relaxation(symmetry=False, max_force=0.02)
+    """How the cold structure is relaxed at the end; null to leave it as it is."""
+    supercell_length: NotNegative = 0.0
+    """Å that opposite faces of the cell are apart, at least; 0 for the cell as it is."""
+    melt_temperature: Positive = 3000.0
+    """K"""
+    melt_steps: Count = 2000
+    cooling_rate: Positive = 500.0
+    """K/ps; laboratory glasses are cooled some billion times slower."""
+    final_temperature: Positive = 300.0
+    """K"""
+    anneal_steps: Count = 1000
+    timestep: Positive = 1.0
+    """fs"""
+    friction: Positive = 0.005
+    """Of the Langevin thermostat, 1/fs; a strong one keeps the atoms of a melt from mixing."""
+    every: Count = 10
+    """Steps between two stored frames."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of the initial velocities and the thermostat."""
+
+    @model_validator(mode="after")
+    def _check_temperatures(self) -> Self:
+        if self.final_temperature >= self.melt_temperature:
+            raise ValueError(
+                f"final_temperature {self.final_temperature:g} K is not below melt_temperature "
+                f"{self.melt_temperature:g} K; lower it"
+            )
+        return self
+
+
 SECTIONS: Final = {
     "relax": RelaxOptions,
     "eos": EquationOfStateOptions,
     "elastic": ElasticOptions,
     "phonons": PhononOptions,
     "vacancies": VacancyOptions,
+    "surfaces": SurfaceOptions,
+    "neb": NebOptions,
+    "melt_quench": MeltQuenchOptions,
 }
 """Sections of `infer` and what validates an entry of each."""
 GROUP: Final = "properties"

@@ -7,9 +7,12 @@ from typing import Final
 from pipeline_core.figures import (
     Figure,
     balance,
+    barriers,
     dataset,
+    diffusion,
     dynamics,
     errors,
+    glasses,
     learning,
     materials,
     parity,
@@ -112,10 +115,18 @@ ENGINE_FIGURES: Final = [
     Figure(
         name="md_rdf",
         title="Radial distribution functions",
-        caption="Over the second half of each run. Periodic images of an atom count, so beyond "
-        "half of the cell its lattice vectors show.",
+        caption="Over the second half of each run; bands are two standard errors over five blocks. "
+        "Periodic images of an atom count, so beyond half of the cell its lattice vectors show.",
         category="Dynamics",
         draw=dynamics.draw_rdf,
+    ),
+    Figure(
+        name="md_diffusion",
+        title="Diffusion",
+        caption="Mean square displacement of the atoms of an element over the second half of each "
+        "run; bands are two standard errors over five blocks, and D is a sixth of the slope.",
+        category="Dynamics",
+        draw=diffusion.draw_diffusion,
     ),
     Figure(
         name="md_uncertainty",
@@ -167,6 +178,31 @@ ENGINE_FIGURES: Final = [
         "were in the crystal, and relaxed. The numbers behind the elements are those of the sites.",
         category="Properties",
         draw=materials.draw_vacancies,
+    ),
+    Figure(
+        name="surfaces",
+        title="Surfaces",
+        caption="Energies of surfaces as they are cut, and after the atoms have relaxed. Letters "
+        "number the terminations of one orientation.",
+        category="Properties",
+        draw=materials.draw_surfaces,
+    ),
+    Figure(
+        name="barriers",
+        title="Energy barriers",
+        caption="Energies of the images along minimum-energy paths; between them, a polynomial of "
+        "third degree with their forces. Dotted: the highest image, which has climbed.",
+        category="Properties",
+        draw=barriers.draw_barriers,
+    ),
+    Figure(
+        name="amorphous_structures",
+        title="Amorphous structures",
+        caption="Left: potential energy from the melt to the glass, against the temperature of the "
+        "bath. Right: radial distribution functions of the annealing; bands are two standard "
+        "errors over blocks of it.",
+        category="Properties",
+        draw=glasses.draw_glasses,
     ),
     Figure(
         name="balance",

@@ -48,6 +48,9 @@ class Trajectory:
         conserved: (n_frames,) conserved energy since the start, meV/atom.
         temperature: (n_frames,) K.
         rdf: "r" -> (n_bins,) Å and pair of elements -> (n_bins,); empty if not periodic.
+        rdf_error: Pair of elements -> standard errors (n_bins,); empty of too few frames.
+        diffusion: "lag" -> (n_lags,) ps, element and element_error -> mean square displacement and
+            its standard error (n_lags,), Å²; empty if the run is too short.
         summary: What inference says of it.
     """
 
@@ -57,6 +60,8 @@ class Trajectory:
     conserved: Floats
     temperature: Floats
     rdf: dict[str, Floats]
+    rdf_error: dict[str, Floats]
+    diffusion: dict[str, Floats]
     summary: dict[str, Any]
 
 
@@ -84,9 +89,15 @@ def _read_trajectory(name: str, variant: str, group: Any) -> Trajectory:
         time=group["time"][:] / 1000,
         conserved=1000 * (conserved - conserved[0]) / len(group["atomic_numbers"]),
         temperature=group["temperature"][:],
-        rdf={key: data[:] for key, data in group.get("rdf", {}).items()},
+        rdf=_read_arrays(group, "rdf"),
+        rdf_error=_read_arrays(group, "rdf_error"),
+        diffusion=_read_arrays(group, "diffusion"),
         summary={k: v.item() if isinstance(v, np.generic) else v for k, v in group.attrs.items()},
     )
+
+
+def _read_arrays(group: Any, name: str) -> dict[str, Floats]:
+    return {key: data[:] for key, data in group.get(name, {}).items()}
 
 
 def draw_conservation(experiment: ExperimentRun) -> Drawn:
@@ -156,7 +167,7 @@ def draw_rdf(experiment: ExperimentRun) -> Drawn:
     ]
     width = style.PAGE if n_columns > 1 else style.COLUMN
     figure, axes = style.make_canvas(len(rows), n_columns, width=width, height=1.9)
-    table: Rows = [["run", "variant", "pair", "r_A", "g"]]
+    table: Rows = [["run", "variant", "pair", "r_A", "g", "g_error"]]
     for row, (name, members) in zip(axes, rows, strict=True):
         for panel in row[len(members) :]:
             panel.set_axis_off()
@@ -176,13 +187,21 @@ def _draw_rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> Rows:
     axes.axhline(1, color=style.FAINT, linewidth=0.6, linestyle=":", zorder=0)
     for number, run in enumerate(members):
         if pair in run.rdf:
-            axes.plot(
-                run.rdf["r"], run.rdf[pair], color=style.choose_colour(number), label=run.variant
-            )
+            colour, g, radii = style.choose_colour(number), run.rdf[pair], run.rdf["r"]
+            axes.plot(radii, g, color=colour, label=run.variant)
+            error = run.rdf_error.get(pair)
+            if error is not None:
+                draw_band(axes, radii, g, error, colour)
+            errors = [None] * len(g) if error is None else error.tolist()
             rows += [
                 [run.name, run.variant, pair, *point]
-                for point in zip(run.rdf["r"].tolist(), run.rdf[pair].tolist(), strict=True)
+                for point in zip(radii.tolist(), g.tolist(), errors, strict=True)
             ]
     axes.set_title(pair.replace("-", "–"))
     axes.set(xlim=(0, float(members[0].rdf["r"].max())), ylim=(0, None))
     return rows
+
+
+def draw_band(axes: Axes, x: Floats, y: Floats, error: Floats, colour: str) -> None:
+    """Draw two standard errors to either side, which hold about 95 %."""
+    axes.fill_between(x, y - 2 * error, y + 2 * error, color=colour, alpha=0.25, linewidth=0)

@@ -1,4 +1,4 @@
-"""Figures of relaxed structures, equations of state, elastic constants and vacancies."""
+"""Figures of relaxed structures, equations of state, elastic constants, and defects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def draw_equations(experiment: ExperimentRun) -> Drawn:
     panels: dict[tuple[str, str, str], list[Property]] = {}
     for one in found:
         panels.setdefault((one.entry, one.summary["formula"], one.variant), []).append(one)
-    figure, axes = _make_grid(len(panels))
+    figure, axes = make_grid(len(panels))
     for panel, (key, members) in zip(axes, panels.items(), strict=True):
         lowest = min(one.arrays["curve_energies"].min() for one in members)
         for number, one in enumerate(members):
@@ -83,7 +83,7 @@ def draw_elasticity(experiment: ExperimentRun) -> Drawn:
     found = read_properties(experiment, "elastic")
     if not found:
         return None
-    figure, axes = _make_grid(len(found))
+    figure, axes = make_grid(len(found))
     for panel, one in zip(axes, found, strict=True):
         constants = one.arrays["constants"]
         largest = float(np.abs(constants).max())
@@ -100,15 +100,29 @@ def draw_elasticity(experiment: ExperimentRun) -> Drawn:
 def draw_vacancies(experiment: ExperimentRun) -> Drawn:
     """Draw formation energies of vacancies, before and after their atoms relax."""
     found = read_properties(experiment, "vacancies")
+    keys = {"unrelaxed": "unrelaxed_energy_eV", "relaxed": "formation_energy_eV"}
+    return _draw_energies(found, keys, "formation energy (eV)")
+
+
+def draw_surfaces(experiment: ExperimentRun) -> Drawn:
+    """Draw energies of surfaces, before and after their atoms relax."""
+    found = read_properties(experiment, "surfaces")
+    keys = {"unrelaxed": "unrelaxed_energy_J_per_m2", "relaxed": "surface_energy_J_per_m2"}
+    return _draw_energies(found, keys, "surface energy (J/m²)")
+
+
+def _draw_energies(found: list[Property], keys: dict[str, str], label: str) -> Drawn:
+    """Draw numbers of each structure, a line a structure; `keys` are those of the summary."""
     if not found:
         return None
     figure, ((panel,),) = _make_list(found, 1)
-    for name, key in (("unrelaxed", "unrelaxed_energy_eV"), ("relaxed", "formation_energy_eV")):
+    for place, (name, key) in enumerate(keys.items()):
         pairs = [(one.summary[key], n) for n, one in enumerate(found) if key in one.summary]
         if pairs:
             values, places = zip(*pairs, strict=True)
-            panel.plot(values, places, "s" if key[0] == "u" else "o", markersize=4, label=name)
-    panel.set_xlabel("formation energy (eV)")
+            colour = style.choose_colour(place)
+            panel.plot(values, places, "so"[place], color=colour, markersize=4, label=name)
+    panel.set_xlabel(label)
     style.add_legend_above(figure, panel)
     return figure, make_rows(found)
 
@@ -123,7 +137,7 @@ def _make_list(found: list[Property], n_columns: int) -> tuple[Figure, list[list
     return figure, axes
 
 
-def _make_grid(count: int) -> tuple[Figure, list[Axes]]:
+def make_grid(count: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many panels."""
     n_columns = min(count, _COLUMNS)
     n_rows = -(-count // n_columns)

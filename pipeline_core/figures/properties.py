@@ -22,6 +22,9 @@ _TITLES: Final = {
     "elastic": "Elastic constants",
     "phonons": "Phonons",
     "vacancies": "Vacancies",
+    "surfaces": "Surfaces",
+    "neb": "Energy barriers",
+    "melt_quench": "Amorphous structures",
 }
 _COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "relax": {
@@ -59,6 +62,26 @@ _COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "unrelaxed_energy_eV": "Unrelaxed (eV)",
         "formation_energy_eV": "Relaxed (eV)",
         "chemical_potential_of": "Chemical potential of",
+    },
+    "surfaces": {
+        "n_atoms": "Atoms",
+        "symmetric": "Sides alike",
+        "unrelaxed_energy_J_per_m2": "Unrelaxed (J/m²)",
+        "surface_energy_J_per_m2": "Relaxed (J/m²)",
+    },
+    "neb": {
+        "n_atoms": "Atoms",
+        "barrier_eV": "Barrier (eV)",
+        "reverse_barrier_eV": "Back (eV)",
+        "energy_difference_eV": "Energy difference (eV)",
+        "path_length_A": "Path (Å)",
+    },
+    "melt_quench": {
+        "n_atoms": "Atoms",
+        "cooling_rate_K_per_ps": "Cooling (K/ps)",
+        "melt_displacement_A": "Displacement in the melt (Å)",
+        "density_g_per_cm3": "Density (g/cm³)",
+        "energy_per_atom_eV": "Energy (eV/atom)",
     },
 }
 """Parts of a summary that the report's tables hold; the tables of the figures hold all."""
@@ -181,6 +204,11 @@ def _list_problems(summary: Mapping[str, Any]) -> Iterator[str]:
         yield summary["problem"]
     if not summary.get("converged", True):
         yield "not relaxed after the last step, so the numbers are of no equilibrium"
+    if not summary.get("melted", True):
+        yield (
+            "atoms moved by less than the distance between them, so it has not melted; raise "
+            "melt_temperature or melt_steps"
+        )
     if not summary.get("stable", True):
         yield "the elastic constants are those of an unstable crystal"
     if summary.get("imaginary", False):

@@ -12,12 +12,15 @@ import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 from ase.data import atomic_numbers, chemical_symbols
+from ase.geometry import wrap_positions
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import Arrays
+from pipeline_core.edge_counts import require_sound
+from pipeline_core.fields import find_field
+from pipeline_core.graphs import Arrays, build_graph
 from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
 from pipeline_core.potential import Potential
@@ -90,6 +93,39 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             results.pop("stress", None)
         require_finite(results)
         self.results = _convert_results(results, self.implemented_properties)
+
+    def predict(self, structures: Sequence[Atoms]) -> list[dict[str, NDArray[np.float64]]]:
+        """Return what the module predicts for several structures, calculated as one batch.
+
+        Args:
+            structures: At least one.
+
+        Returns:
+            For each, name to array in the engine's units; the stress is (3, 3).
+
+        Raises:
+            ValueError: As `calculate` does.
+        """
+        samples = []
+        for atoms in structures:
+            require_known(atoms.numbers, self.elements)
+            cell, pbc = np.array(atoms.cell), atoms.pbc
+            require_sound(atoms.positions, cell, pbc)
+            places = wrap_positions(atoms.positions, cell, pbc)
+            sample = {"atomic_numbers": atoms.numbers, "positions": places, "cell": cell}
+            sample |= {"pbc": np.array(pbc)}
+            samples.append(sample | build_graph(sample, self.graph))
+        batch = move_to_device(collate(samples, self.dtype), self._device)
+        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+            outputs = self.module(batch)
+        wanted = [n for n in self.module.predicts if n in outputs]
+        arrays = {n: outputs[n].double().cpu().numpy() for n in wanted}
+        require_finite(arrays)
+        ends = np.cumsum([len(atoms) for atoms in structures])[:-1]
+        rows = {
+            n: np.split(a, ends) if find_field(n).kind == "atom" else a for n, a in arrays.items()
+        }
+        return [{n: rows[n][i] for n in wanted} for i in range(len(structures))]
 
     def forget(self) -> None:
         """Search neighbours anew, so that what follows depends on no structure before."""

@@ -19,6 +19,7 @@ from numpy.random import Generator
 from pipeline_core.config.sections import MolecularDynamics, UncertaintyLimits
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.committee import Committee
+from pipeline_core.inference.diffusion import store_diffusion
 from pipeline_core.inference.frames import (
     Frames,
     knows_uncertainty,
@@ -62,7 +63,7 @@ def run_dynamics(
         seed: Of the initial velocities and the thermostat.
         trajectory: The extended-XYZ file to write: positions, momenta, forces, energy, stress.
         group: Empty group of an HDF5 file, filled with `OBSERVABLES`, positions, cell,
-            atomic_numbers and rdf; its attributes are the summary.
+            atomic_numbers, rdf and diffusion; its attributes are the summary.
         model: A word for the model, such as its SHA-256: no run goes on with another one.
 
     Returns:
@@ -97,9 +98,10 @@ def run_dynamics(
         "seconds_per_step": seconds,
         **_describe_uncertainty(group, calculator, options, dynamics.nsteps),
     }
-    group.attrs.update({key: value for key, value in result.items() if value is not None})
     if moving.pbc.all():
         store_rdf(group)
+        result |= store_diffusion(group)
+    group.attrs.update({key: value for key, value in result.items() if value is not None})
     return result
 
 

@@ -13,6 +13,7 @@ from ase.io.extxyz import write_xyz
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.blocks import BLOCKS, find_block_error
 from pipeline_core.inference.committee import Committee
 from pipeline_core.inference.rdf import compute_radial_distribution
 from pipeline_core.units import GPA
@@ -183,16 +184,24 @@ def _compute_mean(values: Floats) -> float | None:
 
 
 def store_rdf(group: h5py.Group) -> None:
-    """Add the radial distribution functions over the second half of the run to its group."""
+    """Add the radial distribution functions over the second half of the run to its group.
+
+    Beside them, in `rdf_error`, are the standard errors over blocks, if there is more than one.
+    """
     n_frames = len(group["positions"])
     chosen = np.unique(np.linspace(n_frames // 2, n_frames - 1, _RDF_FRAMES).astype(int))
-
-    def read_frames() -> Iterator[tuple[Floats, Floats]]:
-        for n in chosen:
-            yield group["positions"][n].astype(float), group["cell"][n].astype(float)
-
-    radii, pairs = compute_radial_distribution(group["atomic_numbers"][:], read_frames())
-    group["rdf/r"] = radii
+    numbers = group["atomic_numbers"][:]
+    blocks = np.array_split(chosen, min(BLOCKS, len(chosen)))
+    parts = [compute_radial_distribution(numbers, _read_frames(group, block)) for block in blocks]
+    group["rdf/r"] = parts[0][0]
     group["rdf/r"].attrs["unit"] = "Å"
-    for name, values in pairs.items():
-        group[f"rdf/{name}"] = values
+    for name in parts[0][1]:
+        values = np.stack([pairs[name] for _, pairs in parts])
+        group[f"rdf/{name}"] = np.average(values, axis=0, weights=list(map(len, blocks)))
+        if len(blocks) > 1:
+            group[f"rdf_error/{name}"] = find_block_error(values)
+
+
+def _read_frames(group: h5py.Group, chosen: NDArray[np.int64]) -> Iterator[tuple[Floats, Floats]]:
+    for n in chosen:
+        yield group["positions"][n].astype(float), group["cell"][n].astype(float)

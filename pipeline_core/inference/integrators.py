@@ -130,6 +130,9 @@ class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
         temperature: K.
         friction: Inverse of ASE's unit of time.
         rng: Source of ξ.
+
+    Attributes:
+        temperature: Of the bath, K.
     """
 
     def __init__(
@@ -138,8 +141,13 @@ class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
         super().__init__(atoms, timestep)
         self._rng = rng
         self._kept = np.exp(-friction * timestep)
-        self._noise = np.sqrt((1 - self._kept**2) * self.masses * units.kB * temperature)
         self._heat = 0.0
+        self.set_temperature(temperature)
+
+    def set_temperature(self, temperature: float) -> None:
+        """Let the bath have another temperature, K, from the next step on."""
+        self.temperature = temperature
+        self._noise = np.sqrt((1 - self._kept**2) * self.masses * units.kB * temperature)
 
     def step(self, *_: Any) -> None:
         """Do one time step."""

@@ -1,1 +1,6 @@
 """Properties of materials from a trained potential: ASE, phonopy and pymatgen do the work."""
+
+import spglib
+
+# Else spglib warns of its own future in each call of ASE and pymatgen; phonopy sets it, too.
+spglib.error.OLD_ERROR_HANDLING = False

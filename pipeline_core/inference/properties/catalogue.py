@@ -10,19 +10,25 @@ from typing import Any, Final
 import h5py
 from ase import Atoms
 from ase.calculators.calculator import Calculator
+from spglib.error import SpglibError
 
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.properties import (
     GROUP,
+    NebOptions,
     PropertyOptions,
+    SurfaceOptions,
     VacancyOptions,
     name_structure,
 )
+from pipeline_core.inference.properties.barriers import compute_barrier, list_hops
 from pipeline_core.inference.properties.elasticity import compute_elastic_constants
 from pipeline_core.inference.properties.equation_of_state import compute_equation_of_state
 from pipeline_core.inference.properties.findings import Findings
+from pipeline_core.inference.properties.glasses import compute_glass
 from pipeline_core.inference.properties.phonons import compute_phonons
 from pipeline_core.inference.properties.relaxation import compute_relaxation
+from pipeline_core.inference.properties.surfaces import list_surfaces
 from pipeline_core.inference.properties.vacancies import list_vacancies
 
 Read = Callable[[str, str], Atoms]
@@ -31,11 +37,14 @@ Sites = Iterator[tuple[str, Callable[[], Findings]]]
 Tasks = Iterator[tuple[str, str, Callable[[], Findings]]]
 """Name and formula of a structure, and what computes the property."""
 
+_PROBLEMS: Final = (ValueError, ArithmeticError, RuntimeError, SpglibError)
+"""What structures that a potential does not know raise, here and in libraries."""
 _OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
     "relax": compute_relaxation,
     "eos": compute_equation_of_state,
     "elastic": compute_elastic_constants,
     "phonons": compute_phonons,
+    "melt_quench": compute_glass,
 }
 
 
@@ -71,15 +80,42 @@ def compute_properties(
 
 def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, read: Read) -> Tasks:
     place = f"infer.{section}"
+    list_parts = _choose_parts(entry, calculator, partial(_read_at, read, place))
     for start in entry.structures:
         atoms, name = read(start, place), name_structure(start)
-        formula = atoms.symbols.get_chemical_formula(empirical=True)
-        if isinstance(entry, VacancyOptions):
-            reservoirs = {symbol: read(one, place) for symbol, one in entry.reservoirs.items()}
-            sites = list_vacancies(atoms, calculator, entry, reservoirs)
-            yield from ((one, formula, task) for one, task in _list_sites(name, sites))
-        else:
+        formula = _name_formula(atoms)
+        if list_parts is None:
             yield name, formula, partial(_OF_STRUCTURE[section], atoms, calculator, entry)
+        else:
+            tasks = _list_sites(name, list_parts(atoms))
+            yield from ((one, formula, task) for one, task in tasks)
+    if isinstance(entry, NebOptions):
+        for path in entry.paths:
+            ends = read(path.initial, place), read(path.final, place)
+            task = partial(compute_barrier, *ends, calculator, entry)
+            yield path.name, _name_formula(ends[0]), task
+
+
+def _choose_parts(
+    entry: PropertyOptions, calculator: Calculator, read: Callable[[str], Atoms]
+) -> Callable[[Atoms], Sites] | None:
+    """Return what lists the tasks of a structure that has several; None where it has one."""
+    if isinstance(entry, VacancyOptions):
+        reservoirs = {symbol: read(start) for symbol, start in entry.reservoirs.items()}
+        return lambda atoms: list_vacancies(atoms, calculator, entry, reservoirs)
+    if isinstance(entry, SurfaceOptions):
+        return lambda atoms: list_surfaces(atoms, calculator, entry)
+    if isinstance(entry, NebOptions):
+        return lambda atoms: list_hops(atoms, calculator, entry)
+    return None
+
+
+def _read_at(read: Read, place: str, start: str) -> Atoms:
+    return read(start, place)
+
+
+def _name_formula(atoms: Atoms) -> str:
+    return str(atoms.symbols.get_chemical_formula(empirical=True))
 
 
 def _list_sites(name: str, tasks: Sites) -> Sites:
@@ -99,6 +135,6 @@ def _try(formula: str, compute: Callable[[], Findings]) -> Findings:
     """Return what is found, with the formula of the structure; or why nothing is."""
     try:
         found = compute()
-    except ValueError as error:
-        return Findings({"formula": formula, "problem": str(error)})
+    except _PROBLEMS as error:
+        return Findings({"formula": formula, "problem": str(error) or type(error).__name__})
     return replace(found, summary={"formula": formula, **found.summary})

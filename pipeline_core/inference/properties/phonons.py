@@ -19,6 +19,7 @@ from ase.dft.kpoints import parse_path_string
 from numpy.typing import NDArray
 
 from pipeline_core.config.properties import PhononOptions
+from pipeline_core.inference.properties.evaluation import evaluate
 from pipeline_core.inference.properties.findings import Findings, as_array
 from pipeline_core.inference.properties.relaxation import prepare
 from pipeline_core.inference.properties.supercells import count_copies
@@ -62,7 +63,7 @@ def compute_phonons(atoms: Atoms, calculator: Calculator, options: PhononOptions
 
     Args:
         atoms: A crystal; it is relaxed first.
-        calculator: The potential.
+        calculator: The potential; displaced supercells are calculated in batches.
         options: Supercell, displacement, mesh.
 
     Raises:
@@ -159,7 +160,7 @@ def _differentiate(
     displaced = phonopy.supercells_with_displacements
     assert displaced, "no displacements"
     cells = [_convert_cell(one) for one in (phonopy.supercell, *displaced)]
-    still, *moved = (np.array(calculator.get_property("forces", one)) for one in cells)
+    still, *moved = (one.forces for one in evaluate(cells, calculator))
     # What pulls at atoms of a structure that is not quite at rest is no response.
     phonopy.forces = np.array([forces - still for forces in moved])
     phonopy.produce_force_constants(show_drift=False)

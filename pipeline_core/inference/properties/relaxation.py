@@ -62,7 +62,7 @@ def relax(
     if with_cell:
         _require_stress(atoms, calculator)
     moving.get_potential_energy()  # what is wrong with the start is no fault of the relaxation
-    with _explain(atoms, moving), _quiet():
+    with _explain(atoms, moving), quiet():
         if options.symmetry and moving.pbc.all():
             moving.set_constraint(
                 [*moving.constraints, FixSymmetry(moving, symprec=options.symmetry_tolerance)]
@@ -186,7 +186,7 @@ def _require_sound(start: Atoms, now: Atoms) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what ASE warns of and what is reported here by its result."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.filterwarnings("ignore", "FixSymmetry adjust_cell")

@@ -158,8 +158,13 @@ def test_each_pair_of_elements_has_its_radial_distribution(experiment):
     assert titles[:3] == ["heat bath: Au–Au", "Cu–Au", "Cu–Cu"]
     with results.open_inference(experiment.runs["base"]) as file:
         expected = file["heat_bath/rdf/Cu-Au"][:]
+        errors = file["heat_bath/rdf_error/Cu-Au"][:]
     assert np.array_equal(list_lines(figure.axes[1])["base"].get_ydata(), expected)
     assert {row[2] for row in table[1:]} == {"Au-Au", "Cu-Au", "Cu-Cu"}
+    rows = [row for row in table[1:] if row[:3] == ["heat_bath", "base", "Cu-Au"]]
+    assert [row[5] for row in rows] == errors.tolist()
+    band = figure.axes[1].collections[0].get_paths()[0].get_extents()
+    assert band.y1 == pytest.approx((expected + 2 * errors).max())
 
 
 def test_variants_with_the_same_balance_share_its_curves(experiment):

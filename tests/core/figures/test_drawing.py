@@ -15,15 +15,16 @@ from pipeline_core.figures import Figure, parity
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
-PROPERTIES = [
-    "relaxed_structures",
-    "equations_of_state",
-    "elastic_constants",
-    "phonons",
-    "vacancies",
+PROPERTIES = [figure.name for figure in ENGINE_FIGURES if figure.category == "Properties"]
+NOTHING = [
+    "uncertainty",
+    "rounds",
+    "md_diffusion",
+    "md_uncertainty",
+    *PROPERTIES,
+    "reproduction",
 ]
-NOTHING = ["uncertainty", "rounds", "md_uncertainty", *PROPERTIES, "reproduction"]
-"""Of a paper, of committees, and of what they learn."""
+"""Of a paper, of committees and what they learn, and of longer dynamics."""
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name not in NOTHING]
 
 

@@ -5,7 +5,7 @@ import pytest
 from core.evaluation.argon import make_run
 from core.figures.test_uncertainty import load
 from core.inference.properties.test_catalogue import ALL, ask
-from pipeline_core.figures import materials, phonons, properties
+from pipeline_core.figures import barriers, glasses, materials, phonons, properties
 from pipeline_core.figures.style import apply_style
 from pipeline_core.inference.simulations import simulate_run
 
@@ -15,6 +15,9 @@ DRAW = {
     "elastic": materials.draw_elasticity,
     "phonons": phonons.draw_phonons,
     "vacancies": materials.draw_vacancies,
+    "surfaces": materials.draw_surfaces,
+    "neb": barriers.draw_barriers,
+    "melt_quench": glasses.draw_glasses,
 }
 
 

@@ -17,6 +17,7 @@ from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.inference.frames import OBSERVABLES
+from pipeline_core.inference.rdf import compute_radial_distribution
 
 
 def make_argon():
@@ -67,6 +68,15 @@ def test_what_is_stored_is_what_ase_reads(tmp_path):
     assert np.array_equal(arrays["atomic_numbers"], start.numbers)
     assert attributes["drift_meV_per_atom_per_ps"] == summary["drift_meV_per_atom_per_ps"]
     assert arrays["rdf/Ar-Ar"].shape == arrays["rdf/r"].shape
+    parts = [  # of the second half: two frames, each a block
+        compute_radial_distribution(
+            frames[0].numbers, [(arrays["positions"][n], arrays["cell"][n])]
+        )
+        for n in (1, 2)
+    ]
+    one, two = (pairs["Ar-Ar"] for _, pairs in parts)
+    assert arrays["rdf/Ar-Ar"] == pytest.approx((one + two) / 2, rel=1e-5)
+    assert arrays["rdf_error/Ar-Ar"] == pytest.approx(abs(one - two) / 2, rel=1e-5)
     assert np.array_equal(start.positions, make_argon().positions)
     assert start.calc is None
     assert not start.has("momenta")

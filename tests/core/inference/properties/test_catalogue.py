@@ -11,7 +11,14 @@ from core.inference.test_committee import make_committee
 from pipeline_core import store
 from pipeline_core.inference.simulations import simulate_run
 
-ALL = ("relax", "eos", "elastic", "phonons", "vacancies")
+ALL = ("relax", "eos", "elastic", "phonons", "vacancies", "surfaces", "neb", "melt_quench")
+GLASS = {
+    "supercell_length": 8.0,
+    "melt_temperature": 310.0,
+    "melt_steps": 20,
+    "anneal_steps": 20,
+    "timestep": 4.0,
+}
 
 
 def ask(folder, *names, **options):
@@ -24,7 +31,12 @@ def ask(folder, *names, **options):
         paths.append(str(folder / f"{name}.extxyz"))
         ase.io.write(paths[-1], atoms)
     entry = {"name": "cold", "structures": paths, **options}
-    return {name: [dict(entry)] for name in names}
+    sections = {name: [dict(entry)] for name in names}
+    if "surfaces" in names:
+        sections["surfaces"][0]["miller"] = [(1, 1, 1)]
+    if "melt_quench" in names:
+        sections["melt_quench"][0] |= GLASS
+    return sections
 
 
 @pytest.mark.slow
@@ -49,6 +61,8 @@ def test_all_properties_of_a_trained_model(tmp_path):
     # Of pairs without relaxation: all bonds of one atom, of which an atom of the crystal has half.
     energy = -crystal["vacancies"]["chemical_potential_eV"] - 14_000.25
     assert crystal["vacancies"]["unrelaxed_energy_eV"] == pytest.approx(energy, rel=0.01)
+
+    assert crystal["surfaces"]["unrelaxed_energy_J_per_m2"] > 0
 
     assert "set relax.cell: false" in found["relax"]["cold"]["dimer"]["problem"]
     for name in ALL[1:]:
