@@ -43,12 +43,12 @@ class ESPOptions(Section):
     feed_forward_channels: Width = 64
     radial_functions: Width = 16
     """Gaussians of the distance, of which an edge's first embedding is a linear map."""
-    parity: bool = False
+    parity: bool = True
     """Whether the network tells parities apart, so that mirror images of a structure have the same
     levels; if not, as in the paper, it is equivariant under rotations alone.
 
-    A quarter of all channels then is of unnatural parity, such as a cross product of vectors has.
-    What would mix the two kinds has no weights.
+    A quarter of all channels is of unnatural parity, such as a cross product of vectors has. What
+    would mix the two kinds has no weights.
     """
     cutoff: Positive = 12.0
     """Largest distance of a pair of atoms, Å; that of the graph section. The paper's r_cut is half

@@ -102,7 +102,9 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Measure all calls of a structure beside a peer."""
     arrays = read_arrays(FRAME, (structure.copies,) * 3, structure.cutoff)
-    model = ESPOptions(channels=args.channels, lmax=LMAX, layers=2, cutoff=structure.cutoff)
+    model = ESPOptions(
+        channels=args.channels, lmax=LMAX, layers=2, cutoff=structure.cutoff, parity=False
+    )
     options = {"model": model.model_dump(), "basis": BASIS, "loss": {"relative": 0.3}}
     n_atoms, n_edges = len(arrays["positions"]), len(arrays["edge_index"])
     if peer.side == "so3" and n_edges > args.so3_edges:

@@ -244,7 +244,7 @@ def test_an_atom_without_edges(parity):
 def test_the_number_of_parameters():
     """HfO2 in the single-zeta basis, 16 channels, degrees to 4, two layers: by hand."""
     basis = Basis({"Hf": (0, 0, 1, 2), "O": (0, 1)})
-    module = Network(ESPOptions(layers=2), basis)
+    module = Network(ESPOptions(layers=2, parity=False), basis)
     norm = 2 * 16 + 4 * 16
     radial = 2 * 2 * 16 + (48 * 16 + 16 + 32) + (16 * 16 + 16 + 32) + (16 * 240 + 240)
     orders = [2 * (n * 48) * (n * 16) for n in (4, 3, 2, 1)]  # real and imaginary parts
