@@ -80,7 +80,7 @@ def call(folder: Path, *words: str, n_ranks: int = 1, results: str = "results") 
 
 def train(folder: Path, model: str, n_ranks: int) -> dict:
     """Train on some ranks; return the losses and the memory of each of them."""
-    run, own = folder / "results" / model / "base", f"results{n_ranks}"
+    run, own = folder / "results" / model / "base", f"{model}_on_{n_ranks}"
     place = folder / own / model / "base"
     place.mkdir(parents=True)
     (folder / own / "datasets").symlink_to(folder / "results/datasets")
