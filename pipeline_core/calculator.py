@@ -14,12 +14,9 @@ from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.calculator import make_calculator
 from pipeline_core.inference.divided import DividedCalculator, can_be_divided
 from pipeline_core.inference.potentials import load_potential, make_file_run
-from pipeline_core.memory import ask_for_huge_pages
 from pipeline_core.registry import Registry
 from pipeline_core.seeds import capture_generators, set_generator_states
 from pipeline_core.training.model_files import find_model_file
-
-ask_for_huge_pages()
 
 
 def load_calculator(

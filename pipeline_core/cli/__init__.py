@@ -5,7 +5,6 @@ import sys
 from typing import Final
 
 from pipeline_core.cli.app import app
-from pipeline_core.memory import ask_for_huge_pages
 
 # torch and numba bring an OpenMP runtime each. Threads of the one that spin for long while they
 # wait take the cores from the other, but to wake one that sleeps takes longer than many a kernel:
@@ -14,7 +13,6 @@ from pipeline_core.memory import ask_for_huge_pages
 OPENMP: Final = {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
 for _name, _value in OPENMP.items():
     os.environ.setdefault(_name, _value)
-ask_for_huge_pages()
 
 
 def main() -> None:

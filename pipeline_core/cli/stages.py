@@ -14,8 +14,8 @@ from pipeline_core.cli.output import format_summary
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.distributed.launch import start_ranks
 from pipeline_core.distributed.world import find_world
+from pipeline_core.memory import keep_freed_memory
 from pipeline_core.run import ExperimentRun, Run
-from pipeline_core.training.allocator import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from pipeline_core.fields import find_field
 from pipeline_core.graphs import Arrays, build_graph
 from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
+from pipeline_core.memory import keep_freed_memory
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.training.exhaustion import explain_exhaustion
@@ -65,6 +66,8 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         self.elements = tuple(elements)
         self.graph, self.dtype = graph, dtype
         self._device, self._graph = torch.device(device), MovingGraph(graph)
+        if self._device.type == "cpu":
+            keep_freed_memory()  # each step allocates what the one before has freed
         self._last: _Collated | None = None
         self.module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
         self.head, self.module.head = head, find_head(module, head)

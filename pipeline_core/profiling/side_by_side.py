@@ -32,13 +32,13 @@ from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.distributed.world import World
+from pipeline_core.memory import keep_freed_memory
 from pipeline_core.profiling.measure import StepTimer
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import host_ranks
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import DrawnSamples, Samples, Task, build_task
-from pipeline_core.training.allocator import keep_freed_memory
 from pipeline_core.training.division import make_sampler
 from pipeline_core.training.start import initialize_weights, start_metadata
 from pipeline_kernels.packing import Plan

@@ -14,7 +14,7 @@ from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import build_graph
-from pipeline_core.training.allocator import keep_freed_memory
+from pipeline_core.memory import keep_freed_memory
 
 
 class Network(TrainedNetwork):

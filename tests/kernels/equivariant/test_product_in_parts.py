@@ -18,7 +18,6 @@ from processes import finish
 
 PLAN = ProductPlan.of("0e + 1o", 3, "0e + 1o + 2e + 3o")
 K = 4
-PAGES = {"THP_MEM_ALLOC_ENABLE": "0"}  # huge pages round what is in use up
 
 
 def draw(n_nodes, n_edges, channels, dtype=torch.float64):
@@ -101,7 +100,7 @@ def test_products_that_follow_each_other_have_the_gradient_of_both(monkeypatch, 
 @pytest.mark.parametrize(("function", "least", "most"), [("parts", 0, 0.9), ("all", 1.8, 3)])
 def test_weights_of_all_edges_are_never_in_memory(function, least, most):
     """Of one set of weights of all edges; the whole needs theirs and their gradient."""
-    measured = json.loads(finish(["-m", "kernels.equivariant.product_memory", function], **PAGES))
+    measured = json.loads(finish(["-m", "kernels.equivariant.product_memory", function]))
     if measured is None:
         pytest.skip("the system does not tell")
     assert least < measured < most
