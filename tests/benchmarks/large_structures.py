@@ -13,8 +13,9 @@ it has; mace-torch by `MACECalculator` with its own settings and, if cuequivaria
 the smaller set of couplings that it then takes (its fast kernels need a GPU). Both first agree on
 a crystal of 96 atoms.
 
-Every size is a process of its own, which first calculates the small crystal twice, and ends when
-its resident memory passes the limit or a step takes too long. Sizes grow until one fits and a tenth
+Every size is a process of its own, which first calculates the small crystal twice and the large one
+once, as dynamics do before the steps that take its time, and ends when its resident memory passes
+the limit or a step takes too long. Sizes grow until one fits and a tenth
 more does not. `atoms_ratio` is how many times larger our largest is. Where time ended a side,
 `bound` says which way the ratio is meant, and there is none where it ended both. `exponent` is the
 slope of log time over log atoms of ours, from 1,000 atoms on; `atoms`, `ms_per_atom` and
@@ -66,7 +67,7 @@ FIRST = 1_000
 MARGIN = 1.5
 """GB of the free memory that are left to others."""
 REPEATS, REPEATED = 3, 10.0
-"""Steps of a size, if the first takes fewer seconds than that."""
+"""Steps of a size after its first, if that takes fewer seconds; one otherwise."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def attempt(
             side.ask("seconds", "warm")
         before, times = side.ask("resident_bytes", "VmRSS"), []
         try:
-            while not times or (len(times) < REPEATS and times[0] < REPEATED):
+            while len(times) < 2 or (len(times) <= REPEATS and times[0] < REPEATED):
                 with Watch(side, limits) as watch:
                     times.append(side.ask("seconds", "step"))
             peak = side.ask("resident_bytes", "VmHWM")
@@ -159,7 +160,7 @@ def attempt(
             return Attempt(len(crystal), watch.stopped_by)
     if peak > limits.memory:
         return Attempt(len(crystal), "memory")
-    return Attempt(len(crystal), None, median(times), peak, peak - before)
+    return Attempt(len(crystal), None, median(times[1:]), peak, peak - before)
 
 
 def measure(
