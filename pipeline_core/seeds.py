@@ -61,7 +61,7 @@ def use_deterministic(wanted: bool) -> Iterator[None]:
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is random without it
     filled = _deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    # Not `use_deterministic_algorithms`, which imports the compiler: a second of each training.
+    # Not `use_deterministic_algorithms`, which imports the compiler, longer than torch itself.
     torch.set_deterministic_debug_mode("error")
     # torch would also write NaN into all memory that is about to be overwritten: half of a step.
     _deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
