@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from vesin import NeighborList
 
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.edge_counts import (
@@ -77,6 +76,9 @@ def build_neighbour_graph(
         index, shift = find_edges(structure, cutoff, atoms)
         vectors = positions[index[:, 1]] + shift @ cell - positions[index[:, 0]]
         return index, shift, np.linalg.norm(vectors, axis=1)
+    # It imports torch, of which an import of data and a label need nothing.
+    from vesin import NeighborList
+
     neighbours = NeighborList(cutoff=cutoff, full_list=True)
     i, j, shift, length = neighbours.compute(
         points=np.ascontiguousarray(positions, dtype=float),

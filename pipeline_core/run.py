@@ -190,9 +190,19 @@ class Run:
         """Tell whether the model has a stage."""
         return stage not in self.model_info.without
 
+    def has_work(self, stage: str) -> bool:
+        """Tell whether the workflow is to run a stage before figures.
+
+        The engine's own stage `infer` is left out where its section asks for nothing; what it has
+        written when it was asked for something is made new all the same.
+        """
+        if stage == "infer" and self._is_of_engine(stage) and not self.inference.exists():
+            return self.has_stage(stage) and bool(getattr(self.sections[stage], "has_work", True))
+        return self.has_stage(stage)
+
     def list_artifacts(self, stage: str) -> list[str]:
-        """Return the artifacts of the run that a stage reads, of the stages that the model has."""
-        return [name for name in READS[stage] if self.has_stage(MAKERS.get(name, ""))]
+        """Return the artifacts of the run that a stage reads, of the stages that have work."""
+        return [name for name in READS[stage] if self.has_work(MAKERS.get(name, ""))]
 
     def name_command(self, stage: str) -> str:
         """Return what runs a stage by hand."""
@@ -226,8 +236,11 @@ class Run:
     @property
     def has_engine_graph(self) -> bool:
         """Whether the engine makes the graph, from data and section alone."""
+        return self._is_of_engine("graph")
+
+    def _is_of_engine(self, stage: str) -> bool:
         plugins = [p for p in self.registry.plugins if p.model in (None, self.model_info)]
-        return all("graph" not in plugin.hooks for plugin in plugins)
+        return all(stage not in plugin.hooks for plugin in plugins)
 
     def list_causes(self, stage: str) -> dict[str, Any]:
         """Return what the artifacts of a stage follow from, beside what the stage reads."""

@@ -57,12 +57,12 @@ def use_deterministic(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is random without it
     filled = _deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True)
+    # Not `use_deterministic_algorithms`, which imports the compiler, longer than torch itself.
+    torch.set_deterministic_debug_mode("error")
     # torch would also write NaN into all memory that is about to be overwritten: half of a step.
     _deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
@@ -74,7 +74,7 @@ def use_deterministic(wanted: bool) -> Iterator[None]:
             f"train.deterministic: {error}; set it to false to accept that the last bits vary"
         ) from error
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(before)
         _deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
         if workspace is None:
             del os.environ["CUBLAS_WORKSPACE_CONFIG"]

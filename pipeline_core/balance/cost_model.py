@@ -15,7 +15,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import nnls
 
 Seconds = NDArray[np.float64]
 
@@ -126,6 +125,9 @@ def _fit_robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _solve(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Slow to import, and trainings that measure nothing do without.
+    from scipy.optimize import nnls
+
     # Kinds differ by orders of magnitude: columns of one length keep the problem well conditioned.
     lengths = np.linalg.norm(rows, axis=0)
     lengths[lengths == 0] = 1.0

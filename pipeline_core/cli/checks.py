@@ -189,7 +189,7 @@ def _describe_data(dataset: DatasetRun) -> str:
 
 def _describe_state(run: Run, stage: str) -> str:
     """Say whether a stage has run, would run, or is shared with the variant that runs it."""
-    if not run.has_stage(stage):
+    if not run.has_work(stage):
         return "none"
     artifact = getattr(run, ARTIFACTS[stage])
     if artifact.parent != run.folder:

@@ -53,7 +53,7 @@ class InferOptions(Section):
     """Amorphous structures."""
 
     @property
-    def asks_for_something(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is anything to calculate."""
         return bool(self.md) or any(self.list_properties())
 

@@ -23,7 +23,7 @@ class LabelWith(Section):
     calculator: str | None = None
     """Name of a calculator of ASE that needs no program, such as emt, for trials of the loop."""
     program: str = "cp2k.psmp"
-    """How CP2K is started, such as "mpiexec -n 4 cp2k.psmp"."""
+    """How CP2K is started, such as "/usr/bin/mpiexec -n {threads} cp2k.psmp"."""
     parameters: dict[str, Any] = {}
     """Arguments of the calculator."""
 
@@ -76,7 +76,8 @@ class LearnOptions(Section):
     train: dict[str, Any] = {}
     """What trainings of rounds have otherwise than the first one, such as fewer epochs."""
     threads: Count = 1
-    """Cores of each label."""
+    """Cores of each label: as many threads (OMP_NUM_THREADS) or, where the word {threads} stands in
+    `label_with`, one thread and what is made of the word, such as processes."""
 
     @field_validator("md")
     @classmethod

@@ -36,7 +36,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ def find_factor(scores: Floats, level: float) -> float:
     if rank <= len(scores):
         return float(scores[rank - 1])
     rms = float(np.sqrt((scores**2).mean()))
-    return float(stats.t.ppf((1 + level) / 2, len(scores))) * rms
+    return float(stdtrit(len(scores), (1 + level) / 2)) * rms
 
 
 def report_coverage(error: Floats, spread: Floats, calibration: Calibration) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def report_coverage(error: Floats, spread: Floats, calibration: Calibration) -> 
                 "calibrated": float(
                     (size <= calibration.compute_half_widths(spread, level)).mean()
                 ),
-                "uncalibrated": float((size <= stats.norm.ppf((1 + level) / 2) * spread).mean()),
+                "uncalibrated": float((size <= ndtri((1 + level) / 2) * spread).mean()),
             }
             for level in LEVELS
         },

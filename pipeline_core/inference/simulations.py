@@ -51,7 +51,7 @@ def simulate_run(run: Run) -> dict[str, Any]:
 
 def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculator | None:
     """Return what calculates the forces of this rank; None where it has nothing to do."""
-    if not options.asks_for_something or not (ranks.is_rank_zero or ranks.size > 1):
+    if not options.has_work or not (ranks.is_rank_zero or ranks.size > 1):
         return None
     if run.members:
         return make_run_committee(run, str(ranks.device)) if ranks.is_rank_zero else None

@@ -1,10 +1,15 @@
-"""Inputs of CP2K for other structures than the one that they were written for."""
+"""Inputs of CP2K for other structures than the one that they were written for, and its cores."""
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Final
 
 from ase import Atoms
+
+_PROCESSES: Final = "Total number of message passing processes"
+_THREADS: Final = "Number of threads for this process"
 
 
 def fill_input(template: str, atoms: Atoms) -> str:
@@ -33,6 +38,12 @@ def fill_input(template: str, atoms: Atoms) -> str:
     ]
     text = _replace(template, "CELL", [*cell, "PERIODIC XYZ"])
     return _replace(text, "COORD", coordinates)
+
+
+def count_cores(output: str) -> int | None:
+    """Return the cores that CP2K says to have used, of all its processes; None if it does not."""
+    counts = [re.search(rf"{words} +(\d+)", output) for words in (_PROCESSES, _THREADS)]
+    return math.prod(int(one[1]) for one in counts if one) if all(counts) else None
 
 
 def _replace(text: str, name: str, lines: list[str]) -> str:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pipeline_core.config.learning import LabelWith
 from pipeline_core.importing.frames import make_sample
 from pipeline_core.importing.sources import compute_factors
-from pipeline_core.learning.cp2k import fill_input
+from pipeline_core.learning.cp2k import count_cores, fill_input
 from pipeline_core.learning.picking import measure_distance
 from pipeline_core.locks import hold, locate_lock
 from pipeline_core.readers import BadFrame, Reader, cp2k, extxyz
@@ -166,10 +166,11 @@ def _ask_calculator(atoms: Atoms, options: LabelWith) -> Labels:
 def _ask_cp2k(atoms: Atoms, options: LabelWith, work: Path, threads: int) -> Labels | None:
     text = fill_input(_read_input(str(options.cp2k)), atoms)
     (work / "job.inp").write_text(text, encoding="utf-8")
-    words = [*shlex.split(options.program), "-i", "job.inp", "-o", "job.out"]
-    status, said = _run(words, work, threads)
+    start = f"{options.program} -i job.inp -o job.out"
+    words, status, said = _run(start, {}, threads, work)
     log = work / "job.out"
     output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else said
+    _require_cores(words, output, threads)
     if "SCF run NOT converged" in output:
         return None
     if status:
@@ -177,12 +178,21 @@ def _ask_cp2k(atoms: Atoms, options: LabelWith, work: Path, threads: int) -> Lab
     return _read_labels(log, cp2k.READER, atoms)
 
 
+def _require_cores(words: list[str], output: str, threads: int) -> None:
+    """Refuse an output that several copies of CP2K may have written, each of the whole label."""
+    n_cores = count_cores(output)
+    if n_cores is not None and n_cores < threads:
+        raise ValueError(
+            f"learn.label_with: {shlex.join(words)} was to use {threads} cores, and each CP2K used "
+            f"{n_cores}; start it by the mpiexec of the MPI that it was built with (Debian: "
+            "/usr/bin/mpiexec), or without one"
+        )
+
+
 def _ask_command(atoms: Atoms, command: str, work: Path, threads: int) -> Labels | None:
     structure, label = (work / "structure.extxyz").resolve(), (work / "label.extxyz").resolve()
     _write(structure, atoms, {}, {})
-    values = {"structure": str(structure), "label": str(label), "threads": str(threads)}
-    words = [_fill(word, values) for word in shlex.split(command)]
-    status, said = _run(words, None, threads)
+    words, status, said = _run(command, {"structure": structure, "label": label}, threads)
     if status or not label.is_file():
         _refuse(words, status, said)
     return _read_labels(label, extxyz.READER, atoms)
@@ -194,8 +204,24 @@ def _fill(word: str, values: Mapping[str, str]) -> str:
     return word
 
 
-def _run(words: list[str], folder: Path | None, threads: int) -> tuple[int, str]:
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+def _run(
+    command: str, files: Mapping[str, Path], threads: int, folder: Path | None = None
+) -> tuple[list[str], int, str]:
+    """Run a program.
+
+    Args:
+        command: Its words, with those in braces that stand for others.
+        files: What stands for files.
+        threads: Cores that it is told of: by the word {threads}, or by OMP_NUM_THREADS.
+        folder: Where it runs; None for the current one.
+
+    Returns:
+        The words that started it, its status, and what it said.
+    """
+    values = {**{name: str(path) for name, path in files.items()}, "threads": str(threads)}
+    words = [_fill(word, values) for word in shlex.split(command)]
+    openmp = 1 if "{threads}" in command else threads
+    environment = os.environ | {"OMP_NUM_THREADS": str(openmp)}
     try:
         done = subprocess.run(
             words, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -205,7 +231,7 @@ def _run(words: list[str], folder: Path | None, threads: int) -> tuple[int, str]
             f"learn.label_with: {words[0]}: cannot be started ({error.strerror}); install it, or "
             "give its path"
         ) from error
-    return done.returncode, done.stdout + done.stderr
+    return words, done.returncode, done.stdout + done.stderr
 
 
 def _refuse(words: list[str], status: int, said: str) -> None:

@@ -63,6 +63,11 @@ def model():
         options=Options, sections={"evaluate": Reads, "infer": Reads},
     )
 """
+OWN_USE = """
+@hookimpl
+def infer(run):
+    return {"wrote": str(run.inference)}
+"""
 OWN_GRAPH = """
 @hookimpl
 def graph(run):
@@ -78,6 +83,7 @@ def project(tmp_path, monkeypatch):
         "other": OTHER,
         "reads_more": OTHER.partition("class ShortTraining")[0] + READS_MORE,
         "owner": write_model_source("owner") + OWN_GRAPH,
+        "uses": write_model_source("uses") + OWN_USE,
         "points": write_model_source("points").replace("summary=", "data_kind='point', summary="),
     }
     for name, source in sources.items():
@@ -339,3 +345,31 @@ def test_stages_read_the_datasets_that_their_sections_name(project):
         read = plan.inputs(stage)(SimpleNamespace(experiment="toy/first", variant=variant))
         data = [path for path in read if path.endswith("data.h5")]
         assert data == [f"made/datasets/{name}/data.h5" for name in names]
+
+
+def test_a_use_that_asks_for_nothing_is_no_job(project):
+    """What was computed when it asked for something is made new, lest figures show it."""
+    text = """
+        description: A test
+        plugin: toy
+        dataset: water
+        variants:
+          hot: {infer: {md: [{name: hot, steps: 10}]}}
+          own: {plugin: uses, dataset: water}
+    """
+    write(project.workflows, text)
+    runs = project.load_experiment("toy/first").runs
+    assert {name: run.has_work("infer") for name, run in runs.items()} == {
+        "base": False,
+        "hot": True,
+        "own": True,
+    }
+    config = {"experiments": [], "workflows": str(project.workflows), "results": "made"}
+    read = Plan(config, project.registry).inputs("figures")(SimpleNamespace(experiment="toy/first"))
+    drawn = [path.split("/")[-2] for path in read if path.endswith("inference.h5")]
+    assert drawn == ["hot", "own"]
+    assert "inference" not in runs["base"].list_inputs("figures")
+    runs["base"].folder.mkdir(parents=True)
+    runs["base"].inference.touch()
+    assert runs["base"].has_work("infer")
+    assert "inference" in runs["base"].list_inputs("figures")

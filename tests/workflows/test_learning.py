@@ -46,7 +46,7 @@ MODEL = {
     "radial_features": [16, 16],
     "cutoff": 4.0,
 }
-HOT = {"ensemble": "nvt_langevin", "steps": 100, "every": 5, "timestep": 2.0, "start": "train:0"}
+HOT = {"ensemble": "nvt_langevin", "steps": 40, "every": 2, "timestep": 2.0, "start": "train:0"}
 
 
 def write_loop(folder):
@@ -81,7 +81,7 @@ def make_experiment(folder):
         "model": MODEL,
         "graph": {"cutoff": 4.0},
         "train": {
-            "epochs": 40,
+            "epochs": 24,
             "batch_size": 4,
             "optimizer": {"name": "adam", "lr": 0.02},
             "loss": {"energy": {}, "forces": {}},
@@ -91,7 +91,7 @@ def make_experiment(folder):
             "rounds": ROUNDS,
             "per_round": PER_ROUND,
             "random": True,
-            "train": {"epochs": 20, "optimizer": {"lr": 0.01}},
+            "train": {"epochs": 8, "optimizer": {"lr": 0.01}},
             "label_with": {"command": command},
             "md": [{"name": "hot", "temperature": 1200.0, **HOT}],
         },
@@ -105,8 +105,8 @@ def simulate_exactly():
     rng = np.random.default_rng(0)
     options = {"temperature_K": 1200, "friction": 0.02 / units.fs, "rng": rng, "fixcm": False}
     moving = Langevin(atoms, 2 * units.fs, **options)
-    for _ in range(24):
-        moving.run(20)
+    for _ in range(16):
+        moving.run(25)
         atoms.get_stress()
         write_to = atoms.copy()
         write_to.calc = EMT()

@@ -19,8 +19,9 @@ def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.output.splitlines() if line.strip()]
     table = {line[0]: line[1:] for line in lines}
-    assert table["wide"] == ["as", "base", *["to", "run"] * 4]
-    assert table["longer"] == ["as", "base", "as", "base", *["to", "run"] * 3]
+    # Nobody asks it to infer anything.
+    assert table["wide"] == ["as", "base", *["to", "run"] * 3, "none"]
+    assert table["longer"] == ["as", "base", "as", "base", *["to", "run"] * 2, "none"]
     assert "dataset water (1 raw file, 0.0 MB, to be imported)" in result.output
     assert result.output.splitlines()[-1] == "1 experiment is valid"
 

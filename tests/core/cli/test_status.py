@@ -71,10 +71,10 @@ def test_the_configured_experiments(configured, call):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "alpha/first: data of water waiting, figures waiting"
-    assert lines[1].split() == ["variant", "graph", "partition", "train", "evaluate", "infer"]
-    assert lines[2].split() == ["base", "done", "waiting", "done", "waiting", "waiting"]
+    assert lines[1].split() == ["variant", "graph", "partition", "train", "evaluate"]
+    assert lines[2].split() == ["base", "done", "waiting", "done", "waiting"]
     # `longer` has the graph of `base`.
-    assert lines[4].split() == ["longer", "done", "waiting", "waiting", "waiting", "waiting"]
+    assert lines[4].split() == ["longer", "done", "waiting", "waiting", "waiting"]
 
 
 def test_a_stage_that_runs_and_one_that_failed(configured, call):

@@ -336,6 +336,16 @@ def test_the_module_of_the_stage_is_light():
     assert shown.stdout.strip() == "set()"
 
 
+def test_imports_and_labels_load_no_torch():
+    """It takes longer than all else that an import of few frames, or a cheap label, does."""
+    code = (
+        "import sys, pipeline_core.importing.dataset, pipeline_core.learning.labels; "
+        "print('torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
+
+
 def test_the_record_names_the_plugin_that_read_the_data(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     source = install(tmp_path, "lines", LINES)

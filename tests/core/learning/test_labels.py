@@ -86,6 +86,15 @@ def test_programs_that_fail_leave_nothing_and_are_told(tmp_path):
     assert not path.exists()
 
 
+def test_cores_are_told_once(tmp_path):
+    """Processes of several threads would take more cores than there are."""
+    atoms, path = make_structure(), tmp_path / "0.extxyz"
+    said = "sh -c 'echo $2 cores, $OMP_NUM_THREADS threads' sh {structure}"
+    for words, told in (("{threads} {label}", "3 cores, 1 threads"), ("of {label}", "3 threads")):
+        with pytest.raises(ValueError, match=told):
+            label_structure(atoms, LabelWith(command=f"{said} {words}"), path, threads=3)
+
+
 def test_one_who_labels_is_named():
     with pytest.raises(ValueError, match="name one of cp2k, command and calculator"):
         LabelWith(cp2k="a.inp", calculator="emt")
