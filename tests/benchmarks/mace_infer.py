@@ -6,19 +6,19 @@
 
 Rattled fluorite HfO2, a network of Hf and O: 128 channels of 0e (`max_l` 0) or of 0e and 1o (1),
 harmonics up to degree 3, correlation 3, cutoff 4.5 Å, two layers with residuals, random weights,
-the same on all sides:
+the same on all sides, and a scale at which the root mean square of forces is 1 eV/Å:
 
 | side       | is                                                                               |
 |------------|----------------------------------------------------------------------------------|
 | `plain`    | our network, forces and stress by autograd                                       |
 | `compiled` | what `infer.compile` makes of it                                                 |
-| `peer`     | `ScaleShiftMACE`, called as `MACECalculator` calls it: weights fixed, stress on; |
+| `eager`    | `ScaleShiftMACE`, called as `MACECalculator` calls it: weights fixed, stress on; |
 |            | if cuequivariance is installed, with the smaller set of couplings                |
 | `script`   | the same as TorchScript, as its converter for LAMMPS makes it                    |
 
 The neighbour graph is made beforehand on all sides; each call has positions of its own. Sides are
 processes with the same number of threads, which take turns; figures are medians. `ratio` is the
-wall time of the faster of `peer` and `script` over that of `compiled`, `plain_ratio` that of
+wall time of the faster of `eager` and `script` over that of `compiled`, `plain_ratio` that of
 `plain` over it; `processor_ratio` is as `ratio`, of the time that processors spent, which other
 programs on the machine disturb less. `single_gain` is how many times faster `compiled` is in single
 precision than in double. `deviation` is how far the others are from `compiled`, eV an atom, eV/Å
@@ -32,7 +32,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -43,12 +43,14 @@ from typing import Any
 import numpy as np
 import torch
 from _mace_operations import count_compiled_inference
-from _mace_ours import OURS, make_network
+from _mace_ours import OURS, build_graphs, make_network
 from _machine import name_processor
 from _sides import OPENMP, PEERS, WARM_UP, Side
+from ase import Atoms
 from large_structures import make_crystal
 
-from pipeline_core.graphs import build_neighbour_graph
+from pipeline_core.batch import collate
+from pipeline_mace.model import MACE
 from pipeline_mace.options import MACEOptions
 from pipeline_mace.weights import list_rows
 
@@ -56,7 +58,7 @@ ELEMENTS = ["O", "Hf"]
 SIDES = {
     "plain": ("_infer_ours", {"compiled": False}),
     "compiled": ("_infer_ours", {"compiled": True}),
-    "peer": ("_infer_peer", {"script": False}),
+    "eager": ("_infer_peer", {"script": False}),
     "script": ("_infer_peer", {"script": True}),
 }
 """Module of each side, and what it is told besides the network."""
@@ -109,19 +111,30 @@ def make_subject(
     """Return weights and structure, options of the network, and operations of an inference."""
     atoms = make_crystal(case.atoms)
     sizes = {"channels": args.channels, "max_l": case.max_l, "correlation": args.correlation}
+    arrays, options, module = draw_network(atoms, ELEMENTS, **sizes)
+    options |= {"dtype": case.dtype}
+    return arrays, options, count_compiled_inference(module, len(atoms), options["edges"])
+
+
+def draw_network(
+    atoms: Atoms, elements: Sequence[str], **sizes: int
+) -> tuple[dict[str, np.ndarray], dict[str, Any], MACE]:
+    """Draw the weights of a network, with the structure and options as sides take them."""
+    structure = {"numbers": atoms.numbers, "positions": atoms.positions}
+    structure |= {"n_atoms": np.array([len(atoms)]), "cells": np.array(atoms.cell)[None]}
     model = MACEOptions(cutoff=4.5, lmax=3, **sizes)
-    index, _, _ = build_neighbour_graph(
-        atoms.positions, np.array(atoms.cell), atoms.pbc, model.cutoff
-    )
-    options = {"elements": ELEMENTS, "model": model.model_dump(), "dtype": case.dtype}
-    options |= {"average_neighbours": len(index) / len(atoms), "edges": len(index)}
+    (sample,) = build_graphs(structure, model.cutoff)
+    n_edges = len(sample["edge_index"])
+    options = {"elements": [*elements], "model": model.model_dump(), "edges": n_edges}
+    options |= {"average_neighbours": n_edges / len(atoms)}
     torch.manual_seed(0)
     module = make_network(options)
+    with torch.no_grad():
+        forces = module(collate([sample], torch.float32))["forces"]
+    module.scale.fill_(float(forces.square().mean()) ** -0.5)
     arrays = {row.name: row.join().numpy() for row in list_rows(module)}
     arrays |= {OURS + name: x.numpy() for name, x in module.state_dict().items()}
-    arrays |= {"numbers": atoms.numbers, "positions": atoms.positions}
-    arrays |= {"n_atoms": np.array([len(atoms)]), "cells": np.array(atoms.cell)[None]}
-    return arrays, options, count_compiled_inference(module, len(atoms), len(index))
+    return arrays | structure, options, module
 
 
 def measure_deviations(sides: Mapping[str, Side], folder: Path) -> dict[str, Any]:
@@ -143,7 +156,7 @@ def measure_deviations(sides: Mapping[str, Side], folder: Path) -> dict[str, Any
     limit = 1e-4 * abs(compiled["forces"]).max()
     if not max(one["forces"] for one in deviations.values()) < limit:
         raise RuntimeError(f"the sides do not compute the same: {deviations}")
-    return {"deviation": deviations, "largest_force": float(abs(compiled["forces"]).max())}
+    return {"deviation": deviations}
 
 
 def take_times(sides: Mapping[str, Side], repeats: int) -> dict[str, float]:
@@ -159,9 +172,10 @@ def take_times(sides: Mapping[str, Side], repeats: int) -> dict[str, float]:
     spent = {name: median(one[name][1] for one in rounds) for name in sides}
     figures = {f"{name}_s": seconds for name, seconds in wall.items()}
     figures |= {f"{name}_processor_s": seconds for name, seconds in spent.items()}
+    figures |= {"ours_s": wall["compiled"], "peer_s": min(wall["eager"], wall["script"])}
     return figures | {
-        "ratio": min(wall["peer"], wall["script"]) / wall["compiled"],
-        "processor_ratio": min(spent["peer"], spent["script"]) / spent["compiled"],
+        "ratio": figures["peer_s"] / figures["ours_s"],
+        "processor_ratio": min(spent["eager"], spent["script"]) / spent["compiled"],
         "plain_ratio": wall["plain"] / wall["compiled"],
     }
 
@@ -222,7 +236,7 @@ def main() -> None:
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     report = {"name": "mace_infer", "peer": "mace-torch"}
     report |= {key: [row[key] for row in rows] for key in rows[0]}
-    report |= {"ours_s": report["compiled_s"], "single_gain": find_single_gains(rows)}
+    report |= {"single_gain": find_single_gains(rows)}
     given = {"channels": args.channels, "correlation": args.correlation, "elements": ELEMENTS}
     given |= {"lmax": 3, "layers": 2, "cutoff": 4.5, "device": "cpu"}
     report |= given | {"repeats": args.repeats, "hardware": name_processor()}
