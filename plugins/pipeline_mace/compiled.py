@@ -115,9 +115,7 @@ class CompiledMACE(Potential):
         directions = vectors / -distance[:, None]  # from sender to receiver
         harmonics = _compute_harmonics(directions, self.options.lmax)
         places = Places.of(distance * (self.n_intervals / self.options.cutoff), self.n_intervals)
-        neighbours = Neighbours(
-            graph.element, graph.atoms, graph.senders, graph.receivers, harmonics, places
-        )
+        neighbours = Neighbours(*graph, harmonics, places)
         return neighbours, directions, distance
 
     def _reverse(
@@ -149,6 +147,7 @@ class _Graph(NamedTuple):
     """What follows from the atoms of a batch and who neighbours whom."""
 
     element: Tensor
+    which: Tensor
     atoms: AtomsByElement
     senders: Segments
     receivers: Segments
@@ -159,7 +158,8 @@ def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Grap
     receiver, sender = batch["edge_index"].unbind(1)
     n_atoms = len(element)
     ends = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
-    return _Graph(element, AtomsByElement.of(element), *ends)
+    atoms = AtomsByElement.of(element)
+    return _Graph(element, torch.searchsorted(atoms.elements, element), atoms, *ends)
 
 
 def _compute_harmonics(directions: Tensor, lmax: int) -> Tensor:
