@@ -17,8 +17,9 @@ layers, random weights, and a scale at which the root mean square of forces is 1
 takes the smaller set of couplings if cuequivariance is installed.
 
 Sides are processes with the same number of threads, which take turns over blocks of steps from the
-same start. Times are medians of a calculation; `ratio` is the peer's over ours. `drift`, in meV an
-atom and ps, and `spread`, the standard deviation in meV an atom, are those of the total energy of
+same start. Times are medians of a calculation; `ratio` is the peer's over ours, of wall time, and
+`processor_ratio` of the time that processors spent, which other programs on the machine disturb
+less. `drift`, in meV an atom and ps, and `spread`, the standard deviation in meV an atom, are those of the total energy of
 ours and of `plain` without a thermostat: of MACE over 200 steps, with `--full` over 2,000, of
 CHGNet over 20. `deviation` is how far forces are from the peer's, relative to the largest. The last
 line printed is one JSON object, with a list for each figure: one entry a case.
@@ -38,7 +39,7 @@ from typing import Any
 import ase.build
 import numpy as np
 from _machine import name_processor
-from _sides import OPENMP, PEERS, TOLERANCE, Side, take_turns
+from _sides import OPENMP, PEERS, TOLERANCE, WARM_UP, Side
 from ase import Atoms, units
 from chgnet_md import STEPS, draw_start
 from mace_infer import draw_network
@@ -93,7 +94,7 @@ def measure(
         sides = {name: stack.enter_context(side) for name, (side, _) in starts.items()}
         for name, (_, told) in starts.items():
             sides[name].ask("make", "Dynamics", str(folder / "start.npz"), told)
-        times = take_turns(sides, "block", args.repeats)
+        times = take_times(sides, args)
         results = {}
         for name, side in sides.items():
             if name != "peer":
@@ -105,13 +106,33 @@ def measure(
     deviation = float(abs(forces - expected).max() / abs(expected).max())
     if not deviation < TOLERANCE:
         raise RuntimeError(f"the two sides do not compute the same: {deviation}")
-    calculations = args.steps + 1  # the forces of the start are one more
-    seconds = {name: median(column) / calculations for name, column in times.items()}
-    figures = {f"{name}_s": seconds.get(name) for name in ("ours", "plain", "peer")}
-    figures |= {"ratio": seconds["peer"] / seconds["ours"], "deviation": deviation}
+    figures = times | {"deviation": deviation}
     for key in ("drift", "spread"):
         figures[key] = {n: float(result[key]) for n, result in results.items() if n != "peer"}
     return figures
+
+
+def take_times(sides: Mapping[str, Side], args: argparse.Namespace) -> dict[str, float | None]:
+    """Return median times of a calculation on each side, and ratios."""
+    for side in sides.values():
+        for _ in range(WARM_UP):
+            side.ask("seconds", "block")
+    rounds = [
+        {name: side.ask("both_seconds", "block") for name, side in sides.items()}
+        for _ in range(args.repeats)
+    ]
+    calculations = args.steps + 1  # the forces of the start are one more
+    figures: dict[str, float | None] = {}
+    for place, kind in enumerate(("s", "processor_s")):
+        for name in ("ours", "plain", "peer"):
+            times = [one[name][place] / calculations for one in rounds if name in one]
+            figures[f"{name}_{kind}"] = median(times) if times else None
+    ratios = {
+        f"{word}ratio": median(one["peer"][place] for one in rounds)
+        / median(one["ours"][place] for one in rounds)
+        for place, word in enumerate(("", "processor_"))
+    }
+    return figures | ratios
 
 
 def draw_velocities(atoms: Atoms) -> np.ndarray:
