@@ -136,7 +136,7 @@ class CompiledMACE(Potential):
             by_place += by_x
         derivatives = _differentiate_harmonics(self.options.lmax).to(by_harmonics)
         rows = (by_harmonics @ derivatives).unflatten(1, (3, -1))
-        by_direction = torch.einsum("ekm,em->ek", rows, neighbours.harmonics)
+        by_direction = (rows * neighbours.harmonics[:, None]).sum(2)
         radial = by_place * (-self.n_intervals / self.options.cutoff)
         across = by_direction - (by_direction * directions).sum(1, keepdim=True) * directions
         gradient: Tensor = radial[:, None] * directions - across / distance[:, None]
