@@ -4,7 +4,14 @@
  */
 enum { ROWS = 6 };
 
+/* Where the results of a path lie, in rows of channels: component m of node n is row
+ * `first` + n `node` + m `component`. */
 typedef struct {
+    int64_t first, node, component, n_components;
+} Rows;
+
+typedef struct {
+    const Rows *rows;               /* of each path */
     const REAL *table;
     const int64_t *first;           /* of the rows of each edge */
     const REAL *factors, *slopes;   /* of its rows: the weights, and their derivative */
@@ -54,6 +61,11 @@ INLINE REAL dot(const REAL *a, const REAL *b, int64_t size)
     return add_lanes(sum);
 }
 
+INLINE int64_t place_of(const Rows *rows, int64_t n, int64_t channels)
+{
+    return (rows->first + n * rows->node) * channels;
+}
+
 /* As `product`. */
 void interpolated_product(const REAL *h, const REAL *Y, const Interpolation *I, REAL *out,
                           const Graph *graph, int64_t *counter, void *memory)
@@ -62,17 +74,22 @@ void interpolated_product(const REAL *h, const REAL *Y, const Interpolation *I, 
     REAL *w = memory;
     FOR_NODES
     {
-        REAL *row = out + n * graph->dim_out * channels;
-        memset(row, 0, graph->dim_out * channels * sizeof(REAL));
+        for (int64_t p = 0; p < graph->n_paths; p++) {
+            REAL *row = out + place_of(I->rows + p, n, channels);
+            for (int64_t m = 0; m < I->rows[p].n_components; m++)
+                memset(row + m * I->rows[p].component * channels, 0, channels * sizeof(REAL));
+        }
         for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
             const int64_t e = edge_at(graph, k);
             const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
             interpolate(0, I, e, size, w, 0);
             for (int64_t p = 0; p < graph->n_paths; p++) {
                 const Path path = graph->paths[p];
+                const Rows *rows = I->rows + p;
                 products[path.coupling](Y + e * graph->dim_sh + path.row_Y, w + p * channels,
-                                        h_e + path.row_h * channels, row + path.row_out * channels,
-                                        channels);
+                                        h_e + path.row_h * channels,
+                                        out + place_of(rows, n, channels),
+                                        rows->component * channels, channels);
             }
         }
     }
@@ -94,15 +111,16 @@ void interpolated_gradient(const REAL *g, const REAL *h, const REAL *Y, const In
         memset(row, 0, graph->dim_in * channels * sizeof(REAL));
         for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
             const int64_t e = edge_at(graph, k);
-            const REAL *g_e = g + graph->receivers[e] * graph->dim_out * channels;
             const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
             interpolate(1, I, e, size, w, slopes);
             memset(dY, 0, graph->dim_sh * sizeof(*dY));
             for (int64_t p = 0; p < graph->n_paths; p++) {
                 const Path path = graph->paths[p];
+                const Rows *rows = I->rows + p;
                 gradients[path.coupling][1](Y + e * graph->dim_sh + path.row_Y, w + p * channels,
                                             h_e + path.row_h * channels,
-                                            g_e + path.row_out * channels,
+                                            g + place_of(rows, graph->receivers[e], channels),
+                                            rows->component * channels,
                                             row + path.row_h * channels, by_w + p * channels,
                                             dY + path.row_Y, channels);
             }
