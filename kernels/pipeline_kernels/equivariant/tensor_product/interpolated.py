@@ -28,7 +28,7 @@ from pipeline_kernels.native import UnavailableError
 
 N_ROWS: Final = 3
 """Rows of a knot: value, slope, curvature, all with the distance of knots as unit."""
-_HERMITE: Final = torch.tensor(
+HERMITE: Final = torch.tensor(
     [
         [1, 0, 0, -10, 15, -6],
         [0, 1, 0, -6, 8, -3],
@@ -66,7 +66,7 @@ class Places(NamedTuple):
         interval = x.floor().clamp(0, n_intervals - 1)
         t = (x - interval)[:, None]
         powers = torch.cat([torch.ones_like(t), t.expand(-1, 5).cumprod(1)], dim=1)
-        value = _HERMITE.to(x)
+        value = HERMITE.to(x)
         slope = value[:, 1:] * torch.arange(1, 6, device=x.device)
         return cls(N_ROWS * interval.long(), powers @ value.T, powers[:, :5] @ slope.T)
 
