@@ -125,7 +125,7 @@ def interpolated_product(
     """Implement `interpolated.multiply`; results are `(n_nodes * dim_out, C)`."""
     plan = _decode(tuple(code))
     out = h.new_empty((edges[5].shape[0] - 1) * plan.dim_out, h.shape[2])
-    operands = [h, Y, Interpolation.of(splines, rows)]
+    operands: list[Tensor | Interpolation] = [h, Y, Interpolation.of(splines, rows)]
     _run("interpolated_product", plan, operands, [out], edges, by_sender=False)
     return out
 
@@ -143,8 +143,8 @@ def interpolated_gradient(
     g, h, Y = operands
     by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), torch.empty_like(Y), Y[:, 0] * 0
     results = [by_h, by_Y, by_x]
-    both = [g, h, Y, Interpolation.of(splines, rows)]
-    _run("interpolated_gradient", plan, both, results, edges, by_features)
+    given: list[Tensor | Interpolation] = [g, h, Y, Interpolation.of(splines, rows)]
+    _run("interpolated_gradient", plan, given, results, edges, by_features)
     return by_h, by_Y, by_x
 
 
