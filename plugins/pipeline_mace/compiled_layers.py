@@ -20,6 +20,7 @@ from pipeline_kernels.equivariant.tensor_product.interpolated import (
     Places,
     differentiate,
     multiply,
+    view_blocks,
 )
 from pipeline_kernels.message import Segments
 from pipeline_mace.layers import (
@@ -37,6 +38,7 @@ class Neighbours(NamedTuple):
 
     Attributes:
         element: Of each atom, (n_atoms,).
+        which: The same, counted among the elements that occur.
         atoms: The same, sorted.
         senders: Of the edges.
         receivers: Of the edges.
@@ -45,6 +47,7 @@ class Neighbours(NamedTuple):
     """
 
     element: Tensor
+    which: Tensor
     atoms: AtomsByElement
     senders: Segments
     receivers: Segments
@@ -94,8 +97,9 @@ class CompiledLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.plan, self.polynomial = interaction.plan, product.polynomial
-        self.counts, self.residual = interaction.counts, interaction.residual
+        self.residual = interaction.residual
         self.is_first = embedding is not None
+        self._of_elements: tuple[list[int], Tensor] | None = None
         self.register_buffer("table", table)
         self.up = _scale(interaction.up)
         self.down = _scale(interaction.down, 1 / interaction.average_neighbours)
@@ -107,26 +111,27 @@ class CompiledLayer(nn.Module):
             self._start(embedding[:, None])
 
     def _start(self, embedding: Tensor) -> None:
-        """Tabulate by element what follows from the first features."""
-        self.register_buffer("sent", _map(embedding, self.up))
+        """Tabulate by element what follows from the first features, which are scalars."""
+        assert self.plan.n_paths == len(self.down)
+        self.register_buffer("sent", _map(embedding, self.up)[:, 0])
         atoms = AtomsByElement.of(torch.arange(len(embedding)))
         if self.residual:
             self.register_buffer("before", _map_elements(embedding, self.skip, atoms))
 
     def forward(self, features: Tensor | None, neighbours: Neighbours) -> State:
         """Calculate the layer; without features it is the first."""
-        element, atoms = neighbours.element, neighbours.atoms
+        atoms = neighbours.atoms
         if features is None:
-            sent = self.sent[element]
-            before = self.before[element] if self.residual else None
+            sent = neighbours.harmonics.new_ones(len(neighbours.element), 1, self.sent.shape[1])
+            before = self.before[neighbours.element] if self.residual else None
         else:
             sent = _map(features, self.up)
             before = _map_elements(features, self.skip, atoms) if self.residual else None
-        ends = Ends(neighbours.senders, neighbours.receivers, self.plan)
-        summed = multiply(sent, neighbours.harmonics, self.table, neighbours.places, ends)
-        messages = torch.cat(
-            [x @ w for x, w in zip(self._sort_by_degree(summed), self.down, strict=True)], dim=1
-        )
+        splines, ends = self._look_up(neighbours), self._find_ends(neighbours)
+        blocks = not self.is_first
+        messages = multiply(sent, neighbours.harmonics, *splines, ends, in_blocks=blocks)
+        if blocks:
+            messages = self._mix_paths(messages)
         if not self.residual:
             messages = _map_elements(messages, self.skip, atoms)
         products = contract(messages, self._choose(atoms), self.polynomial, atoms)
@@ -159,16 +164,16 @@ class CompiledLayer(nn.Module):
         )
         if not self.residual:
             by_messages = _map_elements(by_messages, self.skip.mT, atoms)
-        by_sums = self._sort_by_path(by_messages)
-        ends = Ends(neighbours.senders, neighbours.receivers, self.plan)
+        if not self.is_first:
+            by_messages = self._mix_back(by_messages)
         by_sent, by_Y, by_x = differentiate(
-            by_sums,
+            by_messages,
             state.sent,
             neighbours.harmonics,
-            self.table,
-            neighbours.places,
-            ends,
+            *self._look_up(neighbours),
+            self._find_ends(neighbours),
             by_features=not self.is_first,
+            in_blocks=not self.is_first,
         )
         if self.is_first:
             return by_sent, by_Y, by_x
@@ -184,22 +189,52 @@ class CompiledLayer(nn.Module):
             return self.coefficients
         return self.coefficients[atoms.elements]
 
-    def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:
-        """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
-        sizes = [n * (2 * degree + 1) for degree, n in enumerate(self.counts)]
-        return [
-            part.unflatten(1, (n, -1)).transpose(1, 2).flatten(2)
-            for n, part in zip(self.counts, summed.split(sizes, dim=1), strict=True)
-        ]
+    def _find_ends(self, neighbours: Neighbours) -> Ends:
+        return Ends(neighbours.senders, neighbours.receivers, self.plan)
 
-    def _sort_by_path(self, by_messages: Tensor) -> Tensor:
-        """Take derivatives by messages back to the sums of each path."""
-        degrees = [2 * degree + 1 for degree in range(len(self.counts))]
-        parts = zip(by_messages.split(degrees, dim=1), self.counts, self.down, strict=True)
-        return torch.cat(
-            [(g @ w.T).unflatten(2, (n, -1)).transpose(1, 2).flatten(1, 2) for g, n, w in parts],
-            dim=1,
-        )
+    def _look_up(self, neighbours: Neighbours) -> tuple[Tensor, Places]:
+        """Return the splines of the radial weights, and where in them edges lie.
+
+        In the first layer there are splines for each element of the sender.
+        """
+        places = neighbours.places
+        if not self.is_first:
+            return self.table, places
+        shift = neighbours.which[neighbours.senders.index] * len(self.table)
+        table = self._tabulate_elements(neighbours.atoms.elements)
+        return table, places._replace(first=places.first + shift)
+
+    def _tabulate_elements(self, elements: Tensor) -> Tensor:
+        """Multiply the splines with features of the elements that occur and the map of messages.
+
+        Returns:
+            One table below the other, (n_present n_rows, n_degrees channels).
+        """
+        present, last = elements.tolist(), self._of_elements
+        if last is None or last[0] != present or last[1].dtype != self.table.dtype:
+            weights = torch.stack([*self.down])  # (n_degrees, channels, channels)
+            paths = self.table.unflatten(1, (len(weights), -1)).transpose(0, 1)
+            tables = [
+                torch.bmm(paths * self.sent[z], weights).transpose(0, 1).flatten(1) for z in present
+            ]
+            self._of_elements = last = present, torch.cat(tables)
+        return last[1]
+
+    def _mix_paths(self, summed: Tensor) -> Tensor:
+        """Map the sums of all paths, in blocks, to messages (n_atoms, (lmax + 1)², channels)."""
+        blocks = zip(view_blocks(summed, self.plan), self.down, strict=True)
+        return torch.cat([_multiply(block, w) for block, w in blocks], dim=1)
+
+    def _mix_back(self, by_messages: Tensor) -> Tensor:
+        """Take derivatives by messages back to the sums of all paths, in blocks."""
+        n_atoms, _, channels = by_messages.shape
+        by_sums = by_messages.new_empty(n_atoms * self.plan.dim_out, channels)
+        blocks = view_blocks(by_sums, self.plan)
+        degrees = [block.shape[1] for block in blocks]
+        parts = zip(by_messages.split(degrees, dim=1), blocks, self.down, strict=True)
+        for g, block, w in parts:
+            torch.mm(g.reshape(-1, channels), w.T, out=block.flatten(0, 1))
+        return by_sums
 
     def _read(self, scalars: Tensor) -> Tensor:
         """Return energies (n_atoms,) of invariant features (n_atoms, channels)."""
@@ -241,12 +276,17 @@ def _combine(product: ProductBasis, polynomial: Polynomial) -> Tensor:
 
 def _map(features: Tensor, weights: Sequence[Tensor] | nn.ParameterList) -> Tensor:
     """Map the channels of each degree that has weights."""
-    if len(weights) == 1:
-        scalars: Tensor = features[:, :1] @ weights[0]
-        return scalars
-    parts = features.split([2 * degree + 1 for degree in range(len(weights))], dim=1)
-    mapped: list[Tensor] = [part @ w for part, w in zip(parts, weights, strict=True)]
-    return torch.cat(mapped, dim=1)
+    parts = features[:, : len(weights) ** 2].split(
+        [2 * degree + 1 for degree in range(len(weights))], dim=1
+    )
+    mapped = [_multiply(part, w) for part, w in zip(parts, weights, strict=True)]
+    return mapped[0] if len(mapped) == 1 else torch.cat(mapped, dim=1)
+
+
+def _multiply(features: Tensor, weights: Tensor) -> Tensor:
+    """Multiply (n, components, a) with (a, b), in one product instead of n small ones."""
+    n, components, _ = features.shape
+    return (features.reshape(n * components, -1) @ weights).view(n, components, -1)
 
 
 def _map_elements(features: Tensor, weights: Tensor, atoms: AtomsByElement) -> Tensor:

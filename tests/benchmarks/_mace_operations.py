@@ -64,6 +64,22 @@ def count_network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, f
     return totals
 
 
+def count_compiled_inference(module: MACE, n_atoms: int, n_edges: int) -> float:
+    """Operations of an inference whose radial weights are cubic splines.
+
+    Each weight and its slope are sums of four products; what follows from the elements alone is in
+    a table.
+    """
+    total = count_network_calls(module, n_atoms, n_edges)["infer"]
+    for interaction in module.interactions:
+        assert isinstance(interaction, Interaction)
+        n_weights = interaction.plan.n_paths * module.options.channels
+        total += n_edges * (2 * 2 * 4 * n_weights - 2 * count_row_operations(interaction.radial))
+    first = module.interactions[0]
+    assert isinstance(first, Interaction)
+    return total - n_atoms * sum(count_row_operations(part) for part in (first.up, first.skip))
+
+
 def count_row_operations(part: nn.Module) -> int:
     """Operations of a linear map for a row (an atom, an edge)."""
     if isinstance(part, DegreeLinear):

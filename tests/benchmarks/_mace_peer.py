@@ -137,7 +137,8 @@ def make_network(
 def load(model: modules.ScaleShiftMACE, arrays: Arrays) -> None:
     """Set the weights that `pipeline_mace.weights` has written."""
     state = model.state_dict()
-    given = {name: torch.from_numpy(x) for name, x in arrays.items() if name in state}
+    dtype = torch.get_default_dtype()
+    given = {name: torch.from_numpy(x).to(dtype) for name, x in arrays.items() if name in state}
     for i, product in enumerate(model.products):
         inside = f"products.{i}.symmetric_contractions."
         for name, matrix in iterate_blocks(product.symmetric_contractions):
@@ -164,19 +165,19 @@ def iterate_blocks(module: SymmetricContraction) -> Iterator[tuple[str, Tensor]]
 def change(ours: Tensor, own: Tensor, degree: int) -> Tensor:
     """Return the matrix between weights of two sets of couplings that give the same products."""
     if ours.shape == own.shape and torch.allclose(ours, own.double(), atol=1e-6):
-        return torch.eye(ours.shape[-1])
+        return torch.eye(ours.shape[-1], dtype=torch.float64)
     axes = range(ours.ndim - 1 - degree, ours.ndim - 1)  # of the factors, which commute
     orders = [[*range(axes[0]), *order, ours.ndim - 1] for order in permutations(axes)]
     symmetric = sum(ours.permute(order) for order in orders) / len(orders)
     left, right = own.double().flatten(0, -2), symmetric.flatten(0, -2)
     matrix = torch.linalg.lstsq(left, right).solution
     assert torch.allclose(left @ matrix, right, atol=1e-5), "the couplings span other products"
-    return matrix.float()
+    return matrix
 
 
 def change_couplings(weights: Tensor, matrix: Tensor) -> Tensor:
     """Return weights (n_elements, couplings, channels) for the other couplings."""
-    return torch.einsum("kl,elc->ekc", matrix, weights).contiguous()
+    return torch.einsum("kl,elc->ekc", matrix.to(weights), weights).contiguous()
 
 
 def multiply_irreps(irreps: str, channels: int) -> str:

@@ -50,6 +50,12 @@ class Worker:
         synchronize()
         return time.perf_counter() - begin
 
+    def both_seconds(self, call: str) -> tuple[float, float]:
+        """Wall time of a call, and time that processors spent on it."""
+        before = time.process_time()
+        wall = self.seconds(call)
+        return wall, time.process_time() - before
+
     def peak_bytes(self, call: str) -> int:
         """Growth of memory over a call beyond what stays between calls: resident (Linux), or of
         the GPU where it is used."""
@@ -88,9 +94,9 @@ class Worker:
             synchronize()
         return sum(event.name.startswith(LAUNCHES) for event in profile.events())
 
-    def matrix_rate(self, device: str = "cpu", size: int = 2048) -> float:
+    def matrix_rate(self, device: str = "cpu", size: int = 2048, dtype: str = "float32") -> float:
         """Operations per second of a large product of matrices, the best of ten."""
-        self.subject = Product(size, device)
+        self.subject = Product(size, device, dtype)
         return 2 * size**3 / min(self.seconds("product") for _ in range(10))
 
     def versions(self, names: list[str]) -> dict[str, str]:
@@ -105,10 +111,10 @@ class Worker:
 
 
 class Product:
-    """A product of square matrices in single precision."""
+    """A product of square matrices."""
 
-    def __init__(self, size: int, device: str) -> None:
-        a = torch.rand(size, size, device=device)
+    def __init__(self, size: int, device: str, dtype: str) -> None:
+        a = torch.rand(size, size, device=device, dtype=getattr(torch, dtype))
         self.calls = {"product": lambda: a @ a}
 
 

@@ -81,6 +81,21 @@ def test_single_precision_is_as_good_as_that_of_the_network():
     assert float((actual - expected).abs().max()) < 1e-5 * float(expected.abs().max())
 
 
+def test_one_model_takes_structures_of_other_elements_and_types():
+    """The first layer keeps tables of the elements that it last saw."""
+    network = make_network(channels=8)
+    fast, structures = network.compile_inference(), make_structures()
+    for dtype, tolerance in ((torch.float64, 1e-7), (torch.float32, 1e-4)):
+        fast.to(dtype)
+        for atoms in (structures[0], structures[1], structures[1][:3], structures[0]):
+            batch = build_batch([atoms], GRAPH, torch.float64)
+            with torch.no_grad():
+                expected = network(batch)["forces"]
+                actual = fast(build_batch([atoms], GRAPH, dtype))["forces"]
+            assert actual.dtype == dtype
+            torch.testing.assert_close(actual.double(), expected, rtol=0, atol=tolerance)
+
+
 def test_without_a_compiler_predictions_are_the_same(monkeypatch):
     network, batch = make_network(channels=16), build_batch(make_structures(), GRAPH, torch.float64)
     fast = network.compile_inference()
