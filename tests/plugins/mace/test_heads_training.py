@@ -1,18 +1,24 @@
 """Trainings by heads, on the same structures at two levels of theory.
 
 Oracle: the second level is the first times 1.3 and shifted by element, exactly, so that one
-prediction for both misses them by half of their difference on average, by the triangle inequality.
+prediction for both misses them by half of their difference on average, by the triangle inequality;
+of a training on two ranks, the same on one.
 """
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline_core.calculator import load_calculator
-from pipeline_core.testing.projects import call
+from pipeline_core.testing.projects import call, prepare
+from pipeline_core.training.checkpoint import load_model
 from plugins.mace.two_levels import HEADS, HIGH, LOW, write_levels
+from processes import finish
+from records import read_history
 
 pytestmark = pytest.mark.slow
 
@@ -86,3 +92,32 @@ def test_replay_keeps_what_plain_fine_tuning_loses(project):
     assert measure_errors(replayed, LOW, head="low") < 1.5 * before
     assert measure_errors(plain, LOW) > 5 * before
     assert measure_errors(replayed, HIGH, head="high") < 5 * before
+
+
+@pytest.mark.mpi
+def test_two_ranks_train_and_evaluate_as_one(tmp_path):
+    options = {**TRAIN, "epochs": 2, "precision": "64-true", "head_weights": {"high": 2.0}}
+    one, two = (
+        replace(write_levels(tmp_path / name, train=options).run("levels"), device="cpu")
+        for name in ("one", "two")
+    )
+    for run in (one, two):
+        prepare(run)
+    places = [word for n in ("workflows", "results") for word in (f"--{n}", tmp_path / "two" / n)]
+    for stage in ("train", "evaluate"):
+        call(one, stage)
+        command = ["-m", "pipeline_core.cli", stage, "--experiment", "levels", "--device", "cpu"]
+        finish([*command, *places], 2)
+    lines = zip(read_history(two), read_history(one), strict=True)
+    for ours, expected in lines:
+        for name in ("train", "val", "mae"):
+            assert ours[name] == pytest.approx(expected[name], rel=1e-8)
+    ours, expected = (load_model(run.model)["weights"] for run in (two, one))
+    for name, weight in expected.items():
+        torch.testing.assert_close(ours[name], weight, rtol=1e-8, atol=1e-8)
+    ours, expected = (read_val(run)["heads"] for run in (two, one))
+    assert list(ours) == sorted(HEADS)
+    for head, name in product(HEADS, ("energy", "energy_per_atom", "forces")):
+        errors = expected[head][name]
+        for key in ("count", "mae", "rmse"):
+            assert ours[head][name][key] == pytest.approx(errors[key], rel=1e-6)
