@@ -17,7 +17,7 @@ from pipeline_core.figures.quantities import Quantity, add_unit
 from pipeline_core.figures.results import Comparison
 from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
 from pipeline_core.report.formats import format_number
-from pipeline_core.run import ExperimentRun
+from pipeline_core.run import ExperimentRun, Run
 
 Range = tuple[float, float]
 
@@ -31,7 +31,7 @@ _OFFSET: Final = 10.0
 
 
 Compared = dict[str, list[Comparison]]
-"""Variant -> what was compared."""
+"""Variant, or variant and head of a model with several -> what was compared."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
@@ -90,14 +90,21 @@ def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> 
 
 def _read_rows(experiment: ExperimentRun) -> Compared:
     committees, left_out = list_committees(experiment), list_other_members(experiment)
-    comparisons = {
-        run.label: compare(run, committees[variant])
-        if variant in committees
-        else results.read_comparisons(run)
-        for variant, run in experiment.runs.items()
-        if variant not in left_out
-    }
+    comparisons: Compared = {}
+    for variant, run in experiment.runs.items():
+        if variant in committees:
+            comparisons[run.label] = compare(run, committees[variant])
+        elif variant not in left_out:
+            comparisons |= _read_run(run)
     return {variant: compared for variant, compared in comparisons.items() if compared}
+
+
+def _read_run(run: Run) -> Compared:
+    """Return what was compared of a run, each of several heads by itself."""
+    heads = results.list_heads(run)
+    if not heads:
+        return {run.label: results.read_comparisons(run)}
+    return {f"{run.label}, {head}": results.read_comparisons(run, head) for head in heads}
 
 
 def _fill(

@@ -1,8 +1,10 @@
-"""A model with two heads, used by the commands and in other programs.
+"""A model with two heads, used by the commands and in other programs, and evaluated.
 
-Oracle: its calculator, whose heads `test_heads` compares with exact energies.
+Oracle: its calculator, whose heads `test_heads` compares with exact energies; of errors, NumPy on
+what it predicts; of the limits of the data, ASE.
 """
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -14,18 +16,29 @@ from typer.testing import CliRunner
 
 from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
+from pipeline_core.evaluation.evaluate import evaluate_run
+from pipeline_core.fields import SPLITS
+from pipeline_core.figures import errors, parity, results
+from pipeline_core.figures.artifacts import write_snippet
+from pipeline_core.figures.card import read_card
+from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
 from pipeline_core.training.checkpoint import write_model
-from plugins.mace.two_levels import HEADS, LOW, write_levels
+from plugins.mace.two_levels import HEADS, HIGH, LOW, write_levels
 
 TRAIN = {"loss": {"energy": {}, "forces": {}}}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def experiment(tmp_path_factory):
+    return write_levels(tmp_path_factory.mktemp("heads"), train=TRAIN).load_experiment("levels")
+
+
+@pytest.fixture(scope="module")
+def run(experiment):
     """Random weights, with scale, shift and energies of free atoms of each level."""
-    run = write_levels(tmp_path_factory.mktemp("heads"), train=TRAIN).run("levels")
+    run = experiment.runs["base"]
     prepare(run)
     task = build_task(run)
     run.model.parent.mkdir(parents=True, exist_ok=True)
@@ -112,3 +125,88 @@ def test_an_experiment_that_uses_the_model_names_a_head(tmp_path, infer, problem
         ValueError, match=rf"levels\.yaml:\d+: infer\.head: the model has the {problem}"
     ):
         project.run("levels")
+
+
+@pytest.fixture(scope="module")
+def evaluated(run):
+    """The run with errors on its validation split, which both levels have in common."""
+    evaluate_run(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def expected(evaluated):
+    """Labels and predictions by head: energies, eV/atom, and components of forces, eV/Å."""
+    with SampleFile(evaluated.data, "data") as data:
+        chosen = data.read_column("split")[: len(LOW)] == SPLITS.index("val")
+    numbers = {}
+    for head, frames in zip(HEADS, (LOW, HIGH), strict=True):
+        calculator = load_calculator(evaluated.model, head=head)
+        held_out = [atoms for atoms, taken in zip(frames, chosen, strict=True) if taken]
+        pairs = []
+        for atoms in held_out:
+            energy = calculator.get_potential_energy(atoms) / len(atoms)
+            pairs.append((atoms.get_potential_energy() / len(atoms), energy))
+        forces = [(a.get_forces(), calculator.get_forces(a)) for a in held_out]
+        both = (np.concatenate([pair[i].ravel() for pair in forces]) for i in range(2))
+        numbers[head] = {"energy_per_atom": np.array(pairs).T, "forces": np.stack([*both])}
+    return numbers
+
+
+def test_errors_are_those_of_each_head(evaluated, expected):
+    heads = json.loads(evaluated.metrics.read_text())["splits"]["val"]["heads"]
+    assert list(heads) == sorted(HEADS)
+    for head, numbers in expected.items():
+        for name, (label, predicted) in numbers.items():
+            assert heads[head][name]["count"] == len(label)
+            mae = np.abs(predicted - label).mean()
+            assert heads[head][name]["mae"] == pytest.approx(mae, rel=1e-4)
+
+
+def test_parity_has_panels_of_each_head(experiment, evaluated, expected):
+    _, table = parity.draw(experiment)
+    assert [row[0] for row in table[1:]] == [f"base, {h}" for h in sorted(HEADS) for _ in range(2)]
+    for head, numbers in expected.items():
+        for compared in results.read_comparisons(evaluated, head):
+            label, predicted = numbers[compared.quantity.name]
+            np.testing.assert_allclose(compared.label, label, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(compared.predicted, predicted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_figure_shows_the_errors_of_each_head(experiment, evaluated, expected):
+    _, table = errors.draw_by_head(experiment)
+    maes = {(row[1], row[2]): row[4] for row in table[1:]}
+    for head, numbers in expected.items():
+        for name, (label, predicted) in numbers.items():
+            mae = 1000 * np.abs(predicted - label).mean()
+            assert maes[name, f"{head} (val)"] == pytest.approx(mae, rel=1e-4)
+
+
+def test_the_card_names_heads_and_their_errors(evaluated, expected):
+    text = CliRunner().invoke(app, ["card", str(evaluated.folder)]).output
+    assert "| heads | low, high |" in text
+    for head, numbers in expected.items():
+        label, predicted = numbers["forces"]
+        start = f"| validation, head {head} | force | "
+        line = next(line for line in text.splitlines() if line.startswith(start))
+        mae = 1000 * np.abs(predicted - label).mean()
+        assert float(line.removeprefix(start).split()[0]) == pytest.approx(mae, rel=5e-3)
+
+
+def test_energies_of_the_card_are_beyond_the_references_of_their_level(evaluated):
+    with SampleFile(evaluated.data, "data") as data:
+        train = data.read_column("split") == SPLITS.index("train")
+        references = json.loads(data.attributes["heads"])
+    left = [
+        (atoms.get_potential_energy() - sum(references[h][s] for s in atoms.symbols)) / len(atoms)
+        for h, atoms in zip(np.repeat(HEADS, len(LOW)), [*LOW, *HIGH], strict=True)
+    ]
+    left = np.array(left)[train]
+    limits = read_card(evaluated.model)["card"]["training"]["ranges"]["energy"]
+    assert limits == pytest.approx([left.min(), left.max()], abs=1e-6)
+
+
+def test_the_lines_that_load_the_model_name_a_head(experiment, evaluated):
+    snippet = write_snippet(experiment)
+    assert f'load_calculator("{evaluated.model}", head="low")' in snippet.code
+    assert snippet.note.endswith(f"predict {evaluated.model} FILE --head low")
