@@ -75,14 +75,14 @@ class InferOptions(Section):
         """Check that the head is one of a model, if that is used.
 
         Args:
-            names: As `find_head`.
+            names: Of its heads. Where there is only one, its name does not matter.
 
         Raises:
             ValueError: It is not.
         """
         if self.asks_for_something:
             try:
-                find_head(names, self.head)
+                find_head(names if len(names) > 1 else (), self.head)
             except ValueError as error:
                 raise ValueError(f"infer.head: {error}") from None
 

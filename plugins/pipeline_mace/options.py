@@ -113,4 +113,4 @@ def check(sections: Mapping[str, BaseModel]) -> None:
             f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the basis "
             "functions end where the graph does: give it in one of the two sections alone"
         )
-    infer.require_head(model.heads if len(model.heads) > 1 else ())
+    infer.require_head(model.heads)

@@ -19,7 +19,7 @@ from pipeline_core.testing.projects import call
 from pipeline_mace.heads import add_heads
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
-from plugins.mace.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
+from plugins.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
 
 TRAIN = {"loss": {"energy": {}, "forces": {}}}
 
@@ -83,7 +83,7 @@ def test_further_heads_begin_as_the_first():
     features = torch.randn(5, MODEL["channels"])
     for one, two in zip(before.readouts, after.readouts, strict=True):
         torch.testing.assert_close(two(features), one(features).expand(-1, 2))
-    with pytest.raises(ValueError, match=r"let model\.heads begin with those of the model"):
+    with pytest.raises(ValueError, match="let it name those of the model first, in their order"):
         add_heads(after.state_dict(), HEADS, HEADS[::-1])
 
 

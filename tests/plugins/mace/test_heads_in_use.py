@@ -25,7 +25,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
 from pipeline_core.training.checkpoint import write_model
-from plugins.mace.two_levels import HEADS, HIGH, LOW, write_levels
+from plugins.two_levels import HEADS, HIGH, LOW, write_levels
 
 TRAIN = {"loss": {"energy": {}, "forces": {}}}
 
