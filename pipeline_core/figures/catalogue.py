@@ -67,6 +67,14 @@ ENGINE_FIGURES: Final = [
         draw=errors.draw_by_group,
     ),
     Figure(
+        name="errors_by_head",
+        title="Error by head",
+        caption="Mean absolute errors of each head of models with several, such as levels of "
+        "theory, in every split that was evaluated.",
+        category="Accuracy",
+        draw=errors.draw_by_head,
+    ),
+    Figure(
         name="errors_by_force",
         title="Force error by size of the force",
         caption="Mean length of the error of the force vector over ranges of the labelled force "

@@ -18,9 +18,10 @@ from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import errors, parity, results
+from pipeline_core.figures import parity, results
 from pipeline_core.figures.artifacts import write_snippet
 from pipeline_core.figures.card import read_card
+from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
@@ -174,7 +175,8 @@ def test_parity_has_panels_of_each_head(experiment, evaluated, expected):
 
 
 def test_a_figure_shows_the_errors_of_each_head(experiment, evaluated, expected):
-    _, table = errors.draw_by_head(experiment)
+    (figure,) = (one for one in ENGINE_FIGURES if one.name == "errors_by_head")
+    _, table = figure.draw(experiment)
     maes = {(row[1], row[2]): row[4] for row in table[1:]}
     for head, numbers in expected.items():
         for name, (label, predicted) in numbers.items():
