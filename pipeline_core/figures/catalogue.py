@@ -37,8 +37,8 @@ ENGINE_FIGURES: Final = [
         title="Predictions against labels",
         caption="Every number of the held-out split: components of forces and stress count one by "
         "one. The line is perfect agreement; the colour counts numbers per cell where there are "
-        f"more than {parity.MOST_POINTS}. All variants, and the heads of models with several, "
-        "share the axes of a quantity. "
+        f"more than {parity.MOST_POINTS}. All variants share the axes of a quantity; models with "
+        "several heads have panels for each, which have axes of their own. "
         "Of a committee the mean is drawn, with bars of 95 % intervals: of each number, or their "
         "means over numbers of like labels.",
         category="Accuracy",

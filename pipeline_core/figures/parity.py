@@ -110,16 +110,16 @@ def _read_run(run: Run) -> Compared:
 def _fill(
     figure: Figure, cells: dict[tuple[str, str], Axes], rows: Compared, reference: str
 ) -> None:
-    """Draw every cell (variant, quantity); a quantity has the same axes in all of them."""
+    """Draw every cell (variant, quantity); a quantity has the same axes in all of one head."""
     by_cell = {(v, c.quantity.name): c for v, compared in rows.items() for c in compared}
     densities = []
     for (variant, name), axes in cells.items():
         if (variant, name) not in by_cell:
             axes.set_axis_off()
             continue
-        shared = [compared for (_, other), compared in by_cell.items() if other == name]
-        shift = find_centre(shared)
         compared = by_cell[variant, name]
+        shared = [c for (_, n), c in by_cell.items() if n == name and c.head == compared.head]
+        shift = find_centre(shared)
         densities.append(draw_panel(axes, compared, find_common_range(shared, shift), shift))
         _set_labels(axes, compared.quantity, reference, shift)
     share_scale(figure, [density for density in densities if density is not None])

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,7 @@ class Comparison:
         predicted: (n,) likewise.
         errors: From the metrics, in the engine's unit.
         half_width: (n,) of 95 % intervals in `quantity.unit`; None without a committee.
+        head: The one of a model with several that the samples are for; None for all.
     """
 
     quantity: Quantity
@@ -120,6 +121,7 @@ class Comparison:
     predicted: Floats
     errors: Errors
     half_width: Floats | None = None
+    head: str | None = None
 
 
 def name_reference(experiment: ExperimentRun) -> str:
@@ -217,11 +219,9 @@ def read_comparisons(run: Run, head: str | None = None) -> list[Comparison]:
             shown = f"{name}_per_atom" if f"{name}_per_atom" in table else name
             errors = table.get(shown)
             if errors is not None and errors.count:
-                comparisons.append(
-                    _read_comparison(
-                        file, name, chosen, find_quantity(shown, errors.unit), split, errors
-                    )
-                )
+                quantity = find_quantity(shown, errors.unit)
+                compared = _read_comparison(file, name, chosen, quantity, split, errors)
+                comparisons.append(replace(compared, head=head))
     return comparisons
 
 

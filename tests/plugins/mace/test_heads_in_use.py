@@ -165,7 +165,8 @@ def test_errors_are_those_of_each_head(evaluated, expected):
 
 
 def test_parity_has_panels_of_each_head(experiment, evaluated, expected):
-    _, table = parity.draw(experiment)
+    figure, table = parity.draw(experiment)
+    assert len({axes.get_xlim() for axes in figure.axes}) == len(figure.axes)  # levels lie apart
     assert [row[0] for row in table[1:]] == [f"base, {h}" for h in sorted(HEADS) for _ in range(2)]
     for head, numbers in expected.items():
         for compared in results.read_comparisons(evaluated, head):
