@@ -147,8 +147,8 @@ def _require_heads(run: Run, module: Potential, by_head: Collection[str]) -> Non
         own = f"only {', '.join(module.head_names)}" if module.head_names else "one without a name"
         raise ValueError(
             f"{run.experiment}: the dataset is for the heads {', '.join(names)}, and the model has "
-            f"{own}; set model.heads to them all if plugin {run.model_info.name!r} has this key, "
-            "or take a dataset whose parts name no head"
+            f"{own}; let the section model name them all, if models of plugin "
+            f"{run.model_info.name!r} can have several, or take a dataset whose parts name no head"
         )
     partition = run.sections.get("partition")
     if names and isinstance(partition, PartitionOptions) and partition.parts != "samples":

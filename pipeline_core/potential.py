@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Self
 
 import torch
@@ -31,10 +31,14 @@ class Potential(nn.Module):
     Args:
         predicts: Names of the predicted fields, among energy, forces, stress and what `energies`
             adds.
+        head_names: Of the energies that the model has, such as levels of theory, if it has several.
+            Each has energies of free atoms of its own; `find_heads` says which is asked for.
     """
 
     atom_energies: Tensor
-    exact: ClassVar[tuple[str, ...]] = ("atom_energies",)
+    further_energies: Tensor
+    """Energies of free atoms of all heads but the first, (n_heads - 1, MAX_Z + 1) eV."""
+    exact: ClassVar[tuple[str, ...]] = ("atom_energies", "further_energies")
     """Buffers that stay in double precision, if the module has them, whatever the parameters are.
     Energies of free atoms are thousands of eV, of which meV count."""
     exact_vectors: ClassVar[bool] = False
@@ -60,15 +64,32 @@ class Potential(nn.Module):
     """Parts whose weights a training does not take from the model that it starts from, if this has
     others or none, with the outputs that come from them."""
 
-    def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
+    def __init__(
+        self,
+        predicts: tuple[str, ...] = ("energy", "forces", "stress"),
+        head_names: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.predicts = predicts
         self.heads = None
         self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
+        if len(head_names) > 1:
+            self.head_names = tuple(head_names)
+            further = torch.zeros(len(head_names) - 1, MAX_Z + 1, dtype=torch.float64)
+            self.register_buffer("further_energies", further)
 
     def list_references(self) -> list[Tensor]:
         """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
-        return [self.atom_energies]
+        return [self.atom_energies, *(self.further_energies if self.head_names else ())]
+
+    def find_heads(self, batch: Batch) -> Tensor | None:
+        """Return the head of each own atom, (n_atoms,); None of a model that has only one."""
+        if not self.head_names:
+            return None
+        sample = batch["atom_sample"]
+        if "head" not in batch:
+            return torch.full_like(sample, self.head)
+        return batch["head"].long()[sample]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `module.to(dtype)` comes through here.
@@ -153,8 +174,13 @@ class Potential(nn.Module):
 
     def _sum_references(self, batch: Batch) -> Tensor:
         """Return the energies of the free atoms of each sample, (n_samples,) eV."""
-        sample = batch["atom_sample"]
-        references = self.atom_energies[batch["atomic_numbers"][: len(sample)]]
+        sample, head = batch["atom_sample"], self.find_heads(batch)
+        numbers = batch["atomic_numbers"][: len(sample)]
+        references = (
+            self.atom_energies[numbers]
+            if head is None
+            else torch.stack(self.list_references())[head, numbers]
+        )
         base = references.new_zeros(count_samples(batch))
         return base.index_add(0, sample, references)
 
@@ -205,3 +231,49 @@ def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
     volume = compute_volumes(batch)
     inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)
     return 0.5 * (virial + virial.transpose(1, 2)) * inverse.to(virial.dtype)[:, None, None]
+
+
+def select_head(energies: Tensor, head: Tensor | None) -> Tensor:
+    """Return what the head of each atom says of it.
+
+    Args:
+        energies: Of each atom by all heads, (n_atoms, n_heads) eV.
+        head: As `Potential.find_heads` returns it.
+
+    Returns:
+        (n_atoms,) eV.
+    """
+    return energies[:, 0] if head is None else energies.gather(1, head[:, None])[:, 0]
+
+
+def extend_heads(
+    weights: Mapping[str, Tensor], before: Sequence[str], names: Sequence[str]
+) -> tuple[dict[str, Tensor], list[int]]:
+    """Give the weights of a potential energies of free atoms of further heads.
+
+    They are zero, so that those of the dataset take their place.
+
+    Args:
+        weights: Of the potential.
+        before: Its heads. A single one becomes the first, whatever it is called.
+        names: All heads, those that it has first.
+
+    Returns:
+        The weights, and for each head the number of that whose weights it begins with: its own, or
+        the first.
+
+    Raises:
+        ValueError: A head is missing, or has another place.
+    """
+    n_before, n_heads = max(1, len(before)), max(1, len(names))
+    if n_before > 1 and list(names[:n_before]) != list(before):
+        raise ValueError(
+            f"the model has the heads {', '.join(before)}, and the experiment "
+            f"{', '.join(names) or 'none'}; let it name those of the model first, in their order"
+        )
+    result, n_further = dict(weights), n_heads - n_before
+    if n_further:
+        first = weights["atom_energies"]
+        rows = weights.get("further_energies", first.new_zeros(0, len(first)))
+        result["further_energies"] = torch.cat([rows, rows.new_zeros(n_further, len(first))])
+    return result, [*range(n_before), *[0] * n_further]

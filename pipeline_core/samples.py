@@ -8,7 +8,7 @@ dataset `/offsets/<kind>` of length n_samples + 1 per ragged kind.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -69,6 +69,11 @@ class SampleWriter:
                     raise
                 return
         self._context.__exit__(kind, error, traceback)
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the fields that each sample has."""
+        return self._fields.keys()
 
     @property
     def attributes(self) -> h5py.AttributeManager:

@@ -10,7 +10,7 @@ import typer
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.output import count
-from pipeline_core.cli.predict import ModelPath, find_model
+from pipeline_core.cli.predict import Head, ModelPath, find_model
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -34,6 +34,7 @@ def driver(
     structure: StructureFile,
     address: Address = "localhost:31415",
     wait: Wait = 60.0,
+    head: Head = None,
     double: Double = False,
     device: options.Device = "auto",
 ) -> None:
@@ -64,10 +65,10 @@ def driver(
                     f"{model}: a committee is calibrated in the precision of its training; leave "
                     f"--double out, or name {path} for one member"
                 )
-            calculator = load_committee(model, str(ranks.device), load_registry())
+            calculator = load_committee(model, str(ranks.device), load_registry(), head)
         else:
             dtype = torch.float64 if double else None
-            calculator = load_calculator(path, str(ranks.device), dtype)
+            calculator = load_calculator(path, str(ranks.device), dtype, head=head)
         n_structures = answer_server(address, atoms, calculator, wait)
     typer.echo(f"calculated {count(n_structures, 'structure')} for {address}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -71,6 +71,21 @@ class InferOptions(Section):
             for entry in getattr(self, section):
                 yield section, entry
 
+    def require_head(self, names: Sequence[str]) -> None:
+        """Check that the head is one of a model, if that is used.
+
+        Args:
+            names: Of its heads. Where there is only one, its name does not matter.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if self.asks_for_something:
+            try:
+                find_head(names if len(names) > 1 else (), self.head)
+            except ValueError as error:
+                raise ValueError(f"infer.head: {error}") from None
+
     @field_validator("md", *SECTIONS)
     @classmethod
     def _check_names(cls, entries: list[MolecularDynamics]) -> list[MolecularDynamics]:
@@ -85,3 +100,28 @@ class InferOptions(Section):
         if taken is not None:
             raise ValueError(f"md: the name {taken!r} is that of other results; choose another one")
         return self
+
+
+def find_head(names: Sequence[str], name: str | None) -> int:
+    """Return the number of a head of a model.
+
+    Args:
+        names: Of its heads; none of a model with one.
+        name: The one that is wanted.
+
+    Raises:
+        ValueError: There is none, or there are several and none is named.
+    """
+    if name is None and not names:
+        return 0
+    if name in names:
+        return names.index(name)
+    if not names:
+        raise ValueError(
+            f"the model has one head, without a name, and no {name!r}; leave the head out"
+        )
+    problem = "say which is to be used" if name is None else f"and no {name!r}"
+    raise ValueError(
+        f"the model has the heads {', '.join(names)}, {problem} (--head of predict and driver, "
+        "infer.head of an experiment, load_calculator(head=))"
+    )

@@ -53,8 +53,8 @@ class Breakdown:
             if self._groups is not None:
                 for group, rows in _group_rows(self._groups[_number_samples(kind, window)]):
                     self._by_group[group][name] += Errors.of(error[rows], label[rows])
-            if self._heads and "head" in window.batch:
-                numbers = window.batch["head"].numpy()[_number_samples(kind, window) - window.start]
+            if self._heads:
+                numbers = window.heads[_number_samples(kind, window) - window.start]
                 for head, rows in _group_rows(numbers):
                     self._by_head[self._heads[head]][name] += Errors.of(error[rows], label[rows])
             if kind == "atom":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from pipeline_core import store
@@ -62,11 +63,8 @@ def evaluate_run(run: Run) -> dict[str, Any]:
             for split, own in samples.items():
                 load_part = divided.divide(split, own) if divided else None
                 windows = predict_samples(task, own, ranks, capacity=capacity, load_part=load_part)
-                breakdown = Breakdown(
-                    task.quantities,
-                    texts[split].get("group"),
-                    getattr(task.module, "head_names", ()),
-                )
+                groups = texts[split].get("group")
+                breakdown = Breakdown(task.quantities, groups, _list_heads(task))
                 report[split] = _compare(windows, breakdown, task, split, texts[split], writer)
                 if ranks.is_rank_zero and not is_divided:
                     with explain_exhaustion(lambda: _CONSERVATION):
@@ -95,9 +93,10 @@ def _compare(
     return breakdown.report()
 
 
+@contextmanager
 def _open_writer(
     run: Run, task: Task, samples: Mapping[str, Samples], texts: Mapping[str, Mapping[str, Texts]]
-) -> SampleWriter:
+) -> Iterator[SampleWriter]:
     if not task.quantities:
         raise ValueError(
             f"{run.experiment}: no prediction of plugin {run.model_info.name!r} has labels, so "
@@ -110,8 +109,19 @@ def _open_writer(
             f"{' and '.join(samples) or 'no split'}; name other splits, or divide the dataset "
             "differently"
         )
-    fields = make_prediction_fields(samples[split].sizes(), task.quantities, list(texts[split]))
-    return SampleWriter(run.predictions, "predictions", run.make_provenance("evaluate"), fields)
+    kinds, heads = samples[split].sizes(), _list_heads(task)
+    fields = make_prediction_fields(kinds, task.quantities, list(texts[split]), heads)
+    provenance = run.make_provenance("evaluate")
+    with SampleWriter(run.predictions, "predictions", provenance, fields) as writer:
+        if heads:
+            writer.attributes["heads"] = json.dumps(heads)
+        yield writer
+
+
+def _list_heads(task: Task) -> Sequence[str]:
+    """Return the names of the heads of a model; none of one with one."""
+    heads: Sequence[str] = getattr(task.module, "head_names", ())
+    return heads
 
 
 def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
@@ -129,9 +139,12 @@ def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
 
 def _list_errors(report: Mapping[str, Any]) -> dict[str, str]:
     """Return what people read of a split: MAE with its unit, and how far forces are a gradient."""
+    tables = {"": report["quantities"]}
+    tables |= {f" of {head}": table for head, table in report.get("heads", {}).items()}
     errors = {
-        f"MAE {name}": f"{metrics['mae']:.4g} {metrics['unit']}"
-        for name, metrics in report["quantities"].items()
+        f"MAE {name}{of_head}": f"{metrics['mae']:.4g} {metrics['unit']}"
+        for of_head, table in tables.items()
+        for name, metrics in table.items()
         if metrics["count"]
     }
     measured = report.get("conservation", {})

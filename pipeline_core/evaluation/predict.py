@@ -43,6 +43,13 @@ class Window:
     def __len__(self) -> int:
         return count_samples(self.batch)
 
+    @property
+    def heads(self) -> Ints:
+        """Number of the head that each sample is for, (n_samples,): the first if it says none."""
+        if "head" not in self.batch:
+            return np.zeros(len(self), np.int64)
+        return self.batch["head"].numpy().astype(np.int64)
+
 
 def cut_windows(samples: Samples, task: Task, capacity: float | None) -> list[range]:
     """Cut a split into consecutive windows that fit the memory; a sample that does not is alone.

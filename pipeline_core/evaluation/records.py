@@ -3,7 +3,8 @@
 It has the layout of all files of samples (`pipeline_core.samples`), so `SampleFile(path,
 "predictions")` reads it. Each sample carries `split` (its place in `SPLITS`, as in the data),
 `<quantity>_label` and `<quantity>_predicted`, and where the data have them `group`, `source` and
-`atomic_numbers`.
+`atomic_numbers`. Of a model with several heads it carries `head`, the number of its head among the
+names of the attribute `heads`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def read_origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, 
 
 
 def make_prediction_fields(
-    kinds: Container[str], quantities: Sequence[Quantity], texts: Sequence[str]
+    kinds: Container[str],
+    quantities: Sequence[Quantity],
+    texts: Sequence[str],
+    heads: Sequence[str] = (),
 ) -> list[Field]:
     """Return the fields of the file.
 
@@ -60,8 +64,11 @@ def make_prediction_fields(
         kinds: What the samples have rows of; where these are atoms, their elements are written.
         quantities: What is labelled and predicted.
         texts: Which of group and source there are.
+        heads: Names of the heads of the model, if it has several.
     """
     fields = [FIELDS["split"], *(FIELDS[name] for name in texts)]
+    if heads:
+        fields.append(FIELDS["head"])
     if "atom" in kinds:
         fields.append(FIELDS["atomic_numbers"])
     for quantity in quantities:
@@ -81,6 +88,8 @@ def write_window(
     columns = dict(_yield_columns(window, quantities))
     for number in range(len(window)):
         sample: dict[str, Any] = {"split": np.asarray(SPLITS.index(split))}
+        if "head" in writer.names:
+            sample["head"] = window.heads[number]
         for name, words in texts.items():
             sample[name] = np.asarray(words[window.start + number], dtype=object)
         for name, (kind, values) in columns.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from pipeline_core import store
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures.variants import rank_groups
 from pipeline_core.report.chapter import Snippet, Table
@@ -21,7 +22,7 @@ from ase.io import read
 from pipeline_core.calculator import load_calculator
 
 atoms = read("structure.xyz")  # yours
-atoms.calc = load_calculator("{model}")
+atoms.calc = load_calculator("{model}"{head})
 print(atoms.get_potential_energy(), "eV")
 print(atoms.get_forces(), "eV/Å")
 """
@@ -70,14 +71,17 @@ def write_snippet(experiment: ExperimentRun) -> Snippet | None:
     best = ranked[0].group.runs[0] if ranked else experiment.runs[BASE]
     if not best.model.exists() or not _is_calculator(best):
         return None
-    code = _LOAD.format(model=best.model)
+    heads = store.read_provenance(best.model).get("card", {}).get("heads", [])
+    code = _LOAD.format(model=best.model, head=f', head="{heads[0]}"' if heads else "")
     trajectories = _list_trajectories(best)
     code += _TRAJECTORY.format(trajectory=trajectories[0]) if trajectories else ""
+    word = f" --head {heads[0]}" if heads else ""
+    of_heads = f" Its heads are {', '.join(heads)}." if heads else ""
     return Snippet(
         title="Use the model",
         code=code,
-        note=f"The model of the variant {best.variant}, as a calculator of ASE. For all structures "
-        f"of files: pipeline-core predict {best.model} FILE",
+        note=f"The model of the variant {best.variant}, as a calculator of ASE.{of_heads} For all "
+        f"structures of files: pipeline-core predict {best.model} FILE{word}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +42,8 @@ def read_card(model: Path) -> dict[str, Any]:
 
     Returns:
         The provenance of the model, with `card` as `training.card.make_card` has it; its `errors`
-        are split -> quantity -> metrics, empty where none are known.
+        are split -> quantity -> metrics, and `errors_by_head` head -> such errors of models with
+        several, both empty where none are known.
 
     Raises:
         ValueError: The file is missing or damaged, or says nothing of itself.
@@ -52,18 +54,22 @@ def read_card(model: Path) -> dict[str, Any]:
             f"{model}: holds no card, as an earlier version wrote it or it is no model; train it "
             "again, or call `pipeline-core train` with --finish, which writes it from its state"
         )
-    errors = facts["card"].get("errors") or _read_errors(model)
-    return {**facts, "card": {**facts["card"], "errors": errors}}
+    errors = {} if facts["card"].get("errors") else _read_errors(model)
+    return {**facts, "card": {**facts["card"], **errors}}
 
 
 def _read_errors(model: Path) -> dict[str, Any]:
     path = model.with_name("metrics.json")
     content = store.read_json(path) if path.is_file() else {}
     made_from = store.read_provenance(path).get("inputs", {}).get("model") if content else None
-    if made_from != identify(model):
-        return {}
-    splits: dict[str, Any] = content.get("splits", {})
-    return {name: split["quantities"] for name, split in splits.items() if "quantities" in split}
+    splits: dict[str, Any] = content.get("splits", {}) if made_from == identify(model) else {}
+    splits = {name: split for name, split in splits.items() if "quantities" in split}
+    by_head: dict[str, Any] = defaultdict(dict)
+    for name, split in splits.items():
+        for head, table in split.get("heads", {}).items():
+            by_head[head][name] = table
+    errors = {name: split["quantities"] for name, split in splits.items()}
+    return {"errors": errors, "errors_by_head": dict(by_head)}
 
 
 def format_card(facts: Facts) -> str:
@@ -112,6 +118,7 @@ def _list_model(facts: Facts) -> list[list[str]]:
         ["plugin", facts["plugin"]],
         ["parameters", f"{card['parameters']:,}"],
         ["elements", ", ".join(card["elements"])],
+        ["heads", ", ".join(card.get("heads", []))],
         ["precision", train.get("precision", "")],
         [
             "starts from",
@@ -123,7 +130,13 @@ def _list_model(facts: Facts) -> list[list[str]]:
 
 
 def _list_errors(facts: Facts) -> Iterator[list[str]]:
-    errors = facts["card"]["errors"]
+    """Yield rows of a table: of all samples, then of those of each head."""
+    yield from _list_split_errors(facts["card"]["errors"], "")
+    for head, errors in sorted(facts["card"].get("errors_by_head", {}).items()):
+        yield from _list_split_errors(errors, f", head {head}")
+
+
+def _list_split_errors(errors: Facts, of_head: str) -> Iterator[list[str]]:
     for split, title in _SPLITS.items():
         quantities = errors.get(split, {})
         for name, metrics in sorted(quantities.items()):  # a seal keeps no order
@@ -134,7 +147,7 @@ def _list_errors(facts: Facts) -> Iterator[list[str]]:
                 f"{format_number(shown.error_factor * metrics[key])} {shown.error_unit}".rstrip()
                 for key in ("mae", "rmse")
             ]
-            yield [title, shown.title, *values]
+            yield [f"{title}{of_head}", shown.title, *values]
 
 
 def _list_limits(card: Facts) -> list[list[str]]:

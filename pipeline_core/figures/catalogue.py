@@ -37,7 +37,8 @@ ENGINE_FIGURES: Final = [
         title="Predictions against labels",
         caption="Every number of the held-out split: components of forces and stress count one by "
         "one. The line is perfect agreement; the colour counts numbers per cell where there are "
-        f"more than {parity.MOST_POINTS}. All variants share the axes of a quantity. "
+        f"more than {parity.MOST_POINTS}. All variants share the axes of a quantity; models with "
+        "several heads have panels for each, which have axes of their own. "
         "Of a committee the mean is drawn, with bars of 95 % intervals: of each number, or their "
         "means over numbers of like labels.",
         category="Accuracy",
@@ -64,6 +65,14 @@ ENGINE_FIGURES: Final = [
         caption="Mean absolute errors of each group of samples in every split that was evaluated.",
         category="Accuracy",
         draw=errors.draw_by_group,
+    ),
+    Figure(
+        name="errors_by_head",
+        title="Error by head",
+        caption="Mean absolute errors of each head of models with several, such as levels of "
+        "theory, in every split that was evaluated.",
+        category="Accuracy",
+        draw=errors.draw_by_head,
     ),
     Figure(
         name="errors_by_force",

@@ -1,4 +1,4 @@
-"""Where the errors are: by element, by group of samples, and by the size of the force."""
+"""Where the errors are: by element, by group of samples, by head, and by the size of the force."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
-from pipeline_core.figures.results import Errors, Metrics
+from pipeline_core.figures.results import Errors, Metrics, Split, Table
 from pipeline_core.run import ExperimentRun
 
 Floats = NDArray[np.float64]
 Errorbook = dict[str, dict[str, Errors]]
-"""Variant -> element or group -> errors of one quantity."""
+"""Variant -> element, group or head -> errors of one quantity."""
+Kind = Literal["group", "head"]
 
 _ROW: Final = 24
 """Elements in one row of bars."""
@@ -93,39 +94,56 @@ def _format_compact(number: int) -> str:
 
 def draw_by_group(experiment: ExperimentRun) -> Drawn:
     """Draw energy and force errors of each group of every evaluated split, one colour a variant."""
-    reports = _read_metrics(experiment)
+    return _draw_by(experiment, "group")
+
+
+def draw_by_head(experiment: ExperimentRun) -> Drawn:
+    """Draw the same of each head of models with several."""
+    return _draw_by(experiment, "head")
+
+
+def _draw_by(experiment: ExperimentRun, kind: Kind) -> Drawn:
+    reports = {
+        variant: report
+        for variant, report in _read_metrics(experiment).items()
+        if any(_get_tables(split, kind) for split in report.splits.values())
+    }
     books = {
-        name: {variant: dict(_list_by_group(report, name)) for variant, report in reports.items()}
+        name: {variant: dict(_list_by(kind, report, name)) for variant, report in reports.items()}
         for name in ("energy_per_atom", "energy", "forces")
     }
     books = {name: book for name, book in books.items() if any(book.values())}
     if "energy_per_atom" in books:
         books.pop("energy", None)
-    groups = list(dict.fromkeys(g for book in books.values() for e in book.values() for g in e))
-    n_groups = len({g for m in reports.values() for s in m.splits.values() for g in s.groups})
-    if n_groups < 2 or not books:
+    keys = list(dict.fromkeys(k for book in books.values() for e in book.values() for k in e))
+    splits = (split for report in reports.values() for split in report.splits.values())
+    if len({key for split in splits for key in _get_tables(split, kind)}) < 2 or not books:
         return None
-    height = 0.7 + len(groups) * (0.1 + 0.11 * len(reports))
+    height = 0.7 + len(keys) * (0.1 + 0.11 * len(reports))
     figure, (axes,) = style.make_canvas(1, len(books), width=style.PAGE, height=height, sharey=True)
     table: Rows = []
     for panel, (name, book) in zip(axes, books.items(), strict=True):
         shown = find_quantity(name)
-        _draw_bars(panel, groups, book, shown.error_factor, "horizontal")
+        _draw_bars(panel, keys, book, shown.error_factor, "horizontal")
         panel.set_xlabel(add_unit(f"{shown.title} MAE", shown.error_unit))
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.tick_params(axis="y", length=0)
-        table += _make_table("group", name, book)[1 if table else 0 :]
-    axes[0].set_yticks(range(len(groups)), groups)
-    axes[0].set_ylim(len(groups) - 0.5, -0.5)
+        table += _make_table(kind, name, book)[1 if table else 0 :]
+    axes[0].set_yticks(range(len(keys)), keys)
+    axes[0].set_ylim(len(keys) - 0.5, -0.5)
     style.add_legend_above(figure, axes[0])
     return figure, table
 
 
-def _list_by_group(report: Metrics, name: str) -> Iterator[tuple[str, Errors]]:
+def _get_tables(split: Split, kind: Kind) -> dict[str, Table]:
+    return split.groups if kind == "group" else split.heads
+
+
+def _list_by(kind: Kind, report: Metrics, name: str) -> Iterator[tuple[str, Errors]]:
     for split in sorted(report.splits, key=SPLITS.index):
-        for group, table in sorted(report.splits[split].groups.items()):
+        for key, table in sorted(_get_tables(report.splits[split], kind).items()):
             if name in table and table[name].count:
-                yield f"{group} ({split})", table[name]
+                yield f"{key} ({split})", table[name]
 
 
 def _make_table(kind: str, name: str, book: Errorbook) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -135,19 +135,26 @@ def collect_errors(run: Run) -> Iterator[Number]:
     known = [name for name in _SHOWN if name in reported]
     for name in known or reported:
         if reported[name].mae is not None:
-            yield _make_error(name, reported[name])
+            heads = held_out[1].heads if held_out else {}
+            by_head = {head: table[name] for head, table in heads.items() if name in table}
+            yield _make_error(name, reported[name], by_head)
     if held_out and "curl" in held_out[1].conservation:
         curl = held_out[1].conservation["curl"]
         value = format_number(curl, 2)
         yield Number(title="Curl of the forces", value=value, note="0 if they conserve an energy")
 
 
-def _make_error(name: str, errors: Errors) -> Number:
+def _make_error(name: str, errors: Errors, by_head: Mapping[str, Errors]) -> Number:
     assert errors.mae is not None
     kind = find_quantity(name, errors.unit)
     ratio = compute_relative_error(errors) if name == "forces" else None
     notes = [f"{format_percent(ratio)} of the mean absolute component"] if ratio else []
     notes += [f"R² {errors.r2:.3f}"] if errors.r2 is not None else []
+    notes += [
+        f"{format_number(kind.error_factor * own.mae)} of the head {head}"
+        for head, own in by_head.items()
+        if own.mae is not None
+    ]
     amount = errors.mae * kind.error_factor
     return Number(
         title=f"{kind.title.capitalize()} error",

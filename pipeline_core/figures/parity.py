@@ -17,7 +17,7 @@ from pipeline_core.figures.quantities import Quantity, add_unit
 from pipeline_core.figures.results import Comparison
 from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
 from pipeline_core.report.formats import format_number
-from pipeline_core.run import ExperimentRun
+from pipeline_core.run import ExperimentRun, Run
 
 Range = tuple[float, float]
 
@@ -31,7 +31,7 @@ _OFFSET: Final = 10.0
 
 
 Compared = dict[str, list[Comparison]]
-"""Variant -> what was compared."""
+"""Variant, or variant and head of a model with several -> what was compared."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
@@ -90,29 +90,36 @@ def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> 
 
 def _read_rows(experiment: ExperimentRun) -> Compared:
     committees, left_out = list_committees(experiment), list_other_members(experiment)
-    comparisons = {
-        run.label: compare(run, committees[variant])
-        if variant in committees
-        else results.read_comparisons(run)
-        for variant, run in experiment.runs.items()
-        if variant not in left_out
-    }
+    comparisons: Compared = {}
+    for variant, run in experiment.runs.items():
+        if variant in committees:
+            comparisons[run.label] = compare(run, committees[variant])
+        elif variant not in left_out:
+            comparisons |= _read_run(run)
     return {variant: compared for variant, compared in comparisons.items() if compared}
+
+
+def _read_run(run: Run) -> Compared:
+    """Return what was compared of a run, each of several heads by itself."""
+    heads = results.list_heads(run)
+    if not heads:
+        return {run.label: results.read_comparisons(run)}
+    return {f"{run.label}, {head}": results.read_comparisons(run, head) for head in heads}
 
 
 def _fill(
     figure: Figure, cells: dict[tuple[str, str], Axes], rows: Compared, reference: str
 ) -> None:
-    """Draw every cell (variant, quantity); a quantity has the same axes in all of them."""
+    """Draw every cell (variant, quantity); a quantity has the same axes in all of one head."""
     by_cell = {(v, c.quantity.name): c for v, compared in rows.items() for c in compared}
     densities = []
     for (variant, name), axes in cells.items():
         if (variant, name) not in by_cell:
             axes.set_axis_off()
             continue
-        shared = [compared for (_, other), compared in by_cell.items() if other == name]
-        shift = find_centre(shared)
         compared = by_cell[variant, name]
+        shared = [c for (_, n), c in by_cell.items() if n == name and c.head == compared.head]
+        shift = find_centre(shared)
         densities.append(draw_panel(axes, compared, find_common_range(shared, shift), shift))
         _set_labels(axes, compared.quantity, reference, shift)
     share_scale(figure, [density for density in densities if density is not None])

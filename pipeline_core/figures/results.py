@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Split(_Report):
     quantities: Table
     groups: dict[str, Table] = {}
     elements: dict[str, Table] = {}
+    heads: dict[str, Table] = {}
+    """Of a model with several, such as levels of theory."""
     conservation: dict[str, float] = {}
     """How far forces are from a gradient, where they are no derivatives."""
 
@@ -110,6 +112,7 @@ class Comparison:
         predicted: (n,) likewise.
         errors: From the metrics, in the engine's unit.
         half_width: (n,) of 95 % intervals in `quantity.unit`; None without a committee.
+        head: The one of a model with several that the samples are for; None for all.
     """
 
     quantity: Quantity
@@ -118,6 +121,7 @@ class Comparison:
     predicted: Floats
     errors: Errors
     half_width: Floats | None = None
+    head: str | None = None
 
 
 def name_reference(experiment: ExperimentRun) -> str:
@@ -186,26 +190,38 @@ def _skip_first(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return records[1:] or records
 
 
-def read_comparisons(run: Run) -> list[Comparison]:
-    """Read labels and predictions of every quantity on the held-out split."""
+def list_heads(run: Run) -> list[str]:
+    """Return the heads that the held-out split was compared by; none of a model with one."""
+    report = read_metrics(run)
+    return list(report.splits[report.held_out].heads) if report and report.held_out else []
+
+
+def read_comparisons(run: Run, head: str | None = None) -> list[Comparison]:
+    """Read labels and predictions of every quantity on the held-out split.
+
+    Args:
+        run: The run.
+        head: One of `list_heads`, whose samples alone are read; None for all.
+    """
     report = read_metrics(run)
     split = report.held_out if report else None
     if report is None or split is None or not store.has_schema(run.predictions, "predictions"):
         return []
+    table = report.splits[split].quantities if head is None else report.splits[split].heads[head]
     with SampleFile(run.predictions, "predictions") as file:
         chosen = file.read_column("split") == SPLITS.index(split)
+        if head is not None:
+            number = json.loads(file.attributes["heads"]).index(head)
+            chosen &= file.read_column("head") == number
         names = [n.removesuffix("_label") for n in file.fields if n.endswith("_label")]
         comparisons = []
         for name in names:
-            per_atom = f"{name}_per_atom" in report.splits[split].quantities
-            shown = f"{name}_per_atom" if per_atom else name
-            errors = report.splits[split].quantities.get(shown)
+            shown = f"{name}_per_atom" if f"{name}_per_atom" in table else name
+            errors = table.get(shown)
             if errors is not None and errors.count:
-                comparisons.append(
-                    _read_comparison(
-                        file, name, chosen, find_quantity(shown, errors.unit), split, errors
-                    )
-                )
+                quantity = find_quantity(shown, errors.unit)
+                compared = _read_comparison(file, name, chosen, quantity, split, errors)
+                comparisons.append(replace(compared, head=head))
     return comparisons
 
 

@@ -16,7 +16,7 @@ from ase.geometry import wrap_positions
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
-from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.inference import InferOptions, find_head
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.edge_counts import require_sound
 from pipeline_core.fields import find_field
@@ -70,7 +70,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             keep_freed_memory()  # each step allocates what the one before has freed
         self._last: _Collated | None = None
         self.module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
-        self.head, self.module.head = head, find_head(module, head)
+        self.head, self.module.head = head, find_head(module.head_names, head)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:
@@ -155,26 +155,6 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             self._last = _Collated(numbers, graph, batch)
             return batch
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
-
-
-def find_head(module: Potential, name: str | None) -> int:
-    """Return the number of the head with this name.
-
-    Raises:
-        ValueError: There is none, or there are several and none is named.
-    """
-    names = module.head_names
-    if name is None and not names:
-        return 0
-    if name in names:
-        return names.index(name)
-    have = f"the heads {', '.join(names)}" if names else "one head, without a name"
-    problem = "say which is to be used" if name is None else f"and no {name!r}"
-    raise ValueError(
-        f"the model has {have}, {problem} (infer.head, predict --head, load_calculator(head=))"
-        if names
-        else f"the model has {have}, {problem}; leave the head out"
-    )
 
 
 class _Collated(NamedTuple):

@@ -118,6 +118,8 @@ class OnProject:
     """Section `graph`."""
     train: ClassVar[Mapping[str, Any]] = {}
     """Section `train`; for alloys two epochs on energy, forces and stress unless it says more."""
+    infer: ClassVar[Mapping[str, Any]] = {}
+    """Section `infer`, such as the head of a model with several; for alloys with short dynamics."""
     dataset: ClassVar[Mapping[str, Any] | None] = ALLOYS
     """Content of the dataset file of a plugin that makes its own data; None for a model that needs
     none."""
@@ -129,6 +131,7 @@ class OnProject:
     def project(cls, tmp_path_factory: pytest.TempPathFactory) -> Project:
         """A project with the experiment `<plugin>/conformance`, in which nothing has run."""
         sections = {"model": cls.model, "graph": cls.graph, "train": cls.train}
+        sections |= {"infer": cls.infer} if cls.infer else {}
         folder = tmp_path_factory.mktemp(cls.plugin)
         return write_project(folder, cls.plugin, sections, cls.dataset)
 

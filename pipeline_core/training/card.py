@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -43,9 +43,9 @@ def make_card(run: Run, task: Task) -> dict[str, Any]:
         task: Its task.
 
     Returns:
-        summary and citation of the model; parameters; elements; datasets, each with name,
-        description, citation and licence; training, what `TrainingRanges` reports, empty for data
-        that the engine has not imported.
+        summary and citation of the model; parameters; elements; heads, if there are several;
+        datasets, each with name, description, citation and licence; training, what `TrainingRanges`
+        reports, empty for data that the engine has not imported.
     """
     info, metadata = run.model_info, task.metadata or {}
     parts = [part for dataset in run.datasets for part in dataset.parts]
@@ -54,6 +54,7 @@ def make_card(run: Run, task: Task) -> dict[str, Any]:
         "citation": info.citation,
         "parameters": sum(p.numel() for p in task.module.parameters()),
         "elements": list(metadata.get("elements", [])),
+        "heads": list(getattr(task.module, "head_names", ())),
         "datasets": [
             {"name": part.name, **{key: getattr(part.options, key) for key in _OF_DATASET}}
             for part in parts
@@ -70,9 +71,10 @@ def _describe_training(run: Run) -> dict[str, Any]:
     with SampleFile(run.data, "data", preload=False) as data:
         if not {*_STRUCTURE} <= data.fields.keys():
             return {}
-        fields = [*_STRUCTURE, *(name for name in _LABELS if name in data.fields)]
-        references = json.loads(data.attributes.get("reference_energies", "{}"))
-    ranges, train = TrainingRanges(references), SPLITS.index("train")
+        fields = [*_STRUCTURE, *(name for name in (*_LABELS, "head") if name in data.fields)]
+        first = json.loads(data.attributes.get("reference_energies", "{}"))
+        by_head = json.loads(data.attributes.get("heads", "{}"))
+    ranges, train = TrainingRanges([*by_head.values()] or [first]), SPLITS.index("train")
     with SampleFile(run.data, "data", fields) as data:
         for sample in data:
             if sample["split"] == train:
@@ -84,11 +86,11 @@ class TrainingRanges:
     """From where to where the structures that a model was trained on reach.
 
     Args:
-        references: Energies of free atoms by chemical symbol, eV.
+        references: Energies of free atoms by chemical symbol, eV, of each head of the data.
     """
 
-    def __init__(self, references: Mapping[str, float]) -> None:
-        self._references = np.array([references.get(s, 0.0) for s in chemical_symbols])
+    def __init__(self, references: Sequence[Mapping[str, float]]) -> None:
+        self._references = np.array([[r.get(s, 0.0) for s in chemical_symbols] for r in references])
         self._ranges: dict[str, tuple[float, float]] = {}
         self._atoms: Counter[str] = Counter()
         self._groups: dict[str, None] = {}
@@ -107,7 +109,8 @@ class TrainingRanges:
             mass = float(atomic_masses[numbers].sum())
             self._extend("density", mass / volume * _GRAM_PER_CM3)
         if "energy" in sample:
-            left = float(sample["energy"]) - float(self._references[numbers].sum())
+            references = self._references[int(sample.get("head", 0))]
+            left = float(sample["energy"]) - float(references[numbers].sum())
             self._extend("energy", left / len(numbers))
         if "stress" in sample and sample["pbc"].all():
             self._extend("pressure", -float(np.trace(sample["stress"])) / 3 / GPA)

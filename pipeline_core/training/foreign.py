@@ -96,6 +96,7 @@ def _make_card(
         "citation": info.citation,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "elements": list(metadata["elements"]),
+        "heads": list(getattr(module, "head_names", ())),
         "datasets": [
             {
                 **of_data,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import torch
 from ase.data import chemical_symbols
@@ -25,7 +25,7 @@ from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.domain import Domain, take_own
 from pipeline_core.planner import Planner
-from pipeline_core.potential import Potential
+from pipeline_core.potential import Potential, extend_heads, select_head
 from pipeline_core.task import Outputs
 
 
@@ -42,14 +42,15 @@ class CHGNet(Potential):
     Ours with the default sizes have 395,856 with `heads: pair` and 396,111 with `heads: paper`.
 
     Args:
-        options: Sizes of the network, how its layers follow each other, and its heads.
+        options: Sizes of the network, how its layers follow each other, and its heads, of forces or
+            of energies.
     """
 
     exact_vectors = True
     takes_domains = True
 
     def __init__(self, options: CHGNetOptions) -> None:
-        super().__init__(("energy", "forces", "stress", "magmoms"))
+        super().__init__(("energy", "forces", "stress", "magmoms"), options.energy_heads)
         self.options = options
         atom, bond, angle = options.atom_features, options.bond_features, options.angle_features
         hidden, n, radial = options.hidden_features, options.convolutions, options.radial_functions
@@ -74,6 +75,9 @@ class CHGNet(Potential):
         self.magmom = nn.Linear(atom, 1)
         self.readout_norm = nn.LayerNorm(atom)
         self.readout = build_perceptron(atom, options.readout_features, 1)
+        self.further_readouts = nn.ModuleList(
+            build_perceptron(atom, options.readout_features, 1) for _ in self.head_names[1:]
+        )
         self.heads = build_heads(options)
         if self.heads is not None:
             self.direct = frozenset({"forces", "stress"})
@@ -97,7 +101,8 @@ class CHGNet(Potential):
             ValueError: The version is unknown or not installed, or this is another network.
         """
         state, theirs = read_published(version), dict(CHGNetOptions())
-        for name in ("kernels", "basis"):  # how the same network is computed
+        # How the same network is computed, and heads that begin as the only one that it has.
+        for name in ("kernels", "basis", "energy_heads"):
             theirs[name] = getattr(self.options, name)
         changed = [f"model.{name}" for name, value in self.options if value != theirs[name]]
         if changed:
@@ -105,7 +110,29 @@ class CHGNet(Potential):
                 f"the published weights {version!r} belong to the network with the default options;"
                 f" remove {', '.join(changed)}"
             )
-        self.load_state_dict(state)
+        self.load_state_dict(self.add_heads(state, {"options": {}}))
+
+    def add_heads(
+        self, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """Return the weights of a trained network with the heads that it lacks.
+
+        Their readouts begin as the first one.
+
+        Args:
+            weights: Of the network.
+            metadata: What its file says of it.
+
+        Raises:
+            ValueError: It has a head that this one lacks, or has in another place.
+        """
+        before = metadata["options"].get("energy_heads", [])
+        result, chosen = extend_heads(weights, before, self.options.energy_heads)
+        first = {name: x for name, x in weights.items() if name.startswith("readout.")}
+        for number in range(max(1, len(before)), len(chosen)):
+            further = f"further_readouts.{number - 1}."
+            result |= {name.replace("readout.", further, 1): x for name, x in first.items()}
+        return result
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies and magnetic moments.
@@ -135,11 +162,17 @@ class CHGNet(Potential):
             domain,
         )
         own = take_own(features.atoms, domain)
-        sites = self.readout(self.readout_norm(own)).squeeze(1)  # (n_atoms,)
+        sites = self._read_out(own, self.find_heads(batch))
         sites = sites.to(own.dtype)  # sums in mixed precision, too, are full
         energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
         direct = {} if self.heads is None else self.heads(batch, vectors, features, domain)
         return {"energy": energy, "magmoms": magmoms, **direct}
+
+    def _read_out(self, atoms: Tensor, head: Tensor | None) -> Tensor:
+        """Return the energies of atoms, (n_atoms,), each by its head."""
+        normed = self.readout_norm(atoms)
+        readouts = [self.readout, *self.further_readouts]
+        return select_head(torch.cat([readout(normed) for readout in readouts], 1), head)
 
     def _expand_bonds(
         self, batch: Batch, vectors: Tensor, topology: Topology

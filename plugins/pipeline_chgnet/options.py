@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import Count, GraphOptions, Positive, Section, TrainOptions
 
@@ -64,6 +65,21 @@ class CHGNetOptions(Section):
     forces. paper: those of FastCHGNet, equations (7) and (9), for comparison: forces that know the
     elements of bonds below `angle_cutoff` only, and a stress that depends on the choice of the
     lattice vectors."""
+    energy_heads: list[str] = []
+    """Names of the energies that the network has, such as levels of theory, if it has several: each
+    has a readout and energies of free atoms of its own, all else is shared. The names are those of
+    the parts of a mixture. Forces are then derivatives: `heads` of forces know one level."""
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if len(set(self.energy_heads)) < len(self.energy_heads):
+            raise ValueError("energy_heads: a name is given twice; leave one out")
+        if self.energy_heads and self.heads != "none":
+            raise ValueError(
+                f"energy_heads: heads: {self.heads} gives forces of one level of theory; leave out "
+                "one of the two"
+            )
+        return self
 
 
 class CHGNetGraphOptions(GraphOptions):
@@ -77,10 +93,12 @@ def check(sections: Mapping[str, BaseModel]) -> None:
     """Check that basis functions reach as far as the graph, and that gradients are exact enough.
 
     Raises:
-        ValueError: Model and graph have different cutoffs, or the precision is mixed although
-            forces are derivatives.
+        ValueError: Model and graph have different cutoffs, the precision is mixed although forces
+            are derivatives, or the model is used, and `infer.head` is not one of its heads.
     """
-    model, graph, train = (sections[name] for name in ("model", "graph", "train"))
+    names = ("model", "graph", "train", "infer")
+    model, graph, train, infer = (sections[name] for name in names)
+    assert isinstance(infer, InferOptions)
     assert isinstance(model, CHGNetOptions)
     assert isinstance(graph, GraphOptions)
     assert isinstance(train, TrainOptions)
@@ -97,3 +115,4 @@ def check(sections: Mapping[str, BaseModel]) -> None:
             "second time and needs the full mantissa; set it to '32-true' or '64-true', or give "
             "the model heads (model.heads)"
         )
+    infer.require_head(model.energy_heads)

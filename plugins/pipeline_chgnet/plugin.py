@@ -37,7 +37,7 @@ def model() -> ModelInfo:
                 *("atom_weights", "bond_weights"),
                 *("atom_convolutions", "bond_convolutions", "angle_updates"),
             ),
-            "readout": ("readout_norm", "readout"),
+            "readout": ("readout_norm", "readout", "further_readouts"),
             "magmom": ("magmom",),
             "heads": ("heads",),
         },

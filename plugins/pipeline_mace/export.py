@@ -105,7 +105,7 @@ def list_arguments(module: MACE) -> dict[str, Any]:
         _Name("mace.modules.blocks", INTERACTIONS[kind, options.normalization]) for kind in kinds
     )
     numbers = [atomic_numbers[symbol] for symbol in facts.elements]
-    energies = module.free_energies[:, numbers].tolist()
+    energies = torch.stack(module.list_references())[:, numbers].tolist()
     hidden = "+".join(f"{channels}x{degree}{'eo'[degree % 2]}" for degree in degrees)
     return {
         "r_max": options.cutoff,

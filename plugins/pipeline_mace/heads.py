@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import torch
 from torch import Tensor
 
+from pipeline_core.potential import extend_heads
 from pipeline_mace.peer import PeerOptions
 
 _OWN_READOUT: Final = re.compile(r"(readouts\.\d+\.weights)\.(\d)")
@@ -52,31 +52,14 @@ def add_heads(
 ) -> dict[str, Tensor]:
     """Return the weights of one of our networks with further heads, which begin as its first one.
 
-    Their energies of free atoms are zero, so that those of the dataset take their place.
-
-    Args:
-        weights: Of the network.
-        before: Its heads. A single one becomes the first, whatever it is called.
-        names: All heads, those that it has first.
-
-    Raises:
-        ValueError: A head is missing, or has another place.
+    Arguments and errors are those of `extend_heads`.
     """
+    result, chosen = extend_heads(weights, before, names)
     n_before, n_heads = len(before), len(names)
-    if n_before > 1 and list(names[:n_before]) != list(before):
-        raise ValueError(
-            f"the model has the heads {', '.join(before)}, and the experiment {', '.join(names)}; "
-            "let model.heads begin with those of the model, in their order"
-        )
     if n_heads == n_before:
-        return weights
-    chosen = [*range(n_before), *[0] * (n_heads - n_before)]
-    result = dict(weights)
+        return result
     for name in ("scale", "shift"):
         result[name] = weights[name].reshape(-1)[chosen]
-    first = weights["atom_energies"]
-    rows = weights.get("further_energies", first.new_zeros(0, len(first)))
-    result["further_energies"] = torch.cat([rows, rows.new_zeros(n_heads - n_before, len(first))])
     for name, tensor in weights.items():
         found = _OWN_READOUT.fullmatch(name)
         if found and found[2] == "1":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.domain import Domain
 from pipeline_core.planner import Planner
-from pipeline_core.potential import MAX_Z, Potential
+from pipeline_core.potential import MAX_Z, Potential, select_head
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.message import Segments, segment_sum
@@ -58,30 +58,23 @@ class MACE(Potential):
     """
 
     takes_domains = True
-    exact = ("atom_energies", "further_energies")
     numbers: Tensor
     scale: Tensor
     shift: Tensor
-    further_energies: Tensor
-    """Energies of free atoms of all heads but the first, (n_heads - 1, MAX_Z + 1) eV."""
     transform: AgnesiTransform | None
     repulsion: PairRepulsion | None
 
     def __init__(self, options: MACEOptions, facts: Facts) -> None:
-        super().__init__()
+        super().__init__(head_names=options.heads)
         self.options, self.facts = options, facts
         n_elements, channels = len(facts.elements), options.channels
         n_heads = len(options.heads)
-        self.head_names = tuple(options.heads) if n_heads > 1 else ()
         numbers = torch.full((MAX_Z + 1,), -1)
         for place, symbol in enumerate(facts.elements):
             numbers[atomic_numbers[symbol]] = place
         self.register_buffer("numbers", numbers, persistent=False)
         self.register_buffer("scale", torch.ones(() if n_heads == 1 else n_heads))
         self.register_buffer("shift", torch.zeros(() if n_heads == 1 else n_heads))
-        if n_heads > 1:
-            further = torch.zeros(n_heads - 1, MAX_Z + 1, dtype=torch.float64)
-            self.register_buffer("further_energies", further)
         self.embedding = nn.Parameter(torch.randn(n_elements, channels))
         self.radial_basis = RadialBasis(
             options.radial_functions, options.cutoff, options.envelope_power
@@ -136,7 +129,7 @@ class MACE(Potential):
         radial = self.radial_basis(distance, transformed)
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
-        head = self._find_heads(batch)
+        head = self.find_heads(batch)
         energy = vectors.new_zeros(n_own)
         if self.repulsion is not None:
             pairs = self.repulsion(distance, ends)[:, None]
@@ -151,7 +144,7 @@ class MACE(Potential):
             features = product(messages, atoms)
             if before is not None:
                 features = features + _pad(before, features)
-            energy = energy + _select(readout(features[:, 0]), head)
+            energy = energy + select_head(readout(features[:, 0]), head)
         scale, shift = (x if head is None else x[head] for x in (self.scale, self.shift))
         energy = scale * energy + shift
         total = energy.new_zeros(count_samples(batch))
@@ -163,44 +156,11 @@ class MACE(Potential):
 
         return CompiledMACE(self, self.options, self.facts.elements)
 
-    def list_references(self) -> list[Tensor]:
-        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
-        further = self.further_energies if self.head_names else ()
-        return [self.atom_energies, *further]
-
-    @property
-    def free_energies(self) -> Tensor:
-        """Energies of free atoms of all heads, (n_heads, MAX_Z + 1) eV."""
-        first = self.atom_energies[None]
-        return first if len(self.options.heads) == 1 else torch.cat([first, self.further_energies])
-
-    def _sum_references(self, batch: Batch) -> Tensor:
-        head = self._find_heads(batch)
-        if head is None:
-            return super()._sum_references(batch)
-        sample = batch["atom_sample"]
-        references = self.free_energies[head, batch["atomic_numbers"][: len(sample)]]
-        base = references.new_zeros(count_samples(batch))
-        return base.index_add(0, sample, references)
-
-    def _find_heads(self, batch: Batch) -> Tensor | None:
-        """Return the head of each own atom, (n_atoms,); None of a network that has only one."""
-        if len(self.options.heads) == 1:
-            return None
-        sample = batch["atom_sample"]
-        default = torch.full_like(sample, self.head)
-        return batch["head"].long()[sample] if "head" in batch else default
-
 
 def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the atomic numbers of both atoms of each edge, (n_edges,)."""
     receiver, sender = batch["atomic_numbers"][batch["edge_index"]].unbind(1)
     return receiver, sender
-
-
-def _select(energies: Tensor, head: Tensor | None) -> Tensor:
-    """Return what the head of each atom says of it, (n_atoms,), of energies (n_atoms, n_heads)."""
-    return energies[:, 0] if head is None else energies.gather(1, head[:, None])[:, 0]
 
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import GraphOptions, Positive, Section
 
@@ -97,16 +98,19 @@ class MACEGraphOptions(GraphOptions):
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that the basis functions reach as far as the graph.
+    """Check that basis functions reach as far as the graph, and that a head is named for use.
 
     Raises:
-        ValueError: The two sections of the experiment give different cutoffs.
+        ValueError: Two sections of the experiment give different cutoffs, or the model is used, and
+            `infer.head` is not one of its heads.
     """
-    model, graph = sections["model"], sections["graph"]
+    model, graph, infer = (sections[name] for name in ("model", "graph", "infer"))
     assert isinstance(model, MACEOptions)
     assert isinstance(graph, GraphOptions)
+    assert isinstance(infer, InferOptions)
     if model.cutoff != graph.cutoff:
         raise ValueError(
             f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the basis "
             "functions end where the graph does: give it in one of the two sections alone"
         )
+    infer.require_head(model.heads)

@@ -126,7 +126,7 @@ def list_weights(module: MACE) -> dict[str, Tensor]:
 
 def list_energies(module: MACE) -> Tensor:
     """Return the energies of free atoms of all heads, (n_heads, n_elements) eV."""
-    return module.free_energies[:, _list_numbers(module)]
+    return torch.stack(module.list_references())[:, _list_numbers(module)]
 
 
 def list_rows(module: MACE) -> list[Row]:

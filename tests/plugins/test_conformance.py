@@ -103,6 +103,7 @@ class TestPublishedKind(PotentialConformance):
         "heads": ["first", "second"],
     }
     graph: ClassVar = {"cutoff": 4.0}
+    infer: ClassVar = {"head": "second"}
 
 
 @pytest.mark.slow

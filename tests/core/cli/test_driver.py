@@ -69,6 +69,8 @@ def test_what_cannot_be_is_refused_before_a_server_is_looked_for(argon, folder, 
 
     assert "nothing.xyz: ASE cannot read a structure from it" in fail("nothing.xyz")
     assert "address 'nowhere': expected HOST:PORT" in fail("start.traj", "--address", "nowhere")
+    said = fail("start.traj", "--head", "pbe")
+    assert "the model has one head, without a name, and no 'pbe'; leave the head out" in said
     words = ("start.traj", "--address", "unix:nobody", "--wait", "0")
     assert "unix:nobody: no server answers" in fail(*words)
 

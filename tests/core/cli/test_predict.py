@@ -194,6 +194,8 @@ def test_what_is_no_structure_is_refused_with_the_cure(model, folder, call):
     ase.io.write("iron.traj", ase.build.bulk("Fe", cubic=True))
     said = fail("iron.traj")
     assert "iron.traj: frame 0 (Fe2): the model knows Ar, Kr and no Fe (atom 0 of 2)" in said
+    said = fail("iron.traj", "--head", "pbe")
+    assert "the model has one head, without a name, and no 'pbe'; leave the head out" in said
     said = fail("iron.traj", "--reader", "nothing")
     assert "no reader 'nothing'" in said
 

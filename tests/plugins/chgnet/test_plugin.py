@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from pipeline_chgnet import plugin
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check
+from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.testing.projects import write_project
 
@@ -28,7 +29,7 @@ def test_registration_imports_nothing_heavy():
 
 def make_sections(**changed):
     sections = {"model": CHGNetOptions(), "graph": CHGNetGraphOptions(), "train": TrainOptions()}
-    return sections | changed
+    return sections | {"infer": InferOptions()} | changed
 
 
 def test_the_default_sections_agree():
@@ -52,6 +53,27 @@ def test_mixed_precision_is_refused_without_heads():
     with pytest.raises(ValueError, match=r"set it to '32-true' or '64-true'"):
         check(make_sections(train=mixed))
     check(make_sections(train=mixed, model=CHGNetOptions(heads="pair")))
+
+
+def test_use_of_a_model_with_several_heads_of_energies_names_one():
+    model = CHGNetOptions(energy_heads=["low", "high"])
+    relax = [{"name": "one", "structures": ["one.cif"]}]
+    check(make_sections(model=model))
+    check(make_sections(model=model, infer=InferOptions(relax=relax, head="high")))
+    with pytest.raises(ValueError, match=r"infer\.head: the model has the heads low, high"):
+        check(make_sections(model=model, infer=InferOptions(relax=relax)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"energy_heads": ["low", "low"]}, "a name is given twice"),
+        ({"energy_heads": ["low", "high"], "heads": "pair"}, "gives forces of one level of theory"),
+    ],
+)
+def test_heads_of_energies_that_cannot_be_are_explained(options, message):
+    with pytest.raises(ValueError, match=message):
+        CHGNetOptions(**options)
 
 
 def test_an_experiment_that_does_not_fit_together_is_not_valid(tmp_path):

@@ -19,7 +19,7 @@ from pipeline_core.testing.projects import call
 from pipeline_mace.heads import add_heads
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
-from plugins.mace.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
+from plugins.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
 
 TRAIN = {"loss": {"energy": {}, "forces": {}}}
 
@@ -83,7 +83,7 @@ def test_further_heads_begin_as_the_first():
     features = torch.randn(5, MODEL["channels"])
     for one, two in zip(before.readouts, after.readouts, strict=True):
         torch.testing.assert_close(two(features), one(features).expand(-1, 2))
-    with pytest.raises(ValueError, match=r"let model\.heads begin with those of the model"):
+    with pytest.raises(ValueError, match="let it name those of the model first, in their order"):
         add_heads(after.state_dict(), HEADS, HEADS[::-1])
 
 
@@ -100,7 +100,7 @@ def test_a_calculator_takes_the_head_that_is_named():
         calculator = PotentialCalculator(module, graph, ["Al"], head=head)
         energies.append(calculator.get_potential_energy(atoms))
     assert energies[1] - energies[0] == pytest.approx(-12.0, abs=1e-4)
-    with pytest.raises(ValueError, match=r"heads low, high, say which is to be used \(infer\.head"):
+    with pytest.raises(ValueError, match=r"heads low, high, say which is to be used \(--head of"):
         PotentialCalculator(module, graph, ["Al"])
     with pytest.raises(ValueError, match="heads low, high, and no 'middle'"):
         PotentialCalculator(module, graph, ["Al"], head="middle")
