@@ -9,12 +9,12 @@ from dataclasses import replace
 import ase.io
 import numpy as np
 import pytest
+from plugins.mace.two_levels import LOW, write_levels
 
 from pipeline_core import store
 from pipeline_core.calculator import load_calculator
 from pipeline_core.testing.projects import call
 from pipeline_mace.compiled import CompiledMACE
-from plugins.mace.two_levels import LOW, write_levels
 
 pytestmark = pytest.mark.slow
 
