@@ -80,7 +80,7 @@ class InferOptions(Section):
         Raises:
             ValueError: It is not.
         """
-        if self.asks_for_something:
+        if self.has_work:
             try:
                 find_head(names if len(names) > 1 else (), self.head)
             except ValueError as error:
