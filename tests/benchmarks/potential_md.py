@@ -19,10 +19,11 @@ takes the smaller set of couplings if cuequivariance is installed.
 Sides are processes with the same number of threads, which take turns over blocks of steps from the
 same start. Times are medians of a calculation; `ratio` is the peer's over ours, of wall time, and
 `processor_ratio` of the time that processors spent, which other programs on the machine disturb
-less. `drift`, in meV an atom and ps, and `spread`, the standard deviation in meV an atom, are those of the total energy of
-ours and of `plain` without a thermostat: of MACE over 200 steps, with `--full` over 2,000, of
-CHGNet over 20. `deviation` is how far forces are from the peer's, relative to the largest. The last
-line printed is one JSON object, with a list for each figure: one entry a case.
+less. `drift`, in meV an atom and ps, and `spread`, the standard deviation in meV an atom, are those
+of the total energy of ours and of `plain` without a thermostat: of MACE over 200 steps, with
+`--full` over 2,000, of CHGNet over 20. `deviation` is how far forces are from the peer's, relative
+to the largest. The last line printed is one JSON object, with a list for each figure: one entry a
+case.
 """
 
 import argparse
