@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline_core import provenance, store
 from pipeline_core.config.raw_files import hash_raw_files, stamp_file
+from pipeline_core.config.renamed import name_former
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import MAKERS
 from pipeline_core.run import ExperimentRun, Run
@@ -264,6 +265,7 @@ def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, 
 def _complete(stored: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
     """Return options of an earlier version with those that have come since, at their defaults."""
     kind = type(model)
+    stored = name_former(stored, kind)
     try:
         return kind.model_validate_json(json.dumps(stored)).model_dump(mode="json")
     except ValidationError:

@@ -1,7 +1,8 @@
-"""Options of experiments that had another name in earlier versions, read as they were meant.
+"""Options that had another name or default in earlier versions, read as they were meant.
 
 A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` for one of a plugin; a renamed
-word that an option can have gets a line in `WORDS`.
+word that an option can have gets a line in `WORDS`. An option whose default has changed since there
+have been artifacts that do not name it gets `Formerly` in its annotation.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,17 @@ class RenamedWord:
     option: str
     old: str
     new: str
+
+
+@dataclass(frozen=True)
+class Formerly:
+    """What artifacts that do not name an option were made with: `Annotated[bool, Formerly(False)]`.
+
+    Attributes:
+        value: Its value.
+    """
+
+    value: Any
 
 
 def _read_workload(workload: dict[str, Any] | None) -> dict[str, Any]:
@@ -87,6 +101,17 @@ def upgrade_options(
             holder[key] = [_rename(v, word) for v in values] if is_list else word.new
             _warn(path, f"{word.option}: {word.old}", word.new)
     return content
+
+
+def name_former(stored: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
+    """Return the options that an artifact names, and those that it was made with, `Formerly`."""
+    former = {
+        name: mark.value
+        for name, field in section.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Formerly)
+    }
+    return former | dict(stored)
 
 
 def _find_holder(content: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.inference import InferOptions
+from pipeline_core.config.renamed import name_former
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
@@ -80,7 +81,7 @@ def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Ru
         key: metadata.get(name, {}) for key, name in (("model", "options"), ("graph", "graph"))
     }
     sections = {
-        key: validate_content(kind, stored.get(key, {}), path)
+        key: validate_content(kind, name_former(stored[key], kind) if key in stored else {}, path)
         for key, kind in info.section_models.items()
     }
     if head is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from pipeline_core.config.limits import Depth, Width
+from pipeline_core.config.renamed import Formerly
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
@@ -43,7 +44,7 @@ class ESPOptions(Section):
     feed_forward_channels: Width = 64
     radial_functions: Width = 16
     """Gaussians of the distance, of which an edge's first embedding is a linear map."""
-    parity: bool = True
+    parity: Annotated[bool, Formerly(False)] = True
     """Whether the network tells parities apart, so that mirror images of a structure have the same
     levels; if not, as in the paper, it is equivariant under rotations alone.
 

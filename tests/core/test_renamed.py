@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import yaml
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.renamed import OPTIONS, WORDS, upgrade_options
+from pipeline_core.config.renamed import OPTIONS, WORDS, Formerly, name_former, upgrade_options
+from pipeline_core.config.sections import Section
 from pipeline_core.project import Project
 
 REGISTRY = load_registry()
@@ -95,3 +97,15 @@ def test_both_names_are_refused(option):
     content["profile"] = {option.new.rpartition(".")[2]: {"samples": [1]}}
     with pytest.raises(ValueError, match=rf"old.yaml: {option.old} is called .* both are given"):
         upgrade_options(content, [option], Path("old.yaml"))
+
+
+class Sizes(Section):
+    width: Annotated[int, Formerly(1)] = 2
+    depth: int = 3
+
+
+def test_what_was_made_before_a_default_changed_has_the_former_one():
+    """By hand. A file of the repository that is older than an option is in `test_evidence.py`."""
+    assert name_former({"depth": 5}, Sizes) == {"width": 1, "depth": 5}
+    assert name_former({"width": 2}, Sizes) == {"width": 2}
+    assert Sizes().width == 2  # of what is made today
