@@ -64,7 +64,6 @@ SOURCES = {
         ),
         {**COLOURS, "D": ("2", "4")},
     ),
-    "edge_geometry": Source((LANES, "equivariant/geometry/native.c")),
     "gated": Source(
         (
             LANES,

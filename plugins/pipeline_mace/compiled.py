@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
 import torch
@@ -21,7 +22,8 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_kernels.equivariant.geometry import Geometry, Knots, measure, reverse
+from pipeline_kernels.equivariant.harmonics import solid_harmonics
+from pipeline_kernels.equivariant.tensor_product.interpolated import Places
 from pipeline_kernels.message import Segments
 from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State
 from pipeline_mace.elements import find_elements
@@ -69,8 +71,7 @@ class CompiledMACE(Potential):
             self.register_buffer(name, getattr(exact, name))
         interactions = cast("list[Interaction]", [*exact.interactions])
         radial = tabulate(exact.radial_basis, [one.radial for one in interactions])
-        self.knots = Knots(radial.n_intervals, options.cutoff, options.lmax)
-        self.spline_error = radial.error
+        self.n_intervals, self.spline_error = radial.n_intervals, radial.error
         products = cast("list[ProductBasis]", [*exact.products])
         readouts = cast("list[Readout]", [*exact.readouts])
         parts = zip(interactions, products, readouts, radial.tables, strict=True)
@@ -91,8 +92,7 @@ class CompiledMACE(Potential):
         """
         assert domain is None
         graph = self._planner.plan(batch, self.numbers, self.elements)
-        geometry = measure(vectors, self.knots)
-        neighbours = Neighbours(*graph, geometry.harmonics, geometry.places)
+        neighbours, directions, distance = self._measure(graph, vectors)
         states, features = [], None
         energy = vectors.new_zeros(len(graph.element))
         for layer in self.layers:
@@ -100,7 +100,7 @@ class CompiledMACE(Potential):
             features = state.features
             energy = energy + state.energy
             states.append(state)
-        gradient = self._reverse(states, neighbours, geometry)
+        gradient = self._reverse(states, neighbours, directions, distance)
         energy = self.scale * energy + self.shift
         total = energy.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], energy)
         return {
@@ -109,19 +109,38 @@ class CompiledMACE(Potential):
             "stress": compute_stress(batch, vectors, gradient),
         }
 
+    def _measure(self, graph: _Graph, vectors: Tensor) -> tuple[Neighbours, Tensor, Tensor]:
+        """Return the edges as layers take them, directions (n_edges, 3) and distances."""
+        distance = torch.linalg.vector_norm(vectors, dim=1)
+        directions = vectors / -distance[:, None]  # from sender to receiver
+        harmonics = _compute_harmonics(directions, self.options.lmax)
+        places = Places.of(distance * (self.n_intervals / self.options.cutoff), self.n_intervals)
+        neighbours = Neighbours(*graph, harmonics, places)
+        return neighbours, directions, distance
+
     def _reverse(
-        self, states: Sequence[State], neighbours: Neighbours, geometry: Geometry
+        self,
+        states: Sequence[State],
+        neighbours: Neighbours,
+        directions: Tensor,
+        distance: Tensor,
     ) -> Tensor:
         """Return the derivative of the energy by the vectors of the edges, (n_edges, 3)."""
         by_features: Tensor | None = None
-        by_harmonics = torch.zeros_like(geometry.harmonics)
-        by_places = torch.zeros_like(geometry.distances)
+        by_harmonics = torch.zeros_like(neighbours.harmonics)
+        by_place = torch.zeros_like(distance)
         layers = cast("list[CompiledLayer]", [*self.layers])
         for layer, state in zip(reversed(layers), reversed(states), strict=True):
             by_features, by_Y, by_x = layer.reverse(state, by_features, neighbours)
             by_harmonics += by_Y
-            by_places += by_x
-        return self.scale * reverse(geometry, by_harmonics, by_places, self.knots)
+            by_place += by_x
+        derivatives = _differentiate_harmonics(self.options.lmax).to(by_harmonics)
+        rows = (by_harmonics @ derivatives).unflatten(1, (3, -1))
+        by_direction = torch.einsum("ekm,em->ek", rows, neighbours.harmonics)
+        radial = by_place * (-self.n_intervals / self.options.cutoff)
+        across = by_direction - (by_direction * directions).sum(1, keepdim=True) * directions
+        gradient: Tensor = radial[:, None] * directions - across / distance[:, None]
+        return self.scale * gradient
 
 
 class _Graph(NamedTuple):
@@ -141,6 +160,33 @@ def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Grap
     ends = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
     atoms = AtomsByElement.of(element)
     return _Graph(element, torch.searchsorted(atoms.elements, element), atoms, *ends)
+
+
+def _compute_harmonics(directions: Tensor, lmax: int) -> Tensor:
+    """Return the harmonics of `pipeline_mace.basis`, of unit vectors."""
+    return solid_harmonics(directions.roll(1, dims=1), lmax)
+
+
+@cache
+def _differentiate_harmonics(lmax: int) -> Tensor:
+    """Return D such that d Y_a / d u_k = sum_b D[a, k b] Y_b, (n, 3 n) float64.
+
+    Derivatives of solid harmonics are solid harmonics of one degree less; which ones is solved for
+    at random points.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        generator = torch.Generator().manual_seed(0)
+        points = torch.randn(64, 3, dtype=torch.float64, generator=generator)
+        points.requires_grad_()
+        values = _compute_harmonics(points, lmax)
+        rows = [
+            torch.autograd.grad(column.sum(), points, retain_graph=True, materialize_grads=True)[0]
+            for column in values[:, 1:].unbind(1)
+        ]
+    slopes = torch.stack([torch.zeros_like(points), *rows], dim=1)  # (64, n, 3)
+    solution: Tensor = torch.linalg.lstsq(values.detach(), slopes.detach().flatten(1)).solution
+    n = values.shape[1]
+    return solution.view(n, n, 3).permute(1, 2, 0).reshape(n, 3 * n).contiguous()
 
 
 def _require_known(options: MACEOptions) -> None:

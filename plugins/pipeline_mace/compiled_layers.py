@@ -20,7 +20,6 @@ from pipeline_kernels.equivariant.tensor_product.interpolated import (
     Places,
     differentiate,
     multiply,
-    view_blocks,
 )
 from pipeline_kernels.message import Segments
 from pipeline_mace.layers import (
@@ -97,7 +96,7 @@ class CompiledLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.plan, self.polynomial = interaction.plan, product.polynomial
-        self.residual = interaction.residual
+        self.counts, self.residual = interaction.counts, interaction.residual
         self.is_first = embedding is not None
         self._of_elements: tuple[list[int], Tensor] | None = None
         self.register_buffer("table", table)
@@ -112,7 +111,7 @@ class CompiledLayer(nn.Module):
 
     def _start(self, embedding: Tensor) -> None:
         """Tabulate by element what follows from the first features, which are scalars."""
-        assert self.plan.n_paths == len(self.down)
+        assert self.counts == [1] * len(self.counts)
         self.register_buffer("sent", _map(embedding, self.up)[:, 0])
         atoms = AtomsByElement.of(torch.arange(len(embedding)))
         if self.residual:
@@ -128,9 +127,8 @@ class CompiledLayer(nn.Module):
             sent = _map(features, self.up)
             before = _map_elements(features, self.skip, atoms) if self.residual else None
         splines, ends = self._look_up(neighbours), self._find_ends(neighbours)
-        blocks = not self.is_first
-        messages = multiply(sent, neighbours.harmonics, *splines, ends, in_blocks=blocks)
-        if blocks:
+        messages = multiply(sent, neighbours.harmonics, *splines, ends)
+        if not self.is_first:
             messages = self._mix_paths(messages)
         if not self.residual:
             messages = _map_elements(messages, self.skip, atoms)
@@ -173,7 +171,6 @@ class CompiledLayer(nn.Module):
             *self._look_up(neighbours),
             self._find_ends(neighbours),
             by_features=not self.is_first,
-            in_blocks=not self.is_first,
         )
         if self.is_first:
             return by_sent, by_Y, by_x
@@ -221,20 +218,25 @@ class CompiledLayer(nn.Module):
         return last[1]
 
     def _mix_paths(self, summed: Tensor) -> Tensor:
-        """Map the sums of all paths, in blocks, to messages (n_atoms, (lmax + 1)², channels)."""
-        blocks = zip(view_blocks(summed, self.plan), self.down, strict=True)
-        return torch.cat([_multiply(block, w) for block, w in blocks], dim=1)
+        """Map the sums of all paths to messages (n_atoms, (lmax + 1)², channels)."""
+        sizes = [n * (2 * degree + 1) for degree, n in enumerate(self.counts)]
+        parts = zip(summed.split(sizes, dim=1), self.counts, self.down, strict=True)
+        by_component = [
+            (part.unflatten(1, (n, -1)).transpose(1, 2).flatten(2), w) for part, n, w in parts
+        ]
+        return torch.cat([_multiply(x, w) for x, w in by_component], dim=1)
 
     def _mix_back(self, by_messages: Tensor) -> Tensor:
-        """Take derivatives by messages back to the sums of all paths, in blocks."""
-        n_atoms, _, channels = by_messages.shape
-        by_sums = by_messages.new_empty(n_atoms * self.plan.dim_out, channels)
-        blocks = view_blocks(by_sums, self.plan)
-        degrees = [block.shape[1] for block in blocks]
-        parts = zip(by_messages.split(degrees, dim=1), blocks, self.down, strict=True)
-        for g, block, w in parts:
-            torch.mm(g.reshape(-1, channels), w.T, out=block.flatten(0, 1))
-        return by_sums
+        """Take derivatives by messages back to the sums of each path."""
+        degrees = [2 * degree + 1 for degree in range(len(self.counts))]
+        parts = zip(by_messages.split(degrees, dim=1), self.counts, self.down, strict=True)
+        return torch.cat(
+            [
+                _multiply(g, w.T).unflatten(2, (n, -1)).transpose(1, 2).flatten(1, 2)
+                for g, n, w in parts
+            ],
+            dim=1,
+        )
 
     def _read(self, scalars: Tensor) -> Tensor:
         """Return energies (n_atoms,) of invariant features (n_atoms, channels)."""

@@ -65,43 +65,8 @@ def test_product_and_reverse_are_those_of_the_reference(dtype, channels, is_sort
     actual = interpolated.multiply(h, Y, table, places, ends)
     torch.testing.assert_close(actual.double(), exact.detach(), **accuracy)
     for by_features in (True, False):
-        parts = interpolated.differentiate(g, h, Y, table, places, ends, by_features=by_features)
+        parts = interpolated.differentiate(g, h, Y, table, places, ends, by_features)
         if by_features:
             torch.testing.assert_close(parts[0].double(), by_h, **accuracy)
         torch.testing.assert_close(parts[1].double(), by_Y, **accuracy)
         torch.testing.assert_close(parts[2].double(), by_x, **accuracy)
-
-
-@pytest.mark.parametrize("channels", [16, 3])  # whole vectors, and others
-def test_blocks_hold_the_same_sums(channels):
-    """The block of a degree has component, path and channel as its axes behind that of nodes."""
-    torch.manual_seed(2)
-    plan = ProductPlan.of("0e+1o", 3, "0e+1o+2e+3o")
-    ends = Ends(*(Segments.of(torch.randint(N_NODES, (N_EDGES,)), N_NODES) for _ in "sr"), plan)
-    h, Y, table, g = (
-        torch.randn(size, dtype=torch.float64)
-        for size in (
-            (N_NODES, plan.dim_in, channels),
-            (N_EDGES, plan.dim_sh),
-            (3 * N_INTERVALS + 3, plan.n_paths * channels),
-            (N_NODES * plan.dim_out, channels),
-        )
-    )
-    places = Places.of(N_INTERVALS * torch.rand(N_EDGES, dtype=torch.float64), N_INTERVALS)
-    sums = interpolated.multiply(h, Y, table, places, ends)
-    flat = interpolated.multiply(h, Y, table, places, ends, in_blocks=True)
-    blocks, by_sums = interpolated.view_blocks(flat, plan), torch.empty_like(sums)
-    for degree, (block, by_block) in enumerate(
-        zip(blocks, interpolated.view_blocks(g, plan), strict=True)
-    ):
-        rows = [path.rows[2] for path in plan.paths if path.degrees[2] == degree]
-        for number, row in enumerate(rows):
-            own = slice(number * channels, (number + 1) * channels)
-            of_path = slice(row, row + 2 * degree + 1)
-            torch.testing.assert_close(block[:, :, own], sums[:, of_path])
-            by_sums[:, of_path] = by_block[:, :, own]
-    expected = interpolated.differentiate(by_sums, h, Y, table, places, ends, by_features=True)
-    actual = interpolated.differentiate(
-        g, h, Y, table, places, ends, by_features=True, in_blocks=True
-    )
-    torch.testing.assert_close(actual, expected)

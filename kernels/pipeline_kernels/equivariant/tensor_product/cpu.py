@@ -6,11 +6,9 @@ A thread writes the result of whole nodes, so that no sum depends on the number 
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -99,14 +97,7 @@ def _crop_channels(x: Tensor, channels: int) -> Tensor:
 class Interpolation(ctypes.Structure):
     """`Interpolation` in interpolated.c."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p) for name in ("rows", "table", "first", "factors", "slopes")
-    )
-
-    @classmethod
-    def of(cls, splines: Sequence[Tensor], rows: NDArray[np.int64]) -> Self:
-        """Point to table, first rows, factors and slopes, and to where results of paths lie."""
-        return cls(rows.ctypes.data, *(x.data_ptr() for x in splines))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", "first", "factors", "slopes"))
 
 
 def count_lanes(code: Sequence[int], dtype: torch.dtype) -> int:
@@ -115,36 +106,30 @@ def count_lanes(code: Sequence[int], dtype: torch.dtype) -> int:
 
 
 def interpolated_product(
-    h: Tensor,
-    Y: Tensor,
-    splines: Sequence[Tensor],
-    edges: Edges,
-    code: Sequence[int],
-    rows: NDArray[np.int64],
+    h: Tensor, Y: Tensor, interpolation: Sequence[Tensor], edges: Edges, code: Sequence[int]
 ) -> Tensor:
-    """Implement `interpolated.multiply`; results are `(n_nodes * dim_out, C)`."""
+    """Implement `interpolated.multiply`."""
     plan = _decode(tuple(code))
-    out = h.new_empty((edges[5].shape[0] - 1) * plan.dim_out, h.shape[2])
-    operands: list[Tensor | Interpolation] = [h, Y, Interpolation.of(splines, rows)]
-    _run("interpolated_product", plan, operands, [out], edges, by_sender=False)
+    out = h.new_empty(edges[5].shape[0] - 1, plan.dim_out, h.shape[2])
+    pointers = Interpolation(*(x.data_ptr() for x in interpolation))
+    _run("interpolated_product", plan, [h, Y, pointers], [out], edges, by_sender=False)
     return out
 
 
 def interpolated_gradient(
     operands: Sequence[Tensor],
-    splines: Sequence[Tensor],
+    interpolation: Sequence[Tensor],
     edges: Edges,
     code: Sequence[int],
-    rows: NDArray[np.int64],
     by_features: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement `interpolated.differentiate`; the first operand is `(n_nodes * dim_out, C)`."""
+    """Implement `interpolated.differentiate`."""
     plan = _decode(tuple(code))
     g, h, Y = operands
     by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), torch.empty_like(Y), Y[:, 0] * 0
+    pointers = Interpolation(*(x.data_ptr() for x in interpolation))
     results = [by_h, by_Y, by_x]
-    given: list[Tensor | Interpolation] = [g, h, Y, Interpolation.of(splines, rows)]
-    _run("interpolated_gradient", plan, given, results, edges, by_features)
+    _run("interpolated_gradient", plan, [g, h, Y, pointers], results, edges, by_features)
     return by_h, by_Y, by_x
 
 
@@ -161,7 +146,7 @@ def _run(
     lists = [x.contiguous() for x in (order, offsets, edges[0], edges[3])]
     first = operands[0]
     assert isinstance(first, Tensor)
-    n_nodes, channels = len(offsets) - 1, first.shape[-1]
+    n_nodes, channels = len(offsets) - 1, first.shape[2]
     if n_nodes == 0 or channels == 0:
         for x in results:
             x.zero_()

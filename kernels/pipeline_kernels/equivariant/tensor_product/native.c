@@ -29,9 +29,9 @@ INLINE loose at(const REAL *row) { return *(const loose *)row; }
 
 /* ---- one path of one edge ---- */
 
-/* out[m3] += T[m1, m3] w h[m1]; components of `out`, as of `g` below, are `step` numbers apart. */
+/* out[m3] += T[m1, m3] w h[m1] */
 INLINE void add_product(const int d1, const int d3, const int16_t *place, const REAL *T,
-                        const REAL *w, const REAL *h, REAL *out, int64_t step, int64_t channels)
+                        const REAL *w, const REAL *h, REAL *out, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c += LANES) {
         loose x[MAX_D1];
@@ -40,12 +40,12 @@ INLINE void add_product(const int d1, const int d3, const int16_t *place, const 
             x[i] = at(w + c) * at(h + i * channels + c);
         UNROLLED
         for (int k = 0; k < d3; k++) {
-            loose sum = at(out + k * step + c);
+            loose sum = at(out + k * channels + c);
             UNROLLED
             for (int i = 0; i < d1; i++)
                 if (place[i * d3 + k] >= 0)
                     sum += T[place[i * d3 + k]] * x[i];
-            *(loose *)(out + k * step + c) = sum;
+            *(loose *)(out + k * channels + c) = sum;
         }
     }
 }
@@ -53,8 +53,8 @@ INLINE void add_product(const int d1, const int d3, const int16_t *place, const 
 /* With u[m1] = T[m1, m3] g[m3]: by_h[m1] += w u[m1], by_w = h[m1] u[m1], and the lanes of
  * dT[m1, m3] = w h[m1] g[m3] if `with_Y`. */
 INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int16_t *place,
-                         const REAL *T, const REAL *w, const REAL *h, const REAL *g, int64_t step,
-                         REAL *by_h, REAL *by_w, vec *dT, int64_t channels)
+                         const REAL *T, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
+                         REAL *by_w, vec *dT, int64_t channels)
 {
     loose sums[MAX_D1 * MAX_D3];
     UNROLLED
@@ -70,7 +70,7 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
         }
         UNROLLED
         for (int k = 0; k < d3; k++) {
-            const loose row = at(g + k * step + c);
+            const loose row = at(g + k * channels + c);
             UNROLLED
             for (int i = 0; i < d1; i++)
                 if (place[i * d3 + k] >= 0) {
@@ -94,34 +94,30 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
 
 /* ---- one path of one edge, for each coupling ---- */
 
-typedef void Product(const REAL *Y, const REAL *w, const REAL *h, REAL *out, int64_t step,
-                     int64_t channels);
-typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g, int64_t step,
-                      REAL *by_h, REAL *by_w, vec *dY, int64_t channels);
+typedef void Product(const REAL *Y, const REAL *w, const REAL *h, REAL *out, int64_t channels);
+typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
+                      REAL *by_w, vec *dY, int64_t channels);
 
 #define INSTANCE(I, D1, D3, N)                                                                    \
-    static void product_##I(const REAL *Y, const REAL *w, const REAL *h, REAL *out, int64_t step, \
+    static void product_##I(const REAL *Y, const REAL *w, const REAL *h, REAL *out,               \
                             int64_t channels)                                                     \
     {                                                                                             \
         REAL T[N];                                                                                \
-        COUPLE_##I add_product(D1, D3, places_##I, T, w, h, out, step, channels);                 \
+        COUPLE_##I add_product(D1, D3, places_##I, T, w, h, out, channels);                       \
     }                                                                                             \
     static void gradient_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,          \
-                             int64_t step, REAL *by_h, REAL *by_w, vec *dY, int64_t channels)     \
+                             REAL *by_h, REAL *by_w, vec *dY, int64_t channels)           \
     {                                                                                             \
         (void)dY;                                                                                 \
         REAL T[N];                                                                                \
-        COUPLE_##I add_gradient(0, D1, D3, places_##I, T, w, h, g, step, by_h, by_w, 0,           \
-                                channels);                                                        \
+        COUPLE_##I add_gradient(0, D1, D3, places_##I, T, w, h, g, by_h, by_w, 0, channels);      \
     }                                                                                             \
     static void gradient_with_Y_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,   \
-                                    int64_t step, REAL *by_h, REAL *by_w, vec *dY,                \
-                                    int64_t channels)                                             \
+                                    REAL *by_h, REAL *by_w, vec *dY, int64_t channels)    \
     {                                                                                             \
         REAL T[N];                                                                                \
-        vec dT[N];                                                                                \
-        COUPLE_##I add_gradient(1, D1, D3, places_##I, T, w, h, g, step, by_h, by_w, dT,          \
-                                channels);                                                        \
+        vec dT[N];                                                                        \
+        COUPLE_##I add_gradient(1, D1, D3, places_##I, T, w, h, g, by_h, by_w, dT, channels);     \
         UNCOUPLE_##I                                                                              \
     }
 COUPLINGS(INSTANCE)
@@ -198,7 +194,7 @@ void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph
                 const Path path = graph->paths[p];
                 products[path.coupling](Y_e + path.row_Y, w_e + p * channels,
                                         h_e + path.row_h * channels, row + path.row_out * channels,
-                                        channels, channels);
+                                        channels);
             }
         }
     }
@@ -228,7 +224,7 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
                 const Path path = graph->paths[p];
                 gradients[path.coupling][by_Y != 0](
                     Y_e + path.row_Y, w_e + p * channels, h_e + path.row_h * channels,
-                    g_e + path.row_out * channels, channels, row + path.row_h * channels,
+                    g_e + path.row_out * channels, row + path.row_h * channels,
                     by_w ? by_w + (e * n_paths + p) * channels : unused_w, dY + path.row_Y,
                     channels);
             }
