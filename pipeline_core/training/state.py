@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core import upgrades
+from pipeline_core.config.renamed import name_former
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
@@ -228,15 +229,14 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_defaults(info: ModelInfo) -> dict[str, str]:
-    """Return the defaults of the model's and the training's options as facts, if they have one."""
-    kinds = info.section_models
+    """Return the defaults of the model's and the training's options as facts, if they have one.
+
+    Of an option whose default has changed, the former one.
+    """
+    kinds = {key: info.section_models[key] for key in ("model", "train")}
+    former = {key: kind.model_construct(**name_former({}, kind)) for key, kind in kinds.items()}
     return dict(
-        _flatten(
-            {
-                key: kinds[key].model_construct().model_dump(mode="json", warnings=False)
-                for key in ("model", "train")
-            }
-        )
+        _flatten({k: one.model_dump(mode="json", warnings=False) for k, one in former.items()})
     )
 
 

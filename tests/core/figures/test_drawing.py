@@ -17,6 +17,7 @@ from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
 PROPERTIES = [figure.name for figure in ENGINE_FIGURES if figure.category == "Properties"]
 NOTHING = [
+    "errors_by_head",
     "uncertainty",
     "rounds",
     "md_diffusion",
@@ -24,7 +25,7 @@ NOTHING = [
     *PROPERTIES,
     "reproduction",
 ]
-"""Of a paper, of committees and what they learn, and of longer dynamics."""
+"""Of a paper, of heads, of committees and what they learn, and of longer dynamics."""
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name not in NOTHING]
 
 
