@@ -9,12 +9,12 @@ from dataclasses import replace
 import ase.io
 import numpy as np
 import pytest
-from plugins.mace.two_levels import LOW, write_levels
 
 from pipeline_core import store
 from pipeline_core.calculator import load_calculator
 from pipeline_core.testing.projects import call
 from pipeline_mace.compiled import CompiledMACE
+from plugins.two_levels import LOW, write_levels
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,8 @@ def infer(run, compiled):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A trained run."""
-    single = {"dataset": "low", "model": {"heads": ["default"]}}
-    sections = {"train": TRAIN, "infer": {"md": [MD]}, "variants": {"one": single}}
+    single = {"dataset": "low", "model": {"heads": ["default"]}, "infer": {"head": None}}
+    sections = {"train": TRAIN, "infer": {"md": [MD], "head": "low"}, "variants": {"one": single}}
     project = write_levels(tmp_path_factory.mktemp("compiled"), **sections)
     run = replace(project.run("levels", "one"), device="cpu")
     for stage in ("data", "graph", "partition", "train"):
