@@ -54,7 +54,7 @@ def keep_freed_memory() -> bool:
 
     Steps of a training, or of dynamics, allocate the same large tensors again and again. glibc
     gives those back to the system at once, and each page is filled with zeros when it is touched
-    anew: up to a third of the time of a step of thousands of atoms. What is kept lies in pieces, so
+    anew: up to 40 % of the time of a step of thousands of atoms. What is kept lies in pieces, so
     that such steps take a third to a half more memory. A user who has told glibc how to allocate,
     by a variable that begins with MALLOC_, is obeyed.
 
