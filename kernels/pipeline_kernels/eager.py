@@ -96,7 +96,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        needed, nested = iter(ctx.needs_input_grad[2:]), []
+        needed, nested = iter(_list_wanted(ctx)), []
         for count, is_tensor in zip(ctx.counts, ctx.are_tensors, strict=True):
             if count is not None:
                 nested.append([next(needed) for _ in range(count)])
@@ -111,6 +111,21 @@ class _Differentiable(torch.autograd.Function):
             elif is_tensor:
                 flat.append(grad)
         return None, None, *flat
+
+
+def _list_wanted(ctx: Any) -> list[bool]:
+    """Return by which tensors the differentiation under way leads on.
+
+    Forces are derivatives by positions alone, though parameters could be differentiated by, too.
+    """
+    return [node is not None and _is_visited(node) for node, _ in ctx.next_functions]
+
+
+def _is_visited(node: Any) -> bool:
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # of a leaf whose gradient is returned instead of kept
+        return True
 
 
 @dataclass(frozen=True)

@@ -84,12 +84,12 @@ class ElementLinear(nn.Module):
         scale = (channels * n_elements) ** -0.5
         parts = split(features[atoms.order, : n_degrees**2], range(n_degrees))
         cuts = _count_elements(atoms)
+        # Those that occur at once: the derivative by one of all elements has the size of all.
+        weights = self.weights.index_select(1, atoms.elements) * scale
         by_degree = []
-        for degree, part in enumerate(parts):
-            pieces = zip(part.split(cuts), atoms.elements.tolist(), strict=True)
-            by_degree.append(
-                torch.cat([piece @ (self.weights[degree, z] * scale) for piece, z in pieces])
-            )
+        for part, own in zip(parts, weights.unbind(), strict=True):
+            pieces = zip(part.split(cuts), own.unbind(), strict=True)
+            by_degree.append(torch.cat([piece @ w for piece, w in pieces]))
         mapped = torch.cat(by_degree, dim=1)
         by_atom: Tensor = torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
         return by_atom
