@@ -96,7 +96,8 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        needed, nested = iter(_list_wanted(ctx)), []
+        needed = iter(list_wanted(ctx))
+        nested: list[Any] = []
         for count, is_tensor in zip(ctx.counts, ctx.are_tensors, strict=True):
             if count is not None:
                 nested.append([next(needed) for _ in range(count)])
@@ -113,7 +114,7 @@ class _Differentiable(torch.autograd.Function):
         return None, None, *flat
 
 
-def _list_wanted(ctx: Any) -> list[bool]:
+def list_wanted(ctx: Any) -> list[bool]:
     """Return by which tensors the differentiation under way leads on.
 
     Forces are derivatives by positions alone, though parameters could be differentiated by, too.

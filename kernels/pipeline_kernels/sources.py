@@ -101,6 +101,7 @@ SOURCES = {
             LANES,
             "equivariant/tensor_product/native.c",
             "equivariant/tensor_product/interpolated.c",
+            "equivariant/tensor_product/tangents.c",
         ),
         preludes=lambda: [write_couplings(COMMON)],
     ),

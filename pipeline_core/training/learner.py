@@ -64,7 +64,8 @@ class Learner:
         if options.ema_decay is not None:
             average = get_ema_multi_avg_fn(options.ema_decay)
             self._average = AveragedModel(self._module, multi_avg_fn=average)
-        self._gradients = FlatGradients(self._module.parameters(), ranks)
+        self._trainable = [p for p in self._module.parameters() if p.requires_grad]
+        self._gradients = FlatGradients(self._trainable, ranks)
         scaled = options.precision == "16-mixed"
         self._optimizer = make_optimizer(options, self._module.parameters(), fused=not scaled)
         self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
@@ -129,7 +130,8 @@ class Learner:
         terms = self._objective.sums(outputs, piece.batch)
         sums = torch.stack([terms[name].double() for name in self._objective.weights])
         loss = self._weigh(sums, counts)
-        torch.autograd.backward(self.precision.scaler.scale(loss))
+        # Not by positions, on which the loss depends through the forces, too.
+        torch.autograd.backward(self.precision.scaler.scale(loss), inputs=self._trainable)
         return sums.detach()
 
     def train(self) -> None:

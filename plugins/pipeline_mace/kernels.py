@@ -21,11 +21,13 @@ class Kernels:
     Attributes:
         tensor_product: As `pipeline_kernels.equivariant.tensor_product.tensor_product`.
         multiply_in_parts: As `multiply_in_parts` there.
+        multiply_mixed: As `multiply_mixed` there.
         contract: As `pipeline_kernels.equivariant.contraction.contract`.
     """
 
     tensor_product: Callable[..., Tensor]
     multiply_in_parts: Callable[..., Tensor]
+    multiply_mixed: Callable[..., Tensor]
     contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
 
 
@@ -49,6 +51,19 @@ def _multiply_plain_parts(
     return _compute_plain_product(h, Y, weights, senders, receivers, plan)
 
 
+def _multiply_plain_mixed(
+    h: Tensor,
+    Y: Tensor,
+    x: Tensor,
+    A: Tensor,
+    senders: Segments,
+    receivers: Segments,
+    plan: ProductPlan,
+) -> Tensor:
+    weights = (x @ A).unflatten(1, (plan.n_paths, -1))
+    return _compute_plain_product(h, Y, weights, senders, receivers, plan)
+
+
 def _compute_plain_contraction(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> Tensor:
@@ -59,7 +74,15 @@ def _compute_plain_contraction(
 
 KERNELS: Final = {
     "fused": Kernels(
-        tensor_product.tensor_product, tensor_product.multiply_in_parts, contraction.contract
+        tensor_product.tensor_product,
+        tensor_product.multiply_in_parts,
+        tensor_product.multiply_mixed,
+        contraction.contract,
     ),
-    "reference": Kernels(_compute_plain_product, _multiply_plain_parts, _compute_plain_contraction),
+    "reference": Kernels(
+        _compute_plain_product,
+        _multiply_plain_parts,
+        _multiply_plain_mixed,
+        _compute_plain_contraction,
+    ),
 }

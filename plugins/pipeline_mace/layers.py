@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,9 @@ from pipeline_kernels.equivariant.contraction import (
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments, segment_sum
-from pipeline_mace.kernels import Kernels
-from pipeline_mace.options import Gate
+from pipeline_mace.activation import silu
+from pipeline_mace.kernels import KERNELS, Kernels
+from pipeline_mace.options import Gate, MACEOptions
 
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
@@ -112,13 +113,17 @@ class RadialWeights(nn.Module):
 
     def forward(self, radial: Tensor) -> Tensor:
         """Map (n_edges, inputs) to (n_edges, outputs)."""
+        x, last = self.divide(radial)
+        return x @ last
+
+    def divide(self, radial: Tensor) -> tuple[Tensor, Tensor]:
+        """Return two factors of the weights: the last hidden layer, and the map behind it."""
         x, gain = radial, 1.0
         *hidden, last = self.weights
         for w in hidden:
-            x = functional.silu(x @ (w * (gain * len(w) ** -0.5)))
+            x = silu(x @ (w * (gain * len(w) ** -0.5)))
             gain = SILU_GAIN  # of the weights behind, which are fewer than the values of edges
-        weights: Tensor = x @ (last * (gain * len(last) ** -0.5))
-        return weights
+        return x, last * (gain * len(last) ** -0.5)
 
 
 class Interaction(nn.Module):
@@ -126,14 +131,11 @@ class Interaction(nn.Module):
 
     Args:
         plan: The tensor product.
-        channels: Of every representation.
-        radial: Radial functions and widths of the perceptron behind them.
-        average_neighbours: What sums are divided by.
+        options: Of the network.
+        average_neighbours: What sums are divided by, unless a density is learned.
         n_elements: Number of elements.
         residual: Degrees of the features that the layer adds its result to, 0 for none; then the
             messages themselves go through a map of their element.
-        kernels: What computes the tensor product.
-        has_density: Whether sums are divided by one and a density of the neighbours instead.
     """
 
     density: nn.Parameter | None
@@ -141,27 +143,26 @@ class Interaction(nn.Module):
     def __init__(
         self,
         plan: ProductPlan,
-        channels: int,
-        radial: Sequence[int],
+        options: MACEOptions,
         average_neighbours: float,
         n_elements: int,
         residual: int,
-        kernels: Kernels,
-        *,
-        has_density: bool = False,
     ) -> None:
         super().__init__()
-        self.kernels, self.plan, self.residual = kernels, plan, residual
+        self.kernels, self.memory = KERNELS[options.kernels], options.memory
+        self.plan, self.residual = plan, residual
         self.average_neighbours = average_neighbours
+        channels, n_radial = options.channels, options.radial_functions
         n_in = len(plan.irreps_in)
         lmax = max(irrep.l for irrep in plan.irreps_target)
         degrees = [irrep.l for irrep in plan.irreps_out]
         self.counts = [degrees.count(degree) for degree in range(lmax + 1)]
         self.up = DegreeLinear([channels] * n_in, [channels] * n_in)
-        self.radial = RadialWeights(radial[0], radial[1:], plan.n_paths * channels)
+        self.radial = RadialWeights(n_radial, options.radial_features, plan.n_paths * channels)
         self.down = DegreeLinear([n * channels for n in self.counts], [channels] * (lmax + 1))
         self.skip = ElementLinear(n_elements, channels, residual or lmax + 1)
-        self.density = nn.Parameter(torch.randn(radial[0], 1)) if has_density else None
+        has_density = options.normalization == "density"
+        self.density = nn.Parameter(torch.randn(n_radial, 1)) if has_density else None
 
     def forward(
         self,
@@ -180,14 +181,10 @@ class Interaction(nn.Module):
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
         flight = None if domain is None else domain.start(sent)
-        operands = [radial, self.radial]
-        in_parts = self._must_be_in_parts(radial, edges[1])
-        if not in_parts:
-            operands = [self.radial(radial).unflatten(1, (self.plan.n_paths, -1))]
+        product, *weights = self._weigh(radial, edges[1])
         if flight is not None:
             sent = flight.wait()
-        product = self.kernels.multiply_in_parts if in_parts else self.kernels.tensor_product
-        summed = product(sent, edge_harmonics, *operands, *edges, self.plan)
+        summed = product(sent, edge_harmonics, *weights, *edges, self.plan)
         messages = self.down(self._sort_by_degree(summed)) / self._count_neighbours(
             radial, edges[1]
         )
@@ -204,12 +201,17 @@ class Interaction(nn.Module):
         density = segment_sum(of_edges, receivers)
         return (1 + density)[:, :, None]
 
-    def _must_be_in_parts(self, radial: Tensor, receivers: Segments) -> bool:
-        """Whether weights take much memory, and none is learned, which needs them all again."""
-        last: Tensor = self.radial.weights[-1]
-        if radial.device.type != "cpu" or last.requires_grad or receivers.order.numel():
-            return False
-        return len(radial) * last.shape[1] * radial.element_size() > MAX_WEIGHTS
+    def _weigh(self, radial: Tensor, receivers: Segments) -> tuple[Any, ...]:
+        """Return what multiplies, and what it takes the weights of the edges from."""
+        kernels, last = self.kernels, self.radial.weights[-1]
+        if radial.device.type == "cpu" and not receivers.order.numel():
+            if last.requires_grad and torch.is_grad_enabled() and self.memory == "recompute":
+                return kernels.multiply_mixed, *self.radial.divide(radial)
+            # None of the weights is learned, which would need all of them again.
+            n_bytes = len(radial) * last.shape[1] * radial.element_size()
+            if n_bytes > MAX_WEIGHTS and not last.requires_grad:
+                return kernels.multiply_in_parts, radial, self.radial
+        return kernels.tensor_product, self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
 
     def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:
         """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""

@@ -83,7 +83,6 @@ class MACE(Potential):
         self.repulsion = PairRepulsion(options.envelope_power) if options.pair_repulsion else None
         self.interactions, self.products = nn.ModuleList(), nn.ModuleList()
         self.readouts = nn.ModuleList()
-        radial = [options.radial_functions, *options.radial_features]
         kernels = KERNELS[options.kernels]
         for layer in range(options.layers):
             is_last = layer == options.layers - 1
@@ -93,13 +92,10 @@ class MACE(Potential):
             self.interactions.append(
                 Interaction(
                     plan,
-                    channels,
-                    radial,
+                    options,
                     facts.average_neighbours,
                     n_elements,
                     min(n_out, len(plan.irreps_in)) if kind == "residual" else 0,
-                    kernels,
-                    has_density=options.normalization == "density",
                 )
             )
             self.products.append(

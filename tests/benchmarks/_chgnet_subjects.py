@@ -58,7 +58,7 @@ class TrainedNetwork(ABC):
             for name, weight in WEIGHTS.items()
         )
         self.optimizer.zero_grad()
-        sum(losses).backward()
+        torch.autograd.backward(sum(losses), inputs=[*self.model.parameters()])
         self.optimizer.step()
 
     def result(self) -> Arrays:

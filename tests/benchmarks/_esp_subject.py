@@ -38,5 +38,5 @@ class Trained(ABC):
     def step(self) -> None:
         """Prediction, loss, backward, Adam."""
         self.optimizer.zero_grad()
-        self.loss().backward()
+        torch.autograd.backward(self.loss(), inputs=[*self.model.parameters()])
         self.optimizer.step()

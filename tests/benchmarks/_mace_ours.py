@@ -10,6 +10,7 @@ from torch import Tensor
 from pipeline_core.batch import collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import build_graph
+from pipeline_core.memory import keep_freed_memory
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -30,6 +31,7 @@ class Network(TrainedNetwork):
     """`pipeline_mace`."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        keep_freed_memory()  # as the commands that train and predict do
         model = make_network(options)
         state = {n.removeprefix(OURS): torch.from_numpy(x) for n, x in arrays.items() if OURS in n}
         model.load_state_dict(state)

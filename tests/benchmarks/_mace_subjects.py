@@ -27,7 +27,7 @@ class TrainedNetwork(ABC):
             torch.from_numpy(arrays[name]).float() for name in ("energy", "forces")
         )
         self.n_atoms = torch.from_numpy(arrays["n_atoms"]).float()
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
         self.calls = {"infer": self.infer, "step": self.step}
 
     @abstractmethod
@@ -50,7 +50,7 @@ class TrainedNetwork(ABC):
     def step(self) -> None:
         """Batch, energies and forces, loss, backward, Adam."""
         self.optimizer.zero_grad()
-        self.loss().backward()
+        torch.autograd.backward(self.loss(), inputs=[*self.model.parameters()])
         self.optimizer.step()
 
     def result(self) -> Arrays:

@@ -2,6 +2,7 @@
 
     make peers
     python tests/benchmarks/mace_step.py [--full] [--atoms 100 400] [--correlations 2 3] [--small]
+                                         [--memory recompute]
 
 The network is that of arXiv:2504.10700: 128 channels of 0e and 1o, harmonics up to degree 3, cutoff
 4.5 Å, two layers with residuals, all 89 elements of MPtrj; both sides have the same weights. A step
@@ -12,12 +13,13 @@ The last line printed is one JSON object, with a list for each figure: one entry
 medians of calls in turn; memory is the growth of the resident memory of a process during a call,
 beyond what stays between calls; `deviation` is how far results are apart, relative to the largest.
 `roofline_share` is the time that the operations (`_mace_operations.py`) take at the rate of a large
-product of matrices, measured in the same run, over ours.
+product of matrices, measured in the same run, over ours. With `--memory recompute` our side keeps
+factors of the radial weights alone, see `model.memory`; operations that it does twice count once.
 """
 
 import argparse
 import json
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from _mace_operations import count_network_calls
@@ -32,6 +34,7 @@ from _mace_sides import (
 )
 from ase.data import chemical_symbols
 
+from pipeline_mace.options import Memory
 from pipeline_mace.weights import list_rows
 
 ABSENT = {84, 85, 86, 87, 88}  # Po to Ra; MPtrj has the other elements up to Pu
@@ -45,6 +48,7 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     """Measure both calls for a batch of about so many atoms."""
     arrays = collect_arrays(draw_structures(args.data, n_atoms))
     options = make_network_options(correlation, args.channels)
+    options["model"]["memory"] = args.memory
     n_edges = sum(len(s["edge_index"]) for s in build_graphs(arrays, options["model"]["cutoff"]))
     atoms = len(arrays["numbers"])
     options["average_neighbours"] = n_edges / atoms
@@ -80,6 +84,7 @@ def main() -> None:
     command_line = make_parser(__doc__)
     command_line.add_argument("--atoms", type=int, nargs="+", help=f"{SIZES} if not given")
     command_line.add_argument("--full", action="store_true", help=f"{MORE_SIZES}; ten minutes")
+    command_line.add_argument("--memory", choices=get_args(Memory), default="graph")
     args = parse_command_line(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
     args.atoms = args.atoms or (MORE_SIZES if args.full else SIZES)
     rate, facts = describe_machine(args)
@@ -92,7 +97,7 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
     report = {"name": "mace_step", "cases": [row.pop("case") for row in rows], "peer": "mace-torch"}
     report |= {key: [row[key] for row in rows] for key in rows[0]}
-    print(json.dumps(report | facts | {"channels": args.channels}))
+    print(json.dumps(report | facts | {"channels": args.channels, "memory": args.memory}))
 
 
 if __name__ == "__main__":

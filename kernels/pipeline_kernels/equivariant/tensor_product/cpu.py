@@ -25,6 +25,12 @@ from pipeline_kernels.threads import choose_threads
 
 PIECES = 16  # per thread, so that none waits long for the last
 
+MEMORY_SIZES = {
+    **dict.fromkeys(("product", "gradient"), "memory_size"),
+    **dict.fromkeys(("interpolated_product", "interpolated_gradient"), "interpolation_memory_size"),
+}
+"""What says how much memory a routine wants for each thread."""
+
 Edges = Sequence[Tensor]  # index, order and offsets of senders, then of receivers
 
 
@@ -64,6 +70,36 @@ def gradient(
     )
     _run("gradient", plan, [g, h, Y, w], [by_h, by_Y, by_w], edges, by_sender=wanted[0])
     return _crop_channels(by_h, channels), by_Y, _crop_channels(by_w, channels)
+
+
+class Moving(ctypes.Structure):
+    """`Moving` in tangents.c."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("h", "Y", "w", "dh", "dY", "dw"))
+
+
+def tangents(
+    operands: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    edges: Edges,
+    code: Sequence[int],
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Implement `reference.tangents`."""
+    plan = _decode(tuple(code))
+    g, h, Y, w = operands
+    dh, dY, dw = directions
+    channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
+    g, h, w, dh, dw = (_pad_channels(x, lanes) for x in (g, h, w, dh, dw))
+    moving = [h, make_plain(Y), w, dh, make_plain(dY), dw]
+    pointers = Moving(*(x.data_ptr() for x in moving))
+    by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
+    gradient = w.new_empty(w.shape if with_gradient else (0,) * w.ndim)
+    _run("product_tangent", plan, [pointers], [by_g], edges, by_sender=False)
+    results = [by_h, by_w, gradient]
+    _run("gradient_tangent", plan, [g, pointers], results, edges, by_sender=True)
+    by_g, by_h, by_w, gradient = (_crop_channels(x, channels) for x in (by_g, *results))
+    return by_g, by_h, by_w, gradient
 
 
 _decode = cache(ProductPlan.decode)
@@ -136,7 +172,7 @@ def interpolated_gradient(
 def _run(
     name: str,
     plan: ProductPlan,
-    operands: Sequence[Tensor | Interpolation],
+    operands: Sequence[Tensor | ctypes.Structure],
     results: Sequence[Tensor],
     edges: Edges,
     by_sender: bool,
@@ -144,14 +180,14 @@ def _run(
     """Call a routine in as many threads as its work repays."""
     order, offsets = edges[1:3] if by_sender else edges[4:6]
     lists = [x.contiguous() for x in (order, offsets, edges[0], edges[3])]
-    first = operands[0]
-    assert isinstance(first, Tensor)
-    n_nodes, channels = len(offsets) - 1, first.shape[2]
+    like = results[0] if name.endswith("tangent") else operands[0]
+    assert isinstance(like, Tensor)
+    n_nodes, channels = len(offsets) - 1, like.shape[2]
     if n_nodes == 0 or channels == 0:
         for x in results:
             x.zero_()
         return
-    library, paths = _load(plan, first.dtype)
+    library, paths = _load(plan, like.dtype)
     for x in results:
         library.prefer_large_pages(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
     n_threads = choose_threads(edges[0].numel() * plan.n_paths * channels)
@@ -161,7 +197,7 @@ def _run(
         *(plan.n_paths, plan.dim_in, plan.dim_sh, plan.dim_out),
         *(n_nodes, max(1, n_nodes // (PIECES * n_threads)), channels),
     )
-    size = "interpolation_memory_size" if name.startswith("interpolated") else "memory_size"
-    n_bytes = compute_size(library, size, graph)
+    size = MEMORY_SIZES.get(name)
+    n_bytes = compute_size(library, size, graph) if size else 0
     plain = (make_plain(x) if isinstance(x, Tensor) else x for x in operands)
     call_routine(library, name, *plain, *results, graph, n_threads=n_threads, n_bytes=n_bytes)

@@ -125,6 +125,31 @@ def _gradient(
     return by_h, by_Y, by_w
 
 
+def _shape_tangents(
+    operands: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    code: Sequence[int],
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    g, h, _, w = operands
+    by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
+    return by_g, by_h, by_w, w.new_empty(w.shape if with_gradient else (0,) * w.ndim)
+
+
+@define_operator("tensor_product_tangents", cpu=cpu.tangents, fake=_shape_tangents)
+def _tangents(
+    operands: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    code: Sequence[int],
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return how derivatives of `S(*operands)` by g, h and w change along directions of h, Y, w."""
+    ends, plan = (edges[0], edges[3]), ProductPlan.decode(code)
+    return reference.tangents(operands, directions, ends, plan, with_gradient)
+
+
 def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
     h, Y, w, edges, code = saved
     wanted = list(ctx.needs_input_grad[:3])
@@ -142,9 +167,19 @@ def _gradient_backward(
     """
     operands, edges, code, all_wanted = saved
     needed = ctx.needs_input_grad[0]
+    moving = [d if want else None for d, want in zip(directions, all_wanted, strict=True)]
+    by_features, by_harmonics, by_weights = moving
+    is_last = not torch.is_grad_enabled() and not needed[2]  # no further derivative follows
+    is_on_cpu = operands[0].device.type == "cpu"
+    if is_last and is_on_cpu and by_harmonics is not None and by_weights is not None:
+        # Forces are learned: one kernel does all.
+        still = torch.zeros_like(operands[1]) if by_features is None else by_features
+        along = [still, by_harmonics, by_weights]
+        by_g, by_h, by_w, _ = _tangents(operands, along, edges, code, False)
+        return ([by_g, by_h, None, by_w],)
     sums: list[Tensor | None] = [None] * 4
-    for i, direction in enumerate(directions, 1):
-        if direction is None or not all_wanted[i - 1]:
+    for i, direction in enumerate(moving, 1):
+        if direction is None:
             continue
         replaced = [*operands]
         replaced[i] = direction

@@ -80,11 +80,24 @@ def multiply_in_parts(
     Returns:
         Sums `(receivers.n_segments, plan.dim_out, C)`.
     """
-    assert receivers.order.numel() == 0, "edges are not sorted by receiver"
-    most = max(1, PART_BYTES // (plan.n_paths * h.shape[2] * h.element_size() or 1))
-    graph = Graph(senders, receivers, plan, _split(senders, receivers, most))
+    n_bytes = plan.n_paths * h.shape[2] * h.element_size()
+    graph = divide_graph(senders, receivers, plan, n_bytes)
     result: Tensor = _InParts.apply(h, Y, x, weigh, graph)  # type: ignore[no-untyped-call]
     return result
+
+
+def divide_graph(senders: Segments, receivers: Segments, plan: ProductPlan, n_bytes: int) -> Graph:
+    """Divide the edges into parts whose weights stay in the caches.
+
+    Args:
+        senders: Which node each edge takes.
+        receivers: To which one it contributes, ascending.
+        plan: Representations and paths.
+        n_bytes: Of the weights of an edge.
+    """
+    assert receivers.order.numel() == 0, "edges are not sorted by receiver"
+    most = max(1, PART_BYTES // max(1, n_bytes))
+    return Graph(senders, receivers, plan, _split(senders, receivers, most))
 
 
 class _InParts(torch.autograd.Function):
@@ -94,7 +107,7 @@ class _InParts(torch.autograd.Function):
         ctx.weigh, ctx.graph, plan = weigh, graph, graph.plan
         out = h.new_empty(graph.receivers.n_segments, plan.dim_out, h.shape[2])
         for part in graph.parts:
-            w = _shape(weigh(x[part.rows]), plan)
+            w = shape_weights(weigh(x[part.rows]), plan)
             sent = h.index_select(0, part.senders)
             out[part.nodes] = _product(sent, Y[part.rows], w, part.edges, plan.encode())
         return out
@@ -125,7 +138,7 @@ def _differentiate(
         with torch.set_grad_enabled(by_x is not None):
             own = x[part.rows].detach().requires_grad_(by_x is not None)
             weights = weigh(own)
-        w = _shape(weights.detach(), plan)
+        w = shape_weights(weights.detach(), plan)
         operands = [g[part.nodes], h.index_select(0, part.senders), Y[part.rows], w]
         by_sent, by_harmonics, by_w = _gradient(operands, part.edges, code, wanted)
         if by_h is not None:
@@ -150,13 +163,15 @@ def _differentiate_again(
     plan = graph.plan
     # Of what is given here alone: h may depend on Y and x, as in all layers but the first.
     h, Y, x = h.view_as(h), Y.view_as(Y), x.view_as(x)
-    product = tensor_product(h, Y, _shape(weigh(x), plan), graph.senders, graph.receivers, plan)
+    product = tensor_product(
+        h, Y, shape_weights(weigh(x), plan), graph.senders, graph.receivers, plan
+    )
     inputs = [t for t, want in zip((h, Y, x), wanted, strict=True) if want]
     grads = iter(torch.autograd.grad(product, inputs, g, create_graph=True))
     return [next(grads) if want else None for want in wanted]
 
 
-def _shape(weights: Tensor, plan: ProductPlan) -> Tensor:
+def shape_weights(weights: Tensor, plan: ProductPlan) -> Tensor:
     """Return the weights of edges, (n_edges, n_paths, C)."""
     return weights.view(len(weights), plan.n_paths, weights.shape[1] // plan.n_paths)
 

@@ -3,6 +3,8 @@
 Two operands at a time: to choose an order for more takes `einsum` longer than to multiply them.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -42,6 +44,34 @@ def gradient(
         by_Y[:, y] += torch.einsum("ijk,eik->ej", C, torch.einsum("eic,ekc->eik", h_e * w_e, g_e))
         by_w[:, p] = (h_e * message).sum(1)
     return by_h, by_Y, by_w
+
+
+def tangents(
+    operands: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    ends: tuple[Tensor, Tensor],
+    plan: ProductPlan,
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return how the derivatives of `sum g * product(h, Y, w)` by g, h and w change.
+
+    Args:
+        operands: g, h, Y and w.
+        directions: of h, Y and w, along which they change.
+        ends: as there.
+        plan: as there.
+        with_gradient: whether to return the derivative by w itself last, which is empty otherwise.
+    """
+    (g, h, Y, w), (dh, dY, dw) = operands, directions
+    along_h, along_Y, along_w = (dh, Y, w), (h, dY, w), (h, Y, dw)
+    by_g = torch.stack(
+        [product(*factors, ends, len(g), plan) for factors in (along_h, along_Y, along_w)]
+    ).sum(0)
+    of_h, of_Y, of_w = (
+        gradient(g, *factors, ends, plan) for factors in (along_h, along_Y, along_w)
+    )
+    by_w = of_w[2] if with_gradient else w.new_empty((0,) * w.ndim)
+    return by_g, of_w[0] + of_Y[0], of_h[2] + of_Y[2], by_w
 
 
 def _make_coefficients(path: Path, like: Tensor) -> Tensor:
