@@ -193,12 +193,13 @@ class Run:
     def has_work(self, stage: str) -> bool:
         """Tell whether the workflow is to run a stage before figures.
 
-        The engine's own stage `infer` is left out where its section asks for nothing; what it has
-        written when it was asked for something is made new all the same.
+        The stage `profile`, and the engine's own `infer`, are left out where their section asks for
+        nothing; what `infer` has written when it was asked for something is made new all the same.
         """
-        if stage == "infer" and self._is_of_engine(stage) and not self.inference.exists():
-            return self.has_stage(stage) and bool(getattr(self.sections[stage], "has_work", True))
-        return self.has_stage(stage)
+        made = self.inference.exists() or not self._is_of_engine("infer")
+        may_idle = stage == "profile" or (stage == "infer" and not made)
+        asks = not may_idle or bool(getattr(self.sections[stage], "has_work", True))
+        return self.has_stage(stage) and asks
 
     def list_artifacts(self, stage: str) -> list[str]:
         """Return the artifacts of the run that a stage reads, of the stages that have work."""

@@ -19,7 +19,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.config.variables import find_misspelled
@@ -235,7 +234,7 @@ class Plan(Targets):
             return [*(path for path in sorted(home.rglob("*")) if path.is_file()), *papers]
         runs = experiment.runs.values()
         files = [getattr(run, name) for run in runs for name in run.list_artifacts("figures")]
-        return [*files, *(run.profile for run in runs if _has_work(run)), *papers]
+        return [*files, *(run.profile for run in runs if run.has_work("profile")), *papers]
 
     def params(self, stage: str) -> Callable[[Any], str]:
         """Return the function that gives what, apart from its inputs, a stage depends on.
@@ -350,11 +349,6 @@ def _count_ranks(run: Run, stage: str) -> int:
     if stage == "infer" and run.get_section("partition", PartitionOptions).parts != "graph":
         return 1
     return run.ranks if stage in ("train", "infer") else 1
-
-
-def _has_work(run: Run) -> bool:
-    """Return whether the experiment says what of a run to measure."""
-    return run.has_stage("profile") and run.get_section("profile", ProfileOptions).has_work
 
 
 def _format_json(params: Any) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_core.activity import Activity, read_dataset, read_figures, read_run
-from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.round_run import Round
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.run import ExperimentRun
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def read_overview(experiment: ExperimentRun, now: float) -> Overview:
     runs = {}
     for variant, run in experiment.runs.items():
         stages = read_run(run, now).items()
-        runs[variant] = {s: one for s, one in stages if one.state != "waiting" or _is_due(run, s)}
+        runs[variant] = {s: one for s, one in stages if one.state != "waiting" or run.has_work(s)}
     return Overview(
         experiment.experiment,
         {name: read_dataset(dataset) for name, dataset in datasets.items()},
@@ -79,12 +78,6 @@ def read_overview(experiment: ExperimentRun, now: float) -> Overview:
         read_figures(experiment),
         {v: _count_labels(run.round) for v, run in experiment.runs.items() if run.round},
     )
-
-
-def _is_due(run: Run, stage: str) -> bool:
-    if stage == "profile":
-        return run.has_stage(stage) and run.get_section(stage, ProfileOptions).has_work
-    return run.has_work(stage)
 
 
 def _count_labels(one: Round) -> tuple[int, int]:
