@@ -71,18 +71,17 @@ INLINE void transpose(vec *a)
 }
 
 /* Numbers of a matrix are transposed LANES at a time, the last of them once more if need be. */
-#define EACH_PART(begin)                                                                          \
-    UNROLLED for (int part = 0, begin; part < (NUMBERS + LANES - 1) / LANES &&                    \
-                  (begin = part * LANES < NUMBERS - LANES ? part * LANES : NUMBERS - LANES, 1);   \
-                  part++)
+#define PARTS ((NUMBERS + LANES - 1) / LANES)
+#define BEGIN(part) ((part) * LANES < NUMBERS - LANES ? (part) * LANES : NUMBERS - LANES)
 
 /* n matrices, at most LANES, of which each begins `stride` numbers after the one before; lanes
  * beyond n hold copies of the first. */
 INLINE mat load_strided(const REAL *x, int64_t stride, int64_t n)
 {
     vec numbers[NUMBERS];
-    EACH_PART(begin)
+    UNROLLED for (int part = 0; part < PARTS; part++)
     {
+        const int64_t begin = BEGIN(part);
         vec rows[LANES];
         UNROLLED for (int l = 0; l < LANES; l++)
             rows[l] = __builtin_convertvector(
@@ -105,8 +104,9 @@ INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
         numbers[2 * (N * i + j)] = a->e[i][j].re;
         numbers[2 * (N * i + j) + 1] = a->e[i][j].im;
     }
-    EACH_PART(begin)
+    UNROLLED for (int part = 0; part < PARTS; part++)
     {
+        const int64_t begin = BEGIN(part);
         vec rows[LANES];
         UNROLLED for (int i = 0; i < LANES; i++) rows[i] = numbers[begin + i];
         transpose(rows);
@@ -191,6 +191,16 @@ INLINE mat m_scale(cvec f, const mat *a)
 INLINE void m_accumulate(mat *out, cvec f, const mat *a)
 {
     EACH(i, j) out->e[i][j] = c_mul_add(f, a->e[i][j], out->e[i][j]);
+}
+
+/* out += f a, f real */
+INLINE void m_add_scaled(mat *out, vec f, const mat *a)
+{
+    EACH(i, j)
+    {
+        out->e[i][j].re += f * a->e[i][j].re;
+        out->e[i][j].im += f * a->e[i][j].im;
+    }
 }
 
 INLINE void m_add_scalar(mat *out, cvec f)
@@ -304,7 +314,12 @@ INLINE mat hermitian_part(const mat *a)
     return h;
 }
 
-INLINE mat times_i(const mat *h) { return m_scale(complex_of(all(0), all(1)), h); }
+INLINE mat times_i(const mat *h)
+{
+    mat out;
+    EACH(i, j) out.e[i][j] = complex_of(-h->e[i][j].im, h->e[i][j].re);
+    return out;
+}
 
 /* ---- eigenvalues ---- */
 
