@@ -89,7 +89,14 @@ SOURCES = {
     "su3_paths": Source((*SAMPLES, "su3/paths/native.c"), COLOURS),
     "su3_projection": Source((*MATRICES, "su3/projection/native.c"), COLOURS),
     "su3_residual": Source(
-        (*MATRICES, "su3/exponential/native.c", "su3/algebra.c", "su3/residual/native.c"), COLOURS
+        (
+            *MATRICES,
+            "su3/exponential/native.c",
+            "su3/algebra.c",
+            "su3/residual/psi.c",
+            "su3/residual/native.c",
+        ),
+        COLOURS,
     ),
     "su3_spectral": Source(
         (*MATRICES, *(f"su3/{family}/native.c" for family in ("angles", "splines", "spectral"))),

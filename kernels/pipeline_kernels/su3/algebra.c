@@ -63,26 +63,6 @@ INLINE mat element(const vec *x)
 
 INLINE cvec turned(cvec a) { return complex_of(-a.im, a.re); } /* i a */
 
-/* A generator times l, row by row: of a pair the real one, then the imaginary one. */
-INLINE mat times_pair(int i, int j, int imaginary, const mat *l)
-{
-    mat out = m_scalar(complex_of(all(0), all(0)));
-    UNROLLED for (int k = 0; k < N; k++)
-    {
-        const cvec x = c_scale(all(PAIR), l->e[j][k]), y = c_scale(all(PAIR), l->e[i][k]);
-        out.e[i][k] = imaginary ? turned(x) : x;
-        out.e[j][k] = imaginary ? turned(y) : c_scale(all(-1), y);
-    }
-    return out;
-}
-
-INLINE mat times_diagonal(int d, const mat *l)
-{
-    mat out;
-    EACH(i, k) out.e[i][k] = turned(c_scale(all(diagonal_entry(d, i)), l->e[i][k]));
-    return out;
-}
-
 INLINE void set_column(map *out, int b, double factor, const mat *m)
 {
     vec column[ROWS];
@@ -90,49 +70,76 @@ INLINE void set_column(map *out, int b, double factor, const mat *m)
     UNROLLED for (int a = 0; a < ROWS; a++) out->e[a][b] = factor * column[a];
 }
 
+/* The same of a matrix that has two rows, i above j. */
+INLINE void set_column_of_rows(map *out, int b, double factor, int i, int j, const cvec *row_i,
+                               const cvec *row_j)
+{
+    EACH_PAIR(p, q)
+    {
+        const cvec *below = p == i ? row_i : p == j ? row_j : 0;
+        const cvec *above = q == i ? row_i : q == j ? row_j : 0;
+        vec re = below ? below[q].re : -above[p].re, im = below ? below[q].im : above[p].im;
+        if (below && above) {
+            re -= above[p].re;
+            im += above[p].im;
+        }
+        out->e[OF_PAIR(p, q)][b] = factor * PAIR * re;
+        out->e[OF_PAIR(p, q) + 1][b] = factor * PAIR * im;
+    }
+    EACH_DIAGONAL(d) out->e[OF_DIAGONAL(d)][b] =
+        factor * diagonal_entry(d, i) * row_i[i].im + factor * diagonal_entry(d, j) * row_j[j].im;
+}
+
 /* factor times the map x -> part of x l in the algebra */
-static void left_product(const mat *l, double factor, map *out)
+INLINE void left_product(const mat *l, double factor, map *out)
 {
     EACH_PAIR(i, j)
     {
-        UNROLLED for (int imaginary = 0; imaginary < 2; imaginary++)
+        cvec minus[N], first[N], second[N]; /* T l has the rows l_j, -l_i; or i l_j, i l_i */
+        UNROLLED for (int k = 0; k < N; k++)
         {
-            const mat m = times_pair(i, j, imaginary, l);
-            set_column(out, OF_PAIR(i, j) + imaginary, factor, &m);
+            minus[k] = complex_of(-l->e[i][k].re, -l->e[i][k].im);
+            first[k] = turned(l->e[j][k]);
+            second[k] = turned(l->e[i][k]);
         }
+        const int b = OF_PAIR(i, j);
+        set_column_of_rows(out, b, factor * PAIR, i, j, l->e[j], minus);
+        set_column_of_rows(out, b + 1, factor * PAIR, i, j, first, second);
     }
     EACH_DIAGONAL(d)
     {
-        const mat m = times_diagonal(d, l);
+        mat m;
+        EACH(i, k) m.e[i][k] = turned(c_scale(all(diagonal_entry(d, i)), l->e[i][k]));
         set_column(out, OF_DIAGONAL(d), factor, &m);
     }
 }
 
-INLINE mat column_element(const map *x, int b)
-{
-    vec column[ROWS];
-    UNROLLED for (int a = 0; a < ROWS; a++) column[a] = x->e[a][b];
-    return element(column);
-}
+INLINE mat row_element(const map *x, int a) { return element(x->e[a]); }
 
-/* The derivative by l of the product above, less its factor, where x is that by the result. */
+/* The derivative by l of the product above, less its factor, where x is that by the result,
+ * transposed. */
 static mat pull_left_product(const map *x)
 {
-    mat out = m_scalar(complex_of(all(0), all(0)));
-    const cvec minus = complex_of(all(-1), all(0));
+    mat out;
+    mat diagonal[N - 1];
+    EACH_DIAGONAL(d) diagonal[d] = row_element(x, OF_DIAGONAL(d));
+    EACH(i, k)
+    {
+        cvec sum = c_scale(all(-diagonal_entry(0, i)), diagonal[0].e[i][k]);
+        if (N == 3)
+            sum = c_add(sum, c_scale(all(-diagonal_entry(1, i)), diagonal[N - 2].e[i][k]));
+        out.e[i][k] = turned(sum);
+    }
     EACH_PAIR(i, j)
     {
-        UNROLLED for (int imaginary = 0; imaginary < 2; imaginary++)
+        const mat re = row_element(x, OF_PAIR(i, j)), im = row_element(x, OF_PAIR(i, j) + 1);
+        UNROLLED for (int k = 0; k < N; k++)
         {
-            const mat y = column_element(x, OF_PAIR(i, j) + imaginary);
-            const mat m = times_pair(i, j, imaginary, &y);
-            m_accumulate(&out, minus, &m);
+            const cvec above = turned(im.e[j][k]), below = turned(im.e[i][k]);
+            const cvec to_i = c_add(re.e[j][k], above), to_j = c_sub(below, re.e[i][k]);
+            out.e[i][k] = c_sub(out.e[i][k], c_scale(all(PAIR), to_i));
+            out.e[j][k] = c_sub(out.e[j][k], c_scale(all(PAIR), to_j));
         }
-    }
-    EACH_DIAGONAL(d)
-    {
-        const mat y = column_element(x, OF_DIAGONAL(d)), m = times_diagonal(d, &y);
-        m_accumulate(&out, minus, &m);
     }
     return out;
 }
@@ -142,82 +149,85 @@ static mat pull_left_product(const map *x)
 #define EACH_ROW(a) for (int a = 0; a < ROWS; a++)
 #define EACH_COLUMN(b) UNROLLED for (int b = 0; b < ROWS; b++)
 
-static void multiply(const map *x, const map *y, map *out)
+/* Rows of a product that are calculated together, as many as have registers. */
+#define TOGETHER (BYTES == 64 && ROWS % 2 == 0 ? 2 : 1)
+
+static void multiply(const map *restrict x, const map *restrict y, map *restrict out)
 {
-    EACH_ROW(a)
-    {
-        vec line[ROWS];
-        EACH_COLUMN(b) line[b] = x->e[a][0] * y->e[0][b];
-        EACH_COLUMN(k)
-        {
-            if (k == 0)
-                continue;
-            EACH_COLUMN(b) line[b] += x->e[a][k] * y->e[k][b];
-        }
-        EACH_COLUMN(b) out->e[a][b] = line[b];
+    for (int a = 0; a < ROWS; a += TOGETHER) {
+        vec line[TOGETHER][ROWS];
+        UNROLLED for (int r = 0; r < TOGETHER; r++)
+            EACH_COLUMN(b) line[r][b] = x->e[a + r][0] * y->e[0][b];
+        UNROLLED for (int k = 1; k < ROWS; k++)
+            EACH_COLUMN(b)
+                UNROLLED for (int r = 0; r < TOGETHER; r++) line[r][b] += x->e[a + r][k] * y->e[k][b];
+        UNROLLED for (int r = 0; r < TOGETHER; r++)
+            EACH_COLUMN(b) out->e[a + r][b] = line[r][b];
     }
 }
 
-INLINE void add(map *out, vec factor, const map *x)
-{
-    EACH_ROW(a) EACH_COLUMN(b) out->e[a][b] += factor * x->e[a][b];
-}
-
 INLINE void add_diagonal(map *out, vec value) { EACH_COLUMN(a) out->e[a][a] += value; }
-
-/* factor times the transpose */
-static void transpose_map(const map *x, vec factor, map *out)
-{
-    EACH_ROW(a) EACH_COLUMN(b) out->e[a][b] = factor * x->e[b][a];
-}
-
-INLINE vec inner_map(const map *x, const map *y)
-{
-    vec total = all(0);
-    EACH_ROW(a) EACH_COLUMN(b) total += x->e[a][b] * y->e[a][b];
-    return total;
-}
-
-INLINE vec trace_map(const map *x)
-{
-    vec total = x->e[0][0];
-    EACH_COLUMN(a) total += a ? x->e[a][a] : all(0);
-    return total;
-}
 
 /* Gauss's elimination in place. */
 static vec determinant(map *x)
 {
     vec product = all(1);
-    EACH_ROW(k)
+    UNROLLED for (int k = 0; k < ROWS; k++)
     {
         product *= x->e[k][k];
         const vec inverse = 1 / x->e[k][k];
-        for (int a = k + 1; a < ROWS; a++) {
+        UNROLLED for (int a = k + 1; a < ROWS; a++)
+        {
             const vec factor = x->e[a][k] * inverse;
-            for (int b = k + 1; b < ROWS; b++)
-                x->e[a][b] -= factor * x->e[k][b];
+            UNROLLED for (int b = k + 1; b < ROWS; b++) x->e[a][b] -= factor * x->e[k][b];
         }
     }
     return product;
 }
 
-/* Jordan's elimination in place. */
-static void invert(map *x)
+/* Jordan's elimination in place, of one row or of two at once, which halves what is stored. */
+INLINE void eliminate(map *x, int k, const int n)
 {
-    EACH_ROW(k)
-    {
+    vec line[2][ROWS];
+    if (n == 2) {
+        const vec a = x->e[k][k], b = x->e[k][k + 1], c = x->e[k + 1][k], d = x->e[k + 1][k + 1];
+        const vec inverse = 1 / (a * d - b * c);
+        const vec p = d * inverse, q = -b * inverse, r = -c * inverse, s = a * inverse;
+        x->e[k][k] = x->e[k + 1][k + 1] = all(1);
+        x->e[k][k + 1] = x->e[k + 1][k] = all(0);
+        EACH_COLUMN(m)
+        {
+            const vec first = x->e[k][m], second = x->e[k + 1][m];
+            line[0][m] = p * first + q * second;
+            line[1][m] = r * first + s * second;
+        }
+    } else {
         const vec inverse = 1 / x->e[k][k];
         x->e[k][k] = all(1);
-        vec line[ROWS];
-        EACH_COLUMN(b) line[b] = x->e[k][b] *= inverse;
-        EACH_ROW(a)
+        EACH_COLUMN(m) line[0][m] = x->e[k][m] * inverse;
+    }
+    EACH_ROW(a)
+    {
+        if (a >= k && a < k + n)
+            continue;
+        const vec first = x->e[a][k], second = n == 2 ? x->e[a][k + 1] : all(0);
+        x->e[a][k] = all(0);
+        if (n == 2)
+            x->e[a][k + 1] = all(0);
+        EACH_COLUMN(m)
         {
-            if (a == k)
-                continue;
-            const vec factor = x->e[a][k];
-            x->e[a][k] = all(0);
-            EACH_COLUMN(b) x->e[a][b] -= factor * line[b];
+            vec value = x->e[a][m] - first * line[0][m];
+            x->e[a][m] = n == 2 ? value - second * line[1][m] : value;
         }
     }
+    UNROLLED for (int r = 0; r < n; r++) EACH_COLUMN(m) x->e[k + r][m] = line[r][m];
+}
+
+static void invert(map *x)
+{
+    int k = 0;
+    for (; k + 2 <= ROWS; k += 2)
+        eliminate(x, k, 2);
+    if (k < ROWS)
+        eliminate(x, k, 1);
 }
