@@ -6,24 +6,42 @@
 #define UNROLLED _Pragma("GCC unroll 18")
 #define NUMBERS (2 * N * N)
 
-typedef __typeof__((vec){0} < (vec){0}) mask;
+typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (int32_t)0, (int64_t)0)) lane;
+typedef lane mask __attribute__((vector_size(BYTES)));
+
+/* Which lanes of two vectors make the first and the second one where blocks of s are swapped: tables,
+ * so that they are known when this is compiled. */
+#define LIST(F, s)                                                                                \
+    {F(s, 0), F(s, 1), F(s, 2),  F(s, 3),  F(s, 4),  F(s, 5),  F(s, 6),  F(s, 7),                 \
+     F(s, 8), F(s, 9), F(s, 10), F(s, 11), F(s, 12), F(s, 13), F(s, 14), F(s, 15)}
+#define LOW(s, j) ((j) & (s) ? LANES + (j) - (s) : (j))
+#define HIGH(s, j) ((j) & (s) ? LANES + (j) : (j) + (s))
+static const lane swaps[][2][16] = {
+    {LIST(LOW, 1), LIST(HIGH, 1)},
+    {LIST(LOW, 2), LIST(HIGH, 2)},
+    {LIST(LOW, 4), LIST(HIGH, 4)},
+    {LIST(LOW, 8), LIST(HIGH, 8)},
+};
+#undef LOW
+#undef HIGH
+#undef LIST
 
 /* Swaps off-diagonal blocks, half as large each time. */
 INLINE void transpose(vec *a)
 {
-    UNROLLED for (int s = LANES / 2; s > 0; s /= 2)
+    UNROLLED for (int k = 3; k >= 0; k--)
     {
-        mask first, second;
-        UNROLLED for (int j = 0; j < LANES; j++)
-        {
-            first[j] = j & s ? LANES + j - s : j;
-            second[j] = j & s ? LANES + j : j + s;
-        }
+        const int s = 1 << k;
+        if (s >= LANES)
+            continue;
+        mask low, high;
+        memcpy(&low, swaps[k][0], BYTES);
+        memcpy(&high, swaps[k][1], BYTES);
         UNROLLED for (int i = 0; i < LANES; i++)
             if (!(i & s)) {
-                const vec low = __builtin_shuffle(a[i], a[i + s], first);
-                a[i + s] = __builtin_shuffle(a[i], a[i + s], second);
-                a[i] = low;
+                const vec first = __builtin_shuffle(a[i], a[i + s], low);
+                a[i + s] = __builtin_shuffle(a[i], a[i + s], high);
+                a[i] = first;
             }
     }
 }

@@ -32,21 +32,36 @@ INLINE int64_t place(const Layer *layer, int64_t K, int64_t k, int64_t at)
     return ((x * layer->n_directions + mu) * K + k) * NUMBERS;
 }
 
-/* Matrices of K channels of n samples; lanes beyond n become zero. */
-static void pack_all(const Layer *layer, vec *field, const REAL *samples, int64_t K, int64_t n)
+/* Links that are moved between samples and lanes together: whole vectors of numbers. */
+#define RUN 8
+
+/* Matrices of K channels of n samples; lanes beyond n become zero. `run` is memory for one. */
+static void pack_all(const Layer *layer, vec *field, const REAL *samples, int64_t K, int64_t n,
+                     vec *run)
 {
     const int64_t links = n_links(layer), sample = K * links * NUMBERS;
-    for (int64_t i = 0; i < K * links; i++)
-        pack(field + place(layer, K, i / links, i % links), samples + i * NUMBERS, NUMBERS, sample,
-             n);
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t begin = 0; begin < links; begin += RUN) {
+            const int64_t count = smaller(RUN, links - begin);
+            pack(run, samples + (k * links + begin) * NUMBERS, count * NUMBERS, sample, n);
+            for (int64_t r = 0; r < count; r++)
+                memcpy(field + place(layer, K, k, begin + r), run + r * NUMBERS,
+                       NUMBERS * sizeof(vec));
+        }
 }
 
-static void unpack_all(const Layer *layer, REAL *samples, const vec *field, int64_t K, int64_t n)
+static void unpack_all(const Layer *layer, REAL *samples, const vec *field, int64_t K, int64_t n,
+                       vec *run)
 {
     const int64_t links = n_links(layer), sample = K * links * NUMBERS;
-    for (int64_t i = 0; i < K * links; i++)
-        unpack(samples + i * NUMBERS, field + place(layer, K, i / links, i % links), NUMBERS, sample,
-               n);
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t begin = 0; begin < links; begin += RUN) {
+            const int64_t count = smaller(RUN, links - begin);
+            for (int64_t r = 0; r < count; r++)
+                memcpy(run + r * NUMBERS, field + place(layer, K, k, begin + r),
+                       NUMBERS * sizeof(vec));
+            unpack(samples + (k * links + begin) * NUMBERS, run, count * NUMBERS, sample, n);
+        }
 }
 
 #define PLAIN 0
@@ -203,8 +218,8 @@ int64_t n_lanes(void) { return LANES; }
 /* Bytes that a call needs. */
 int64_t memory_size(const Layer *layer, int64_t gradient)
 {
-    const int64_t in = layer->n_in * n_links(layer), out = layer->n_out * n_links(layer);
-    const int64_t work = (gradient ? 2 : 1) * (in + n_staples(layer)) + out + 1;
+    const int64_t in = layer->n_in * n_links(layer), run = RUN * layer->n_out + RUN;
+    const int64_t work = (gradient ? 2 : 1) * (in + n_staples(layer)) + layer->n_out + run + 1;
     const int64_t pairs = gradient ? layer->n_out * n_staples(layer) : 0;
     return BYTES * (1 + work * NUMBERS + pairs);
 }
@@ -214,26 +229,40 @@ static vec *aligned(void *memory)
     return (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
 }
 
+/* Runs of links of one direction: the first one, `at`, and how many, `count`. All directions of some
+ * sites come before the next sites. */
+#define FOR_RUNS(at, count)                                                                       \
+    for (int64_t x = 0, count; x < V && (count = smaller(RUN, V - x)); x += RUN)                  \
+        for (int64_t at = x; at < D * V; at += V)
+
 void staples(const REAL *links, REAL *out, const Layer *layer, int64_t *counter, void *memory)
 {
     const int64_t V = layer->volume, D = layer->n_directions, J = n_staples(layer);
     const int64_t in = layer->n_in * D * V * NUMBERS, n_result = layer->n_out * D * V * NUMBERS;
-    vec *field = aligned(memory), *result = field + in, *products = result + n_result;
-    vec *corner = products + J * NUMBERS;
+    const int64_t row = RUN * NUMBERS;
+    vec *field = aligned(memory), *products = field + in, *corner = products + J * NUMBERS;
+    vec *result = corner + NUMBERS, *rows = result + layer->n_out * NUMBERS;
+    vec *run = rows + layer->n_out * row;
     FOR_BLOCKS
     {
         const int64_t n = smaller(LANES, layer->batch - first);
-        pack_all(layer, field, links + first * in, layer->n_in, n);
-        for (int64_t x = 0; x < V; x++)
-            for (int64_t mu = 0; mu < D; mu++) {
-                vec *to = result + place(layer, layer->n_out, 0, mu * V + x);
-                if (layer->active[mu * V + x]) {
-                    staples_at(layer, field, mu, x, products, corner);
-                    combine(to, layer->n_out, layer->coefficients, J, 1, products, J);
+        pack_all(layer, field, links + first * in, layer->n_in, n, run);
+        FOR_RUNS(at, count)
+        {
+            for (int64_t r = 0; r < count; r++) {
+                if (layer->active[at + r]) {
+                    staples_at(layer, field, at / V, x + r, products, corner);
+                    combine(result, layer->n_out, layer->coefficients, J, 1, products, J);
                 } else
-                    memset(to, 0, layer->n_out * NUMBERS * sizeof(vec));
+                    memset(result, 0, layer->n_out * NUMBERS * sizeof(vec));
+                for (int64_t k = 0; k < layer->n_out; k++)
+                    memcpy(rows + k * row + r * NUMBERS, result + k * NUMBERS,
+                           NUMBERS * sizeof(vec));
             }
-        unpack_all(layer, out + first * n_result, result, layer->n_out, n);
+            for (int64_t k = 0; k < layer->n_out; k++)
+                unpack(out + first * n_result + (k * D * V + at) * NUMBERS, rows + k * row,
+                       count * NUMBERS, n_result, n);
+        }
     }
 }
 
@@ -255,30 +284,38 @@ void staples_gradient(const REAL *links, const REAL *by_out, REAL *by_links, dou
 {
     const int64_t V = layer->volume, D = layer->n_directions, J = n_staples(layer);
     const int64_t in = layer->n_in * D * V * NUMBERS, n_result = layer->n_out * D * V * NUMBERS;
-    vec *field = aligned(memory), *grads = field + in, *by_result = grads + in;
-    vec *products = by_result + n_result, *by_products = products + J * NUMBERS;
-    vec *corner = by_products + J * NUMBERS, *sums = corner + NUMBERS;
+    const int64_t row = RUN * NUMBERS;
+    vec *field = aligned(memory), *grads = field + in, *products = grads + in;
+    vec *by_products = products + J * NUMBERS, *corner = by_products + J * NUMBERS;
+    vec *by = corner + NUMBERS, *rows = by + layer->n_out * NUMBERS;
+    vec *run = rows + layer->n_out * row, *sums = run + row;
     FOR_BLOCKS
     {
         const int64_t n = smaller(LANES, layer->batch - first);
-        pack_all(layer, field, links + first * in, layer->n_in, n);
-        pack_all(layer, by_result, by_out + first * n_result, layer->n_out, n);
+        double *total = partial + first / LANES * layer->n_out * J;
+        pack_all(layer, field, links + first * in, layer->n_in, n, run);
         memset(grads, 0, in * sizeof(vec));
         memset(sums, 0, layer->n_out * J * sizeof(vec));
         int64_t n_summed = 0;
-        for (int64_t x = 0; x < V; x++)
-            for (int64_t mu = 0; mu < D; mu++)
-                if (layer->active[mu * V + x]) {
-                    const vec *by = by_result + place(layer, layer->n_out, 0, mu * V + x);
-                    staples_at(layer, field, mu, x, products, corner);
-                    pair(sums, by, layer->n_out, products, J);
-                    combine(by_products, J, layer->coefficients, 1, J, by, layer->n_out);
-                    spread(layer, field, mu, x, by_products, grads, corner);
-                    if (++n_summed % LONGEST == 0)
-                        sum_lanes(partial + first / LANES * layer->n_out * J, sums,
-                                  layer->n_out * J);
-                }
-        unpack_all(layer, by_links + first * in, grads, layer->n_in, n);
-        sum_lanes(partial + first / LANES * layer->n_out * J, sums, layer->n_out * J);
+        FOR_RUNS(at, count)
+        {
+            for (int64_t k = 0; k < layer->n_out; k++)
+                pack(rows + k * row, by_out + first * n_result + (k * D * V + at) * NUMBERS,
+                     count * NUMBERS, n_result, n);
+            for (int64_t r = 0; r < count; r++) {
+                if (!layer->active[at + r])
+                    continue;
+                for (int64_t k = 0; k < layer->n_out; k++)
+                    memcpy(by + k * NUMBERS, rows + k * row + r * NUMBERS, NUMBERS * sizeof(vec));
+                staples_at(layer, field, at / V, x + r, products, corner);
+                pair(sums, by, layer->n_out, products, J);
+                combine(by_products, J, layer->coefficients, 1, J, by, layer->n_out);
+                spread(layer, field, at / V, x + r, by_products, grads, corner);
+                if (++n_summed % LONGEST == 0)
+                    sum_lanes(total, sums, layer->n_out * J);
+            }
+        }
+        unpack_all(layer, by_links + first * in, grads, layer->n_in, n, run);
+        sum_lanes(total, sums, layer->n_out * J);
     }
 }
