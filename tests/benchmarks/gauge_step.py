@@ -39,8 +39,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from _su3_plain import TURN, compute_eig_angles
 from message_ops import copy_bandwidth, name_hardware
-from su3_kernels import TURN, compute_eig_angles
 from torch import Tensor
 
 from pipeline_core.profiling.memory import measure_peak

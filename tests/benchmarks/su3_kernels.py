@@ -2,149 +2,42 @@
 
     python tests/benchmarks/su3_kernels.py [--device cuda] [--n 16384] [--dtypes complex128] ...
 
-| case                       | ours           | peer                                               |
-|----------------------------|----------------|----------------------------------------------------|
-| eigenangles with gradient  | `eigenangles`  | angles of the eigenvalues of `torch.linalg.eig`    |
-| polar projection           | `polar`        | `U Vh` of `torch.linalg.svd`                       |
-| spectral map               | `spectral_map` | the same by `torch.linalg.eig` and plain PyTorch   |
-| spectral map with gradient | `spectral_map` | as before, differentiated by autograd              |
+| case                       | ours            | peer                                              |
+|----------------------------|-----------------|---------------------------------------------------|
+| eigenangles                | `eigenangles`   | angles of the eigenvalues of `torch.linalg.eig`   |
+| polar projection           | `polar`         | `U Vh` of `torch.linalg.svd`                      |
+| spectral map               | `spectral_map`  | the same by `torch.linalg.eig` and plain PyTorch  |
+| exponential                | `exponential`   | `torch.matrix_exp`                                |
+| residual step              | `residual_step` | the same with `torch.linalg.slogdet`              |
+| products along paths       | `path_products` | products of gathered links                        |
+| layer of staples           | `staple_layer`  | the same, and `torch.einsum`                      |
 
-Matrices are drawn from the Haar measure, those to project from normal numbers, parameters of the
-splines (8 bins) too. The last line printed is one JSON object, with a list for each figure: one
-entry a case. Times are the smallest of all repeats. `difference` is the largest between a result of
-ours and of the peer, which calculates in the type of the matrices, ours in double. `roofline_share`
-is the time that a copy of as many bytes takes on this machine, over ours; only bytes that must move
-count: each input read once, each output written once.
+With gradient: value and derivative, that of the peer by autograd. Matrices are drawn from the Haar
+measure, those to project from normal numbers, parameters of the splines (8 bins) too; the lattice
+has 4^4 sites, six staples for each link of one direction and parity, and eight channels. The last
+line printed is one JSON object, with a list for each figure: one entry a case. Times are the
+smallest of all repeats. `difference` is the largest between a result of ours and of the peer, which
+calculates in the type of the matrices, ours of single matrices in double.
+
+`roofline_share` is the least time that this machine could take, over ours: the time that a copy of
+as many bytes takes, of which only those count that must move (each kernel reads each input once and
+writes each output once), or if that is longer the time that as many operations
+(`_su3_operations.py`) take at the rate of a large product of matrices of the type in which the
+kernel calculates, in as many threads. Both rates are the best ones of this run.
 """
 
 import argparse
 import json
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numba
 import torch
+from _su3_cases import Case, iterate_cases
 from message_ops import copy_bandwidth, name_hardware, time_fastest
 from torch import Tensor
 
-from pipeline_kernels.su3 import draw_haar, eigenangles, polar, spectral_map
-from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH
-
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}
-BINS = 8
-TURN = 2 * math.pi
-
-
-def compute_eig_angles(U: Tensor) -> tuple[Tensor, Tensor]:
-    """Return angles in the canonical cell, and eigenvectors."""
-    values, vectors = torch.linalg.eig(U)
-    angles, order = values.angle().double().sort(-1, descending=True)
-    vectors = torch.take_along_dim(vectors, order[:, None, :], -1)
-    turns = (angles.sum(-1, keepdim=True) / TURN).round().long()
-    # One turn less for the first where the sum is a turn, one more for the last where minus one.
-    place = torch.arange(3, device=U.device)
-    shift = ((turns < 0) & (place == 2)).double() - ((turns > 0) & (place == 0)).double()
-    angles = angles + TURN * shift
-    rolled = torch.remainder(place + turns, 3)
-    return angles.gather(-1, rolled), torch.take_along_dim(vectors, rolled[:, None, :], -1)
-
-
-def apply_plain_spline(x: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a rational-quadratic spline and its slope (Durkan et al., arXiv:1906.04032, eq. 4)."""
-    widths, heights = (
-        MIN_WIDTH + (1 - BINS * MIN_WIDTH) * parameters[:, part].softmax(-1)
-        for part in (slice(BINS), slice(BINS, 2 * BINS))
-    )
-    shift = math.log(math.expm1(1 - MIN_SLOPE))
-    slopes = MIN_SLOPE + torch.nn.functional.softplus(parameters[:, 2 * BINS :] + shift)
-    starts, ends = widths.cumsum(-1) - widths, heights.cumsum(-1) - heights
-    k = (starts[:, 1:] <= x[:, None]).sum(-1, keepdim=True)
-    X, Y, w, h, left, right = (
-        y.gather(-1, k)[:, 0] for y in (starts, ends, widths, heights, slopes, slopes[:, 1:])
-    )
-    s, xi = h / w, (x - X) / w
-    eta = 1 - xi
-    D = s + (left + right - 2 * s) * xi * eta
-    y = Y + h * (s * xi**2 + left * xi * eta) / D
-    return y, s**2 * (right * xi**2 + 2 * s * xi * eta + left * eta**2) / D**2
-
-
-def apply_eig_map(L: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W and log-determinants of the spectral map by eigenvectors."""
-    angles, vectors = compute_eig_angles(L)
-    a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
-    s, r = (a + b) / TURN, a / (a + b)
-    s_new, s_slope = apply_plain_spline(s, parameters[:, 0])
-    r_new, r_slope = apply_plain_spline(r, parameters[:, 1])
-    a_new, b_new = TURN * s_new * r_new, TURN * s_new * (1 - r_new)
-    moved = torch.stack([2 * a_new + b_new, b_new - a_new, -a_new - 2 * b_new], -1) / 3
-    W = (vectors * torch.exp(1j * (moved - angles)).to(L.dtype)[:, None, :]) @ vectors.mH
-    log_det = (s_slope * r_slope * s_new / s).log()
-    for old, new in ((a, a_new), (b, b_new), (a + b, a_new + b_new)):
-        log_det = log_det + 2 * ((new / 2).sin() / (old / 2).sin()).log()
-    return W, log_det
-
-
-def project_by_svd(M: Tensor) -> Tensor:
-    """Return the unitary factor by singular values."""
-    U, _, Vh = torch.linalg.svd(M)
-    return U @ Vh
-
-
-def iterate_cases(n: int, dtype: torch.dtype, device: str) -> list[dict[str, Any]]:
-    """Pairs of functions, ours and torch's, with the bytes that each must move."""
-    generator = torch.Generator(device).manual_seed(0)
-    U = draw_haar(n, 3, generator, dtype)
-    M = torch.randn(n, 3, 3, generator=generator, dtype=dtype, device=device)
-    sizes = (n, 2, 3 * BINS + 1)
-    parameters = torch.randn(sizes, generator=generator, dtype=torch.float64, device=device)
-    weights = torch.randn(n, 3, generator=generator, dtype=torch.float64, device=device)
-    by_W, by_log_det = torch.randn_like(U), torch.randn_like(weights[:, 0])
-    leaves = [U.clone().requires_grad_(), parameters.clone().requires_grad_()]
-
-    def angles(function: Callable) -> Callable:
-        def gradient() -> list[Tensor]:
-            result = function(leaves[0])
-            return [result.detach(), *torch.autograd.grad(result, leaves[0], weights)]
-
-        return gradient
-
-    def mapped(function: Callable) -> Callable:
-        def gradient() -> tuple[Tensor, ...]:
-            return torch.autograd.grad(function(*leaves), leaves, (by_W, by_log_det))
-
-        return gradient
-
-    rows, sizes = U.nbytes, parameters.nbytes
-    return [
-        {
-            "case": "eigenangles with gradient",
-            "ours": angles(eigenangles),
-            "peer": angles(lambda U: compute_eig_angles(U)[0]),
-            "by": U,
-            "bytes": 3 * rows + 2 * weights.nbytes,
-        },
-        {
-            "case": "polar projection",
-            "ours": lambda: [polar(M)],
-            "peer": lambda: [project_by_svd(M)],
-            "bytes": 2 * rows,
-        },
-        {
-            "case": "spectral map",
-            "ours": lambda: spectral_map(U, parameters),
-            "peer": lambda: apply_eig_map(U, parameters),
-            "bytes": 2 * rows + sizes + by_log_det.nbytes,
-        },
-        {
-            "case": "spectral map with gradient",
-            "ours": mapped(spectral_map),
-            "peer": mapped(apply_eig_map),
-            "by": U,
-            "bytes": 5 * rows + 3 * sizes + 2 * by_log_det.nbytes,
-        },
-    ]
+PRODUCT_SIZES = (384, 512, 1024, 2048)
 
 
 def measure_difference(ours: Any, theirs: Any, U: Tensor | None) -> float:
@@ -167,17 +60,34 @@ def project_to_tangent(x: Tensor, U: Tensor | None) -> Tensor:
     return x - trace[:, None, None] * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
 
 
-def measure(case: dict[str, Any], args: argparse.Namespace, bandwidth: float) -> dict[str, Any]:
+def measure_rates(device: str, repeats: int) -> dict[torch.dtype, float]:
+    """Operations per second of products of matrices of several sizes, the best of all."""
+    rates = {}
+    for dtype in (torch.float64, torch.float32):
+        products = [torch.rand(size, size, dtype=dtype, device=device) for size in PRODUCT_SIZES]
+        calls = [lambda a=a: a @ a for a in products]
+        times = time_fastest(calls, device, 2 * repeats)
+        rates[dtype] = max(2 * len(a) ** 3 / s for a, s in zip(products, times, strict=True))
+    return rates
+
+
+def measure(
+    case: Case, args: argparse.Namespace, bandwidth: float, rates: dict[torch.dtype, float]
+) -> dict[str, Any]:
     """Time both sides of one case in turn."""
-    apart = measure_difference(case["ours"](), case["peer"](), case.get("by"))
-    ours_s, peer_s = time_fastest([case["ours"], case["peer"]], args.device, args.repeats)
+    apart = measure_difference(case.ours(), case.peer(), case.at)
+    ours_s, peer_s = time_fastest([case.ours, case.peer], args.device, args.repeats)
+    copy_s, compute_s = case.bytes / bandwidth, case.operations / rates[case.dtype]
     return {
         "ours_s": ours_s,
         "peer_s": peer_s,
         "ratio": peer_s / ours_s,
-        "ns_per_matrix": 1e9 * ours_s / args.n,
-        "peer_ns_per_matrix": 1e9 * peer_s / args.n,
-        "roofline_share": case["bytes"] / bandwidth / ours_s,
+        "ns_per_matrix": 1e9 * ours_s / case.matrices,
+        "peer_ns_per_matrix": 1e9 * peer_s / case.matrices,
+        "bytes_per_matrix": case.bytes / case.matrices,
+        "operations_per_matrix": case.operations / case.matrices,
+        "limited_by": "bytes" if copy_s > compute_s else "operations",
+        "roofline_share": max(copy_s, compute_s) / ours_s,
         "difference": apart,
     }
 
@@ -187,26 +97,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtypes", nargs="+", choices=[*DTYPES], default=[*DTYPES])
-    parser.add_argument("--n", type=int, default=16_384)
+    parser.add_argument("--n", type=int, default=16_384, help="a multiple of 1024")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=10)
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     bandwidth = copy_bandwidth(args.device, args.repeats)
+    rates = measure_rates(args.device, args.repeats)
     rows = {}
     for name in args.dtypes:
         for case in iterate_cases(args.n, DTYPES[name], args.device):
-            rows[f"{case['case']}, {name}"] = row = measure(case, args, bandwidth)
-            print(f"{case['case']}, {name}: {row['ns_per_matrix']:.0f} ns, {row['ratio']:.1f} x")
+            rows[f"{case.name}, {name}"] = row = measure(case, args, bandwidth, rates)
+            share = f"{row['roofline_share']:.2f} of the limit by {row['limited_by']}"
+            print(f"{case.name}, {name}: {row['ns_per_matrix']:.0f} ns, {share}", flush=True)
     keys = next(iter(rows.values())).keys()
     report = {
         "name": "su3_kernels",
         "cases": list(rows),
-        "peer": "torch.linalg.eig, torch.linalg.svd",
+        "peer": "torch.linalg and plain PyTorch",
         **{key: [row[key] for row in rows.values()] for key in keys},
         "copy_bytes_per_s": bandwidth,
+        "double_flop_per_s": rates[torch.float64],
+        "single_flop_per_s": rates[torch.float32],
         "n": args.n,
         "repeats": args.repeats,
         "device": args.device,
-        "threads": torch.get_num_threads(),
+        "threads": args.threads,
         "hardware": name_hardware(args.device),
         "versions": {"torch": torch.__version__, "numba": numba.__version__},
     }
