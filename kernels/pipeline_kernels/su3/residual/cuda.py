@@ -1,4 +1,4 @@
-"""The residual step on NVIDIA GPUs: Triton, by the formulas of native.c."""
+"""The residual step on NVIDIA GPUs: Triton. Psi is the polynomial of A that psi.c starts from."""
 
 import torch
 import triton
