@@ -20,6 +20,7 @@ def draw_barriers(experiment: ExperimentRun) -> Drawn:
         panel.plot(arrays["curve_path"], arrays["curve_energies"])
         panel.plot(arrays["path"], arrays["energies"], "o", color=style.COLOURS[0])
         panel.axhline(barrier, color=style.FAINT, linestyle=":", zorder=0)
-        panel.set_title(f"{name_panel(one, found)}: {format_number(barrier)} eV")
+        value = f"{format_number(barrier)} eV" if one.summary["converged"] else "not converged"
+        panel.set_title(f"{name_panel(one, found)}: {value}")
         panel.set(xlabel="path (Å)", ylabel="energy (eV)")
     return figure, make_rows(found)
