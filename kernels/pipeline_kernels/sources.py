@@ -46,7 +46,7 @@ def write_layout(lmax: int, mmax: int) -> str:
 
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
 LANES = "lanes.c"
-PRODUCTS = "products.c"  # after it
+PRODUCTS, SIGMOID = "products.c", "sigmoid.c"  # after it
 MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
 SAMPLES = (LANES, "su3/fields.c")  # where links of a sample meet
 
@@ -65,9 +65,18 @@ SOURCES = {
         ),
         {**COLOURS, "D": ("2", "4")},
     ),
+    "feed_forward": Source(
+        (
+            LANES,
+            PRODUCTS,
+            SIGMOID,
+            "equivariant/feed_forward/native.c",
+        )
+    ),
     "gated": Source(
         (
             LANES,
+            SIGMOID,
             "message/gated/native.c",
         )
     ),

@@ -224,7 +224,7 @@ class Attention(nn.Module):
 
 
 class NodeBlock(nn.Module):
-    """Update of the atoms: x' = x + Attention(norm(x), e), then x' + FeedForward(norm(x')).
+    """Update of the atoms: x' = x + Attention(norm(x), e), then FeedForward(x').
 
     Args:
         options: Sizes of the network.
@@ -256,12 +256,12 @@ class NodeBlock(nn.Module):
             e = e[places]
         own = x[: edges.receivers.n_segments, :, : self.outputs.total]
         y = own + self.attention(first(x[..., : self.inputs.total]), e, edges)
-        result: Tensor = y + self.feed_forward(second(y))
+        result: Tensor = self.feed_forward(y, second)
         return functional.pad(result, (0, x.shape[2] - self.outputs.total))
 
 
 class EdgeBlock(nn.Module):
-    """Update of edges: e' = e + Linear(message(x, norm(e))), then e' + FeedForward(norm(e')).
+    """Update of edges: e' = e + Linear(message(x, norm(e))), then FeedForward(e').
 
     Each edge by itself, so that edges may be updated in parts.
 
@@ -296,5 +296,5 @@ class EdgeBlock(nn.Module):
         factors = compute_gate_factors(messages, gates, layout)
         turned = self.messages.hidden.unnatural
         y = e + self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
-        result: Tensor = y + self.feed_forward(second(y))
+        result: Tensor = self.feed_forward(y, second)
         return result
