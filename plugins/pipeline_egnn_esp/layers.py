@@ -25,6 +25,7 @@ from pipeline_egnn_esp.maps import (
     FeedForward,
     count_gates,
     make_so2_weights,
+    take_channels,
 )
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.stages import Stage
@@ -144,7 +145,7 @@ class Messages(nn.Module):
         weights, bias = self.linear()
         return so2_convolution(
             [
-                Table(part[..., : channels.total], ends, channels.unnatural)
+                Table(take_channels(part, channels.total), ends, channels.unnatural)
                 for part, ends, channels in zip(features, rows, self.inputs, strict=True)
             ],
             edges.frames,
@@ -254,8 +255,8 @@ class NodeBlock(nn.Module):
         if edges.attended is not None:
             places, edges = edges.attended
             e = e[places]
-        own = x[: edges.receivers.n_segments, :, : self.outputs.total]
-        y = own + self.attention(first(x[..., : self.inputs.total]), e, edges)
+        own = take_channels(x[: edges.receivers.n_segments], self.outputs.total)
+        y = own + self.attention(first(take_channels(x, self.inputs.total)), e, edges)
         result: Tensor = self.feed_forward(y, second)
         return functional.pad(result, (0, x.shape[2] - self.outputs.total))
 
@@ -291,7 +292,7 @@ class EdgeBlock(nn.Module):
             (n_edges, (lmax + 1)², channels)
         """
         first, second = self.norms
-        messages, gates = self.messages(x, first(e[..., : self.inputs.total]), edges)
+        messages, gates = self.messages(x, first(take_channels(e, self.inputs.total)), edges)
         layout = self.messages.layout
         factors = compute_gate_factors(messages, gates, layout)
         turned = self.messages.hidden.unnatural

@@ -11,7 +11,7 @@ zeros between them: features then go through one product and are not copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import isqrt, sqrt
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,17 @@ def join_blocks(one: Tensor, other: Tensor) -> Tensor:
     upper = functional.pad(one, (0, other.shape[-1]))
     lower = functional.pad(other, (one.shape[-1], 0))
     return torch.cat([upper, lower], dim=-2)
+
+
+def split_degrees(x: Tensor) -> tuple[Tensor, ...]:
+    """Split (n, (lmax + 1)², channels) into the components of each degree."""
+    sizes = [2 * degree + 1 for degree in range(isqrt(x.shape[1]))]
+    return torch.split(x, sizes, dim=1)
+
+
+def take_channels(x: Tensor, n: int) -> Tensor:
+    """Return the first n channels; a part that is all would cost a copy in the backward pass."""
+    return x if n == x.shape[-1] else x[..., :n]
 
 
 class DegreeNorm(nn.Module):
@@ -46,7 +57,8 @@ class DegreeNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (n, (lmax + 1)², channels)."""
-        return normalise(x, self.scalars.weight, self.scalars.bias, self.scales)
+        z: Tensor = normalise(x, self.scalars.weight, self.scalars.bias, self.scales)
+        return z
 
 
 class DegreeLinear(nn.Module):
@@ -77,9 +89,8 @@ class DegreeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
         weights = self.join()
-        parts = [
-            x[:, degree**2 : (degree + 1) ** 2] @ weights[degree] for degree in range(len(weights))
-        ]
+        of_degrees = zip(split_degrees(x), weights.unbind(0), strict=True)
+        parts = [part @ W for part, W in of_degrees]
         parts[0] = parts[0] + functional.pad(self.bias, (0, weights.shape[2] - len(self.bias)))
         return torch.cat(parts, dim=1)
 

@@ -14,7 +14,7 @@ the first of degree 0 may be scalars that reflections change: they have a gate i
 are divided as those of l > 0.
 """
 
-from pipeline_kernels.equivariant.feed_forward.op import feed_forward
-from pipeline_kernels.equivariant.feed_forward.reference import Weights, normalise
+from pipeline_kernels.equivariant.feed_forward.op import feed_forward, normalise
+from pipeline_kernels.equivariant.feed_forward.reference import Weights
 
 __all__ = ["Weights", "feed_forward", "normalise"]

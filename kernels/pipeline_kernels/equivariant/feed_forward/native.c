@@ -342,3 +342,25 @@ void gradient(const Work *w, int64_t *counter, REAL *memory)
         differentiate(w, &p, &by, &room, first, count);
     }
 }
+
+/* The norm alone. */
+void norm_value(const Work *w, int64_t *counter, REAL *memory)
+{
+    const int64_t size = count_components(w) * w->channels;
+    EACH_TILE(first, count)
+    for (int64_t i = first; i < first + count; i++)
+        normalise(w, &p, w->x + i * size, w->out + i * size, 0, 1);
+}
+
+void norm_gradient(const Work *w, int64_t *counter, REAL *memory)
+{
+    const int64_t size = count_components(w) * w->channels;
+    EACH_TILE(first, count)
+    {
+        const Parameters by = split(w, w->by_parameters + r * w->n_parameters);
+        memset(w->out + first * size, 0, count * size * sizeof(REAL));
+        for (int64_t i = first; i < first + count; i++)
+            differentiate_norm(w, &p, &by, w->x + i * size, w->g + i * size, w->out + i * size, 0,
+                               1);
+    }
+}

@@ -61,6 +61,19 @@ def _check(x: Tensor, weights: Weights) -> None:
             )
 
 
+def normalise(x: Tensor, gain: Tensor, shift: Tensor, scales: Tensor) -> Tensor:
+    """Return the norm z of features, with the first parameters of `Weights`; as `feed_forward`."""
+    kind = x.device.type
+    if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
+        return reference.normalise(x, gain, shift, scales)
+    if x.shape[1:] != ((len(scales) + 1) ** 2, scales.shape[1]):
+        raise ValueError(
+            f"x: expected (n, {(len(scales) + 1) ** 2}, {scales.shape[1]}) as the scales, got "
+            f"{tuple(x.shape)}"
+        )
+    return _normalise(x, [gain, shift, scales])
+
+
 @define_operator("feed_forward", fake=lambda x, weights: x.new_empty(x.shape), cpu=cpu.feed_forward)
 def _feed_forward(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     return reference.feed_forward(x, Weights(*weights))
@@ -86,3 +99,28 @@ def _backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
 
 
 define_derivative(_feed_forward, _backward)
+
+
+@define_operator("degree_norm", fake=lambda x, weights: x.new_empty(x.shape), cpu=cpu.normalise)
+def _normalise(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    return reference.normalise(x, *weights)
+
+
+@define_operator(
+    "degree_norm_gradient",
+    fake=lambda g, x, weights: [y.new_empty(y.shape) for y in (x, *weights)],
+    cpu=cpu.norm_gradient,
+)
+def _norm_gradient(g: Tensor, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Differentiate by features and weights."""
+    inputs = [x, *weights]
+    gradients = differentiate_reference(reference.normalise, inputs, [True] * len(inputs), [g])
+    return [y.contiguous() for y in gradients if y is not None]
+
+
+def _norm_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
+    by_x, *by_weights = _norm_gradient(g, *saved)
+    return by_x, by_weights
+
+
+define_derivative(_normalise, _norm_backward)
