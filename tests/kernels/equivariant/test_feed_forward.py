@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels.equivariant.feed_forward import Weights, feed_forward, op, reference
+from pipeline_kernels.equivariant.feed_forward import (
+    Weights,
+    feed_forward,
+    normalise,
+    op,
+    reference,
+)
 from pipeline_kernels.equivariant.wigner import compute_edge_frames, rotate
 from pipeline_kernels.native import UnavailableError
 
@@ -34,7 +40,7 @@ def call(function, leaves):
 
 
 def differentiate(function, leaves):
-    y = call(function, leaves)
+    y = function(*leaves) if len(leaves) == 4 else call(function, leaves)  # the norm, the layer
     g = torch.sin(torch.arange(y.numel(), dtype=torch.float64)).view(y.shape).to(y.dtype)
     return [y.detach(), *torch.autograd.grad(y, leaves, g)]
 
@@ -57,6 +63,17 @@ def test_values_and_derivatives_are_those_of_the_formula(n_rows, lmax, channels,
         assert one.dtype == dtype
         assert one.shape == other.shape
         size = max(1.0, float(other.abs().max())) if other.numel() else 1.0
+        assert_close(one.double(), other, rtol=0, atol=EPSILON[dtype] * size)
+
+
+@pytest.mark.parametrize("channels", [(16, 16), (16, 12), (5, 3)])
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_the_norm_alone_is_that_of_the_formula(channels, dtype):
+    leaves = draw(57, 3, channels, (1, 1), dtype)[:4]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    ours, theirs = differentiate(normalise, leaves), differentiate(reference.normalise, exact)
+    for one, other in zip(ours, theirs, strict=True):
+        size = max(1.0, float(other.abs().max()))
         assert_close(one.double(), other, rtol=0, atol=EPSILON[dtype] * size)
 
 
@@ -102,6 +119,8 @@ def test_torch_accepts_the_operators():
     opcheck(torch.ops.pipeline_kernels.feed_forward, (x, weights))
     g, *fixed = (y.detach() for y in (x, x, *weights))
     opcheck(torch.ops.pipeline_kernels.feed_forward_gradient, (g, fixed[0], fixed[1:]))
+    opcheck(torch.ops.pipeline_kernels.degree_norm, (x, weights[:3]))
+    opcheck(torch.ops.pipeline_kernels.degree_norm_gradient, (g, fixed[0], fixed[1:4]))
 
 
 def test_arguments_must_fit():
@@ -110,5 +129,7 @@ def test_arguments_must_fit():
         feed_forward(x[:, :4], Weights(*weights))
     with pytest.raises(ValueError, match="gates: expected"):
         feed_forward(x, Weights(*weights)._replace(gates=weights[5][:, :-1]))
+    with pytest.raises(ValueError, match="x: expected"):
+        normalise(x[:, :4], *weights[:3])
     with pytest.raises(ValueError, match="gain: expected"):
         feed_forward(x.float(), Weights(*weights))
