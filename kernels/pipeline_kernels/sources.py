@@ -46,6 +46,7 @@ def write_layout(lmax: int, mmax: int) -> str:
 
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
 LANES = "lanes.c"
+PRODUCTS, SIGMOID = "products.c", "sigmoid.c"  # after it
 MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
 SAMPLES = (LANES, "su3/fields.c")  # where links of a sample meet
 
@@ -64,9 +65,18 @@ SOURCES = {
         ),
         {**COLOURS, "D": ("2", "4")},
     ),
+    "feed_forward": Source(
+        (
+            LANES,
+            PRODUCTS,
+            SIGMOID,
+            "equivariant/feed_forward/native.c",
+        )
+    ),
     "gated": Source(
         (
             LANES,
+            SIGMOID,
             "message/gated/native.c",
         )
     ),
@@ -79,6 +89,7 @@ SOURCES = {
     "so2": Source(
         (
             LANES,
+            PRODUCTS,
             "equivariant/so2/native.c",
         ),
         preludes=lambda: [write_layout(lmax, mmax) for lmax, mmax in LAYOUTS],

@@ -12,7 +12,7 @@ from pipeline_core.potential import MAX_Z
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.channels import Channels
 from pipeline_egnn_esp.coupling import Coupling
-from pipeline_egnn_esp.maps import join_blocks
+from pipeline_egnn_esp.maps import join_blocks, split_degrees, take_channels
 
 
 class CoupledLinear(nn.Module):
@@ -53,11 +53,10 @@ class CoupledLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², channels) to coupled components, (n, n_coupled)."""
-        x = x[..., : self.n_channels]
-        parts = [
-            x[:, degree**2 : (degree + 1) ** 2] @ self._join(degree)
-            for degree in range(len(self.weights))
-        ]  # (n, 2 l + 1, irreps)
+        dim = len(self.weights) ** 2
+        x = take_channels(x if dim == x.shape[1] else x[:, :dim], self.n_channels)
+        of_degrees = enumerate(split_degrees(x))
+        parts = [part @ self._join(degree) for degree, part in of_degrees]  # (n, 2 l + 1, irreps)
         parts[0] = parts[0] + self.bias
         return torch.cat([part.flatten(1) for part in parts], dim=1)[:, self.order]
 

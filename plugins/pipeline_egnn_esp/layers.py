@@ -25,6 +25,7 @@ from pipeline_egnn_esp.maps import (
     FeedForward,
     count_gates,
     make_so2_weights,
+    take_channels,
 )
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.stages import Stage
@@ -144,7 +145,7 @@ class Messages(nn.Module):
         weights, bias = self.linear()
         return so2_convolution(
             [
-                Table(part[..., : channels.total], ends, channels.unnatural)
+                Table(take_channels(part, channels.total), ends, channels.unnatural)
                 for part, ends, channels in zip(features, rows, self.inputs, strict=True)
             ],
             edges.frames,
@@ -224,7 +225,7 @@ class Attention(nn.Module):
 
 
 class NodeBlock(nn.Module):
-    """Update of the atoms: x' = x + Attention(norm(x), e), then x' + FeedForward(norm(x')).
+    """Update of the atoms: x' = x + Attention(norm(x), e), then FeedForward(x').
 
     Args:
         options: Sizes of the network.
@@ -254,14 +255,14 @@ class NodeBlock(nn.Module):
         if edges.attended is not None:
             places, edges = edges.attended
             e = e[places]
-        own = x[: edges.receivers.n_segments, :, : self.outputs.total]
-        y = own + self.attention(first(x[..., : self.inputs.total]), e, edges)
-        result: Tensor = y + self.feed_forward(second(y))
+        own = take_channels(x[: edges.receivers.n_segments], self.outputs.total)
+        y = own + self.attention(first(take_channels(x, self.inputs.total)), e, edges)
+        result: Tensor = self.feed_forward(y, second)
         return functional.pad(result, (0, x.shape[2] - self.outputs.total))
 
 
 class EdgeBlock(nn.Module):
-    """Update of edges: e' = e + Linear(message(x, norm(e))), then e' + FeedForward(norm(e')).
+    """Update of edges: e' = e + Linear(message(x, norm(e))), then FeedForward(e').
 
     Each edge by itself, so that edges may be updated in parts.
 
@@ -291,10 +292,10 @@ class EdgeBlock(nn.Module):
             (n_edges, (lmax + 1)², channels)
         """
         first, second = self.norms
-        messages, gates = self.messages(x, first(e[..., : self.inputs.total]), edges)
+        messages, gates = self.messages(x, first(take_channels(e, self.inputs.total)), edges)
         layout = self.messages.layout
         factors = compute_gate_factors(messages, gates, layout)
         turned = self.messages.hidden.unnatural
         y = e + self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
-        result: Tensor = y + self.feed_forward(second(y))
+        result: Tensor = self.feed_forward(y, second)
         return result

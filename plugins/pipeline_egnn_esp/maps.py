@@ -11,18 +11,15 @@ zeros between them: features then go through one product and are not copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
-from typing import Final
+from math import isqrt, sqrt
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline_egnn_esp.channels import Channels
+from pipeline_kernels.equivariant.feed_forward import Weights, feed_forward, normalise
 from pipeline_kernels.equivariant.so2 import Layout
-
-EPSILON: Final = 1e-5
-"""Added to mean squares before division."""
 
 
 def join_blocks(one: Tensor, other: Tensor) -> Tensor:
@@ -30,6 +27,17 @@ def join_blocks(one: Tensor, other: Tensor) -> Tensor:
     upper = functional.pad(one, (0, other.shape[-1]))
     lower = functional.pad(other, (one.shape[-1], 0))
     return torch.cat([upper, lower], dim=-2)
+
+
+def split_degrees(x: Tensor) -> tuple[Tensor, ...]:
+    """Split (n, (lmax + 1)², channels) into the components of each degree."""
+    sizes = [2 * degree + 1 for degree in range(isqrt(x.shape[1]))]
+    return torch.split(x, sizes, dim=1)
+
+
+def take_channels(x: Tensor, n: int) -> Tensor:
+    """Return the first n channels; a part that is all would cost a copy in the backward pass."""
+    return x if n == x.shape[-1] else x[..., :n]
 
 
 class DegreeNorm(nn.Module):
@@ -42,28 +50,15 @@ class DegreeNorm(nn.Module):
         channels: Of every degree.
     """
 
-    degrees: Tensor
-    shares: Tensor
-
     def __init__(self, lmax: int, channels: Channels) -> None:
         super().__init__()
-        self.channels = channels
-        self.scalars = nn.LayerNorm(channels.natural, eps=EPSILON)
+        self.scalars = nn.LayerNorm(channels.natural)
         self.scales = nn.Parameter(torch.ones(lmax, channels.total))
-        degrees = [degree for degree in range(1, lmax + 1) for _ in range(2 * degree + 1)]
-        counts = torch.tensor([2 * degree + 1 for degree in degrees], dtype=torch.float64)
-        self.register_buffer("degrees", torch.tensor(degrees), persistent=False)
-        self.register_buffer("shares", 1 / (lmax * counts), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (n, (lmax + 1)², channels)."""
-        first, others, n = x[:, :1], x[:, 1:], self.channels.natural
-        mean = others.square().mean(2) @ self.shares.to(x.dtype)  # (n,)
-        factors = (mean + EPSILON).rsqrt()[:, None, None]
-        parts = [self.scalars(first[..., :n]).to(x.dtype)]
-        if self.channels.unnatural:
-            parts = [torch.cat([*parts, first[..., n:] * factors], dim=2)]
-        return torch.cat([*parts, others * (factors * self.scales[self.degrees - 1])], dim=1)
+        z: Tensor = normalise(x, self.scalars.weight, self.scalars.bias, self.scales)
+        return z
 
 
 class DegreeLinear(nn.Module):
@@ -85,28 +80,23 @@ class DegreeLinear(nn.Module):
             shape = lmax + 1, inputs.unnatural, outputs.unnatural
             self.unnatural = nn.Parameter(torch.randn(shape) / sqrt(inputs.unnatural))
 
-    def map_degree(self, x: Tensor, degree: int) -> Tensor:
-        """Map components of all degrees (n, (lmax + 1)², inputs) to those of one degree."""
-        return self.map(x[:, degree**2 : (degree + 1) ** 2], degree)
-
-    def map(self, part: Tensor, degree: int) -> Tensor:
-        """Map the components of one degree, (n, 2 l + 1, inputs)."""
-        weights = self.weights[degree]
-        if self.unnatural is not None:
-            weights = join_blocks(weights, self.unnatural[degree])
-        mapped = part @ weights
-        if degree:
-            return mapped
-        return mapped + functional.pad(self.bias, (0, mapped.shape[-1] - len(self.bias)))
+    def join(self) -> Tensor:
+        """Return the weights of both parities, (lmax + 1, inputs, outputs)."""
+        if self.unnatural is None:
+            return self.weights
+        return join_blocks(self.weights, self.unnatural)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
-        degrees = range(len(self.weights))
-        return torch.cat([self.map_degree(x, degree) for degree in degrees], dim=1)
+        weights = self.join()
+        of_degrees = zip(split_degrees(x), weights.unbind(0), strict=True)
+        parts = [part @ W for part, W in of_degrees]
+        parts[0] = parts[0] + functional.pad(self.bias, (0, weights.shape[2] - len(self.bias)))
+        return torch.cat(parts, dim=1)
 
 
 class FeedForward(nn.Module):
-    """Two linear maps of each degree with a gate between.
+    """Two linear maps of each degree with a gate between, whose result is added to features.
 
     The gate is SiLU of true scalars, and for all others sigmoids of such.
 
@@ -118,27 +108,19 @@ class FeedForward(nn.Module):
 
     def __init__(self, lmax: int, channels: Channels, hidden: Channels) -> None:
         super().__init__()
-        self.channels, self.hidden = channels, hidden
         self.up = DegreeLinear(lmax, channels, hidden)
         self.gates = nn.Linear(channels.natural, count_gates(lmax, hidden))
         nn.init.zeros_(self.gates.bias)
         self.down = DegreeLinear(lmax, hidden, channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (n, (lmax + 1)², channels) to the same shape."""
-        n, hidden = self.hidden.natural, self.hidden
-        gates = self.gates(x[:, 0, : self.channels.natural]).sigmoid()
-        first = self.up.map_degree(x, 0)
-        scalars = functional.silu(first[..., :n])
-        if hidden.unnatural:
-            pseudo = first[..., n:] * gates[:, None, : hidden.unnatural]
-            scalars = torch.cat([scalars, pseudo], dim=2)
-        parts = [self.down.map(scalars, 0)]
-        gates = gates[:, hidden.unnatural :].unflatten(1, (-1, hidden.total))
-        for degree in range(1, gates.shape[1] + 1):
-            gated = self.up.map_degree(x, degree) * gates[:, degree - 1, None]
-            parts.append(self.down.map(gated, degree))
-        return torch.cat(parts, dim=1)
+    def forward(self, x: Tensor, norm: DegreeNorm) -> Tensor:
+        """Return features (n, (lmax + 1)², channels) and what their norm gives."""
+        up, gates, down = self.up, self.gates, self.down
+        weights = Weights(
+            *(norm.scalars.weight, norm.scalars.bias, norm.scales),
+            *(up.join(), up.bias, gates.weight.T, gates.bias, down.join(), down.bias),
+        )
+        return feed_forward(x, weights)
 
 
 def count_gates(lmax: int, channels: Channels) -> int:

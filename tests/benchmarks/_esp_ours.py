@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, collate
 from pipeline_core.fields import FIELDS
+from pipeline_core.memory import keep_freed_memory
 from pipeline_core.task import Outputs, Quantity
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis
@@ -25,6 +26,7 @@ class Network(Trained):
     """
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        keep_freed_memory()  # as the command that trains does
         basis = Basis({symbol: tuple(shells) for symbol, shells in options["basis"].items()})
         model = ESPOptions(**options["model"])
         torch.manual_seed(0)

@@ -186,7 +186,7 @@ class EdgeBlock(nn.Module):
         first, second = self.norms
         messages, gates = self.messages(x, first(e), edges)
         y = e + self.out(multiply_gates(messages, gates, self.messages.layout))
-        return y + self.feed_forward(second(y))
+        return self.feed_forward(y, second)
 
 
 def multiply_gates(x: Tensor, gates: Tensor, layout: Layout) -> Tensor:

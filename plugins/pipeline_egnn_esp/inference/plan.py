@@ -119,23 +119,24 @@ class MemoryPlan:
         return max(passes, self.outputs + self.received)
 
 
-def count_edge_bytes(options: ESPOptions, basis: Basis, size: int) -> int:
+def count_edge_bytes(options: ESPOptions, basis: Basis, size: int, device: str) -> int:
     """Return the bytes that an edge of a chunk takes at most, numbers having `size` bytes.
 
     Each of the steps of a pass has a moment at which it holds most: the first features when they
     are added up, a node block when it has the values of all heads, an edge block when its
     feed-forward network maps the highest degree, and the heads when blocks are scaled. The factors
-    count tensors that are alive then.
+    count tensors that are alive then. On a device of type "cpu" that network keeps nothing.
     """
     dim, degrees, n_common = (options.lmax + 1) ** 2, options.lmax + 1, basis.n_common
     features, messages = dim * options.channels, dim * options.hidden_channels
     gates = 3 * degrees * options.hidden_channels
     values = dim * options.heads * options.value_channels
     hidden = (3 * (2 * options.lmax + 1) + 3 * options.lmax + 1) * options.feed_forward_channels
+    hidden, values = (0, values) if device == "cpu" else (hidden, 2 * values)
     first = 4 * features
     if options.bond_cutoff is not None:
         first += dim * len(basis.elements) * options.bond_functions
-    node = 3 * features + messages + gates + 2 * values + 3 * degrees * options.channels
+    node = 3 * features + messages + gates + values + 3 * degrees * options.channels
     edge = 5 * features + messages + gates + hidden
     block = features + n_common**2 + _BLOCK_ELEMENT * n_common**2 // size
     return size * (count_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
@@ -151,9 +152,10 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Ext
         extra: What follows on rank 0.
     """
     options, n, domain = network.options, network.basis.n_common, slots.domain
-    size = network.length_embedding.weight.element_size()
+    weight = network.length_embedding.weight
+    size = weight.element_size()
     row = (options.lmax + 1) ** 2 * options.channels * size
-    per_edge = count_edge_bytes(options, network.basis, size)
+    per_edge = count_edge_bytes(options, network.basis, size, weight.device.type)
     chunk = min(max(1, work_bytes // per_edge), max(1, domain.n_edges))
     sent, n_local = slots.n_sent, len(domain.rows)
     blocks = n * n * size

@@ -269,7 +269,7 @@ def _make_source(
     frames, factors = (None if x is None else x.detach().contiguous() for x in (frames, factors))
     kernels = choose_kernels(tables[0], layout)
     source = products.Source(kernels, tables, ends, frames, factors, layout, dtype, code[2:])
-    return source, [W.detach() for W in weights]
+    return source, [W.detach().contiguous() for W in weights]
 
 
 def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tuple[Any, ...]:

@@ -1,14 +1,16 @@
-"""Rotation to the frames of edges and back on the CPU, in C.
+"""Rotation to the frames of edges and back on the CPU, and the products between, in C.
 
 The functions fill or add to tensors that exist, for a span of edges, so that a tile of operands of
 the matrix products stays in the cache. A thread writes whole rows of a result.
 """
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from pipeline_kernels.equivariant.so2 import tiles
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.native import C_TYPES, call_routine, load_library
@@ -18,6 +20,10 @@ from pipeline_kernels.threads import choose_threads
 POINTERS = ("index", "order", "first", "last")
 NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "natural")
 STRIDES = ("y_edge", "y_row", "f_edge", "f_degree")
+OPERANDS = ("a", "b", "start", "out")
+SIZES = ("rows", "depth", "width")
+DISTANCES = ("a_row", "a_step", "b_row", "start_row", "out_row", "a_move", "b_move", "out_move")
+CHUNK = 36  # rows of a product that a thread takes at once
 PIECES = 16  # per thread, so that none waits long for the last
 TILE_BYTES = 2**20  # of operands of a matrix product: half of a common second-level cache
 
@@ -28,6 +34,15 @@ class Work(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in POINTERS),
         *((name, ctypes.c_int64) for name in (*NUMBERS, *STRIDES)),
+    )
+
+
+class NativeProduct(ctypes.Structure):
+    """One product: `Product` in products.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in OPERANDS),
+        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES)),
     )
 
 
@@ -68,6 +83,64 @@ def factor_gradient(
 ) -> None:
     """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
     _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
+
+
+def prepare(products: Sequence[tiles.Product], n_edges: int, layout: Layout) -> tiles.Multiply:
+    """Return what multiplies the edges of a span.
+
+    One call does all products of a tile in the threads that rotate, which are then awake; those of
+    a BLAS would wait beside them.
+    """
+    dtype = products[0].a.dtype if products else None
+    if dtype not in C_TYPES or any(p.out.dtype != dtype for p in products):
+        return tiles.prepare(products, n_edges)
+    library = load(layout, dtype)
+    natives = [
+        (NativeProduct * len(some))(*(_describe(product, n_edges) for product in some))
+        for some in _divide(products)
+    ]
+    width = sum(p.a.shape[1] for p in products)
+
+    def multiply(span: slice) -> None:
+        count = span.stop - span.start
+        threads = choose_threads(count * width)
+        for some in natives:
+            sizes = len(some), span.start, count, CHUNK
+            address = ctypes.addressof(some)
+            call_routine(library, "multiply_all", address, *sizes, n_threads=threads)
+
+    return multiply
+
+
+def _divide(products: Sequence[tiles.Product]) -> list[list[tiles.Product]]:
+    """Divide products into rounds, in each of which every result is another."""
+    rounds: list[list[tiles.Product]] = []
+    for product in products:
+        for some in rounds:
+            if all(other.out is not product.out for other in some):
+                some.append(product)
+                break
+        else:
+            rounds.append([product])
+    return rounds
+
+
+def _describe(product: tiles.Product, n_edges: int) -> NativeProduct:
+    """Return addresses and distances; -1 stands for as many as a span has edges."""
+    out, a, b, start = product.out, product.a, product.b, product.start
+    assert out.stride(1) == b.stride(1) == 1
+    assert a.stride(1) == 1
+    if product.summed:
+        sizes, steps, start = (a.shape[1], -1), (1, a.stride(0)), out
+    else:
+        sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
+    start_row = out.stride(0) if product.summed else 0
+    moves = [x.stride(0) if len(x) == n_edges else 0 for x in (a, b, out)]
+    moves[2 if product.summed else 1] = 0  # no rows of edges
+    operands = map(_find_address, (a, b, start, out))
+    return NativeProduct(
+        *operands, *sizes, out.shape[1], *steps, b.stride(0), start_row, out.stride(0), *moves
+    )
 
 
 def load(layout: Layout, dtype: torch.dtype) -> ctypes.CDLL:

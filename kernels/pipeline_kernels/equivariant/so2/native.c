@@ -7,13 +7,6 @@
  * Channels are the lanes of vectors. The rows of a degree are held in registers, and each entry of
  * its block of the Wigner matrix is read once per vector of channels.
  */
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
-/* Early enough that the arrays of rows become registers. */
-#define UNROLLED _Pragma("GCC unroll 16")
-
 #define DIM ((LMAX + 1) * (LMAX + 1))
 #define START(l) ((l) * (4 * (l) * (l) - 1) / 3) /* where the block of a degree begins */
 #define ENTRIES START(LMAX + 1)
@@ -29,69 +22,6 @@ typedef struct {
     int64_t y_edge, y_row; /* elements from one edge or row of y to the next */
     int64_t f_edge, f_degree; /* the same for factors */
 } Work;
-
-/* The first n lanes, fewer than there are; memcpy of a size that is not constant takes ten times as
- * long. REAL is known to the compiler, so one of the two branches is left. */
-#if defined(__AVX512F__)
-#define FIRST(n) ((1u << (n)) - 1)
-INLINE loose load_some(const REAL *row, int64_t n)
-{
-    if (sizeof(REAL) == sizeof(float))
-        return (loose)_mm512_maskz_loadu_ps((__mmask16)FIRST(n), row);
-    return (loose)_mm512_maskz_loadu_pd((__mmask8)FIRST(n), row);
-}
-
-INLINE void store_some(REAL *row, loose values, int64_t n)
-{
-    if (sizeof(REAL) == sizeof(float))
-        _mm512_mask_storeu_ps(row, (__mmask16)FIRST(n), (__m512)values);
-    else
-        _mm512_mask_storeu_pd(row, (__mmask8)FIRST(n), (__m512d)values);
-}
-#elif defined(__AVX2__)
-static const int32_t ones[2 * BYTES / 4] = {-1, -1, -1, -1, -1, -1, -1, -1};
-#define FIRST(n) _mm256_loadu_si256((const __m256i *)(ones + (LANES - (n)) * sizeof(REAL) / 4))
-INLINE loose load_some(const REAL *row, int64_t n)
-{
-    if (sizeof(REAL) == sizeof(float))
-        return (loose)_mm256_maskload_ps((const float *)row, FIRST(n));
-    return (loose)_mm256_maskload_pd((const double *)row, FIRST(n));
-}
-
-INLINE void store_some(REAL *row, loose values, int64_t n)
-{
-    if (sizeof(REAL) == sizeof(float))
-        _mm256_maskstore_ps((float *)row, FIRST(n), (__m256)values);
-    else
-        _mm256_maskstore_pd((double *)row, FIRST(n), (__m256d)values);
-}
-#else
-INLINE loose load_some(const REAL *row, int64_t n)
-{
-    loose part = {0};
-    memcpy(&part, row, n * sizeof(REAL));
-    return part;
-}
-
-INLINE void store_some(REAL *row, loose values, int64_t n)
-{
-    memcpy(row, &values, n * sizeof(REAL));
-}
-#endif
-
-/* n is a constant, LANES, but for the last channels. */
-INLINE loose load_channels(const REAL *row, int64_t n)
-{
-    return n == LANES ? *(const loose *)row : load_some(row, n);
-}
-
-INLINE void store_channels(REAL *row, loose values, int64_t n)
-{
-    if (n == LANES)
-        *(loose *)row = values;
-    else
-        store_some(row, values, n);
-}
 
 /* The row by order of the component (l, m), or -1. */
 INLINE int place(const int l, const int m)

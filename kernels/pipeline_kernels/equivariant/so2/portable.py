@@ -1,8 +1,10 @@
 """Rotation to the frames of edges and back where no faster kernel is: `reference` tile by tile."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2 import reference
+from pipeline_kernels.equivariant.so2 import reference, tiles
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 
@@ -59,3 +61,8 @@ def factor_gradient(
     by_factors[part] = reference.factor_gradient(
         y, x[ends.picked], frames[part], None, n_factors, layout
     )
+
+
+def prepare(products: Sequence[tiles.Product], n_edges: int, layout: Layout) -> tiles.Multiply:
+    """Return what multiplies the edges of a span."""
+    return tiles.prepare(products, n_edges)

@@ -1,4 +1,4 @@
-"""The matrix products of an SO(2) convolution, left to the BLAS, tile by tile of edges.
+"""The matrix products of an SO(2) convolution, tile by tile of edges.
 
 Operands of a tile are made, multiplied and forgotten: neither the gathered nor the rotated features
 of all edges are ever stored, and the backward pass makes them again.
@@ -6,6 +6,7 @@ of all edges are ever stored, and the backward pass makes them again.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.so2.tiles import Product
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +22,7 @@ class Source:
     """What the operands `x_e` of the products are made of.
 
     Attributes:
-        kernels: module with `lift`, `lower`, `factor_gradient` and `TILE_BYTES`.
+        kernels: module with `lift`, `lower`, `factor_gradient`, `prepare` and `TILE_BYTES`.
         tables: features whose rows are rotated to the frames, side by side; or without `frames`
             one table, in the frames already.
         ends: rows that the edges take of each table.
@@ -45,27 +47,58 @@ class Source:
         """Number of channels of each table."""
         return [table.shape[2] for table in self.tables]
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the table itself is the operand."""
+        return self.frames is None and self.factors is None
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges."""
+        return self.ends[0].span[1]
+
+    @cached_property
+    def tile_size(self) -> int:
+        """Edges of a tile."""
+        x = self.tables[0]
+        n_bytes = self.layout.n_rows * sum(self.channels) * x.element_size()
+        size: int = self.kernels.TILE_BYTES // max(1, n_bytes)
+        return max(1, min(size, self.n_edges))
+
     def cut_tiles(self, by_row: bool) -> Iterator[tuple[Ends, ...]]:
         """Yield the ends of each table for one tile after the other."""
-        x, n_edges = self.tables[0], self.ends[0].span[1]
-        n_bytes = self.layout.n_rows * sum(self.channels) * x.element_size()
-        whole = self.frames is None and self.factors is None
-        size = max(1, n_edges if whole else self.kernels.TILE_BYTES // max(1, n_bytes))
-        return zip(*(ends.cut_tiles(size, by_row) for ends in self.ends), strict=True)
+        return zip(*(ends.cut_tiles(self.tile_size, by_row) for ends in self.ends), strict=True)
 
-    def make_operand(self, tile: Sequence[Ends]) -> Tensor:
-        """Make the operands of a tile, `(n, n_rows, C)`."""
-        begin, end = tile[0].span
+    def make_room(self) -> Tensor:
+        """Make the room for the operands of a tile, `(tile_size, n_rows, C)`."""
+        shape = self.tile_size, self.layout.n_rows, sum(self.channels)
+        return self.tables[0].new_empty(shape, dtype=self.dtype)
+
+    def make_operand(self) -> Tensor:
+        """Return the room for operands, or all of them where the table is the operand."""
+        return self.tables[0].to(self.dtype) if self.is_ready else self.make_room()
+
+    def fill(self, operand: Tensor, tile: Sequence[Ends]) -> None:
+        """Write the operands of a tile to the room that `make_operand` has made."""
+        if self.is_ready:
+            return
+        span = slice(*tile[0].span)
+        room = operand[: span.stop - span.start]
+        out = room if room.dtype == self.tables[0].dtype else room.to(self.tables[0].dtype)
         if self.frames is None:
-            return self._scale(self.tables[0][begin:end], slice(begin, end)).to(self.dtype)
-        shape = end - begin, self.layout.n_rows, sum(self.channels)
-        operand, first = self.tables[0].new_empty(shape), 0
+            self._scale(self.tables[0][span], span, out)
+        else:
+            self._rotate(tile, out)
+        if out is not room:
+            room.copy_(out)
+
+    def _rotate(self, tile: Sequence[Ends], out: Tensor) -> None:
+        first = 0
         for x, ends, turned in zip(self.tables, tile, self.turned, strict=True):
             part = slice(first, first + x.shape[2])
             f = None if self.factors is None else self.factors[..., part]
-            self.kernels.lift(operand[..., part], x, self.frames, f, ends, self.layout, turned)
+            self.kernels.lift(out[..., part], x, self.frames, f, ends, self.layout, turned)
             first = part.stop
-        return operand.to(self.dtype)
 
     def differentiate(
         self, g: Tensor, tile: Sequence[Ends], by_tables: Sequence[Tensor], by_factors: Tensor
@@ -89,13 +122,11 @@ class Source:
                 )
             first = part.stop
 
-    def _scale(self, x: Tensor, span: slice) -> Tensor:
-        if self.factors is None:
-            return x
-        out, f = torch.empty_like(x), self.factors[span]
+    def _scale(self, x: Tensor, span: slice, out: Tensor) -> None:
+        assert self.factors is not None
+        f = self.factors[span]
         for rows, degrees in self._split_orders(f):
             torch.mul(x[:, rows], f[:, degrees], out=out[:, rows])
-        return out
 
     def _differentiate_scale(self, g: Tensor, span: slice, by_x: Tensor, by_f: Tensor) -> None:
         f = self.factors
@@ -127,18 +158,23 @@ def forward(
     source: Source, weights: Sequence[Tensor], bias: Tensor, n_extra: int
 ) -> tuple[Tensor, Tensor]:
     """Return the features `(n_edges, n_rows, C_out)` and the scalars `(n_edges, n_extra)`."""
-    layout, n_edges = source.layout, source.ends[0].span[1]
+    layout = source.layout
     n_main = len(bias) - n_extra
-    y = bias.new_empty(n_edges, layout.n_rows, n_main // layout.count_degrees(0))
-    extra = bias.new_empty(n_edges, n_extra)
+    y = bias.new_empty(source.n_edges, layout.n_rows, n_main // layout.count_degrees(0))
+    extra = bias.new_empty(source.n_edges, n_extra)
+    x, first = source.make_operand(), weights[0]
+    (rows, _), *others = _split_rows(x.shape[2], weights, layout)
+    x_0 = _flatten(x, rows)
+    products = [Product(_flatten(y, rows), x_0, first[:, :n_main], bias[:n_main])]
+    if n_extra:
+        products.append(Product(extra, x_0, first[:, n_main:], bias[n_main:]))
+    products += [
+        Product(_flatten(y, rows), _flatten(x, rows), weights[number]) for rows, number in others
+    ]
+    multiply = source.kernels.prepare(products, source.n_edges, layout)
     for tile in source.cut_tiles(by_row=False):
-        x, span = source.make_operand(tile), slice(*tile[0].span)
-        x_0, y_0 = _flatten(x, layout.blocks[0]), _flatten(y[span], layout.blocks[0])
-        torch.addmm(bias[:n_main], x_0, weights[0][:, :n_main], out=y_0)
-        if n_extra:
-            torch.addmm(bias[n_main:], x_0, weights[0][:, n_main:], out=extra[span])
-        for rows, number in _split_rows(x.shape[2], weights, layout)[1:]:
-            torch.mm(_flatten(x, rows), weights[number], out=_flatten(y[span], rows))
+        source.fill(x, tile)
+        multiply(slice(*tile[0].span))
     return y, extra
 
 
@@ -161,24 +197,31 @@ def backward(
     by_tables, by_factors, by_weights = results
     by_source = any(x.numel() for x in (*by_tables, by_factors))
     rows = _split_rows(sum(source.channels), weights, source.layout)
+    parts = [_flatten(g, some) for some, _ in rows]
+    parts[0] = torch.cat([parts[0], g_extra], 1)
+    x, by_x = source.make_operand(), source.make_room()
+    sums = [
+        Product(by_weights[number], _flatten(x, some), part, summed=True)
+        for (some, number), part in zip(rows, parts, strict=True)
+        if by_weights
+    ]
+    turned = [W.mT.contiguous() for W in weights]
+    maps = [
+        Product(_flatten(by_x, some), part, turned[number])
+        for (some, number), part in zip(rows, parts, strict=True)
+    ]
+    add_by_weights, multiply = (
+        source.kernels.prepare(products, source.n_edges, source.layout) for products in (sums, maps)
+    )
     for tile in source.cut_tiles(by_row=True):
         span = slice(*tile[0].span)
-        parts = [_flatten(g[span], some) for some, _ in rows]
-        parts[0] = torch.cat([parts[0], g_extra[span]], 1)
         if by_weights:
-            _add_by_weights(by_weights, source.make_operand(tile), parts, rows)
+            source.fill(x, tile)
+            add_by_weights(span)
         if by_source:
-            by_x = parts[0].new_empty(len(parts[0]), source.layout.n_rows, sum(source.channels))
-            for (some, number), part in zip(rows, parts, strict=True):
-                torch.mm(part, weights[number].mT, out=_flatten(by_x, some))
-            source.differentiate(by_x, tile, by_tables, by_factors)
-
-
-def _add_by_weights(
-    by_weights: Sequence[Tensor], x: Tensor, parts: Sequence[Tensor], rows: list[tuple[slice, int]]
-) -> None:
-    for (some, number), part in zip(rows, parts, strict=True):
-        by_weights[number].add_(_flatten(x, some).mT @ part)
+            multiply(span)
+            part = by_x[: span.stop - span.start]
+            source.differentiate(part, tile, by_tables, by_factors)
 
 
 def _split_rows(

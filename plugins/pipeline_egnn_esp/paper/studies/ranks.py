@@ -201,7 +201,7 @@ def _time_job(
     network = network.to(ranks.device).eval()
     domain = build_domain(job.structure, job.cutoff, job.owners, transport)
     slots = assign_slots(domain)
-    per_edge = count_edge_bytes(what.model, what.basis, 4)
+    per_edge = count_edge_bytes(what.model, what.basis, 4, what.device)
     chunk = max(1, what.work_bytes // per_edge)
     timed = [
         _time_pass(network, slots, Stopwatch(transport, ranks.device), chunk, ranks)

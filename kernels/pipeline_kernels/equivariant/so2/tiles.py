@@ -1,0 +1,51 @@
+"""Products of matrices of one tile of edges after the other."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Multiply = Callable[[slice], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """What is multiplied for each tile: `out = start + a b`, or `out += a^T b` if summed.
+
+    Rows of `a`, and of `out` or `b`, belong to edges: to all of them, or to those of a tile. The
+    latter are room for the tile at hand.
+
+    Attributes:
+        out: the result.
+        a: the left operand.
+        b: the right operand.
+        start: a row to start from.
+        summed: whether the sum is over edges.
+    """
+
+    out: Tensor
+    a: Tensor
+    b: Tensor
+    start: Tensor | None = None
+    summed: bool = False
+
+
+def prepare(products: Sequence[Product], n_edges: int) -> Multiply:
+    """Return what multiplies the edges of a span, by the BLAS."""
+
+    def cut(x: Tensor, span: slice) -> Tensor:
+        # A tile as long as all edges is the only one.
+        return x[span] if len(x) == n_edges else x[: span.stop - span.start]
+
+    def multiply(span: slice) -> None:
+        for product in products:
+            a = cut(product.a, span)
+            if product.summed:
+                product.out.add_(a.mT @ cut(product.b, span))
+            elif product.start is None:
+                torch.mm(a, product.b, out=cut(product.out, span))
+            else:
+                torch.addmm(product.start, a, product.b, out=cut(product.out, span))
+
+    return multiply
