@@ -1,0 +1,192 @@
+"""Molecular dynamics of one large crystal over 4 ranks, beside one rank, and killed on its way.
+
+    python tests/benchmarks/domain_dynamics.py [--small] [--steps 200]
+
+MACE of 16 channels learns hafnia from the data of this repository, in float64. At constant energy
+20,736 atoms of it then move from the same start on one rank of two threads and on four ranks, which
+share the cores. A third run, on four ranks again, is killed halfway and started once more.
+
+`drift` (meV an atom and ps) and `fluctuation` (meV an atom) say how the total energy is conserved,
+`migrated_atoms` how many atoms have changed their rank. `energy_difference` is the largest
+difference of the potential energy between one rank and four, in meV an atom, and `same_bits` says
+whether all that the killed run has written equals what the other one has. Times are not measured.
+The last line printed is one JSON object.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import yaml
+from _machine import describe_host
+
+from pipeline_core.locks import locate_lock, read_holder
+
+CELLS = Path(__file__).parents[2] / "workflows/datasets/hfo2/outputs/cubic-0600K"
+EXPERIMENT = {
+    "description": "Hafnia",
+    "plugin": "mace",
+    "dataset": "cells",
+    "seed": 0,
+    "model": {
+        "channels": 16,
+        "lmax": 2,
+        "correlation": 2,
+        "radial_features": [16, 16],
+        "cutoff": 4.0,
+    },
+    "graph": {"cutoff": 4.0},
+    "train": {
+        "epochs": 40,
+        "batch_size": 8,
+        "precision": "64-true",
+        "optimizer": {"name": "adam", "lr": 1e-2},
+        "loss": {"energy": {"kind": "huber"}, "forces": {"kind": "huber", "weight": 10.0}},
+    },
+}
+RANKS = 4
+THREADS = 2
+
+
+def write_project(folder: Path, copies: tuple[int, int, int], steps: int) -> None:
+    """Write a dataset of small cells, and an experiment whose dynamics have a large one."""
+    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments/mace"
+    for path in (datasets, experiments):
+        path.mkdir(parents=True)
+    (datasets / "cells").symlink_to(CELLS)
+    train = {"split": "train", "path": "cells/00?.log.gz"}
+    val = {"split": "val", "path": "cells/01[0-4].log.gz"}
+    content = {"description": "Hafnia", "sources": [train, val], "labels": ["energy", "forces"]}
+    (datasets / "cells.yaml").write_text(yaml.safe_dump(content))
+    dynamics = {
+        "name": "nve",
+        "ensemble": "nve",
+        "steps": steps,
+        "temperature": 600.0,
+        "start": "val:0",
+        "repeat": list(copies),
+        "every": 10,
+        "restart_every": steps // 4,
+    }
+    experiment = EXPERIMENT | {"infer": {"md": [dynamics]}}
+    (experiments / "large.yaml").write_text(yaml.safe_dump(experiment))
+
+
+def start(folder: Path, stage: str, results: str = "results", ranks: int = 1) -> subprocess.Popen:
+    """Start a stage of the experiment, in a group of processes of its own."""
+    words = [sys.executable, "-m", "pipeline_core.cli", stage]
+    words += ["--dataset", "cells"] if stage == "data" else ["--experiment", "mace/large"]
+    if stage in ("train", "infer"):
+        words += ["--device", "cpu"]
+    if ranks > 1:
+        words += ["--ranks", str(ranks)]
+    words += ["--workflows", str(folder / "workflows"), "--results", str(folder / results)]
+    threads = {"OMP_NUM_THREADS": str(1 if ranks > 1 else THREADS)}
+    return subprocess.Popen(
+        words, env=os.environ | threads, stdout=sys.stderr, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen) -> None:
+    """Wait for a stage."""
+    if process.wait():
+        raise RuntimeError(f"{' '.join(process.args)} ended with {process.returncode}")
+
+
+def share_training(folder: Path, results: str) -> Path:
+    """Make a folder of results that has the trained model; return that of the run."""
+    shutil.copytree(folder / "results", folder / results)
+    return folder / results / "mace/large/base"
+
+
+def kill_after(process: subprocess.Popen, run: Path, step: int) -> int:
+    """Kill a run once it could go on from a step; return the step from which it will."""
+    restart = run / "md/.nve.restart/restart.h5"
+    while process.poll() is None:
+        if restart.exists():
+            with h5py.File(restart) as file:
+                if (reached := int(file.attrs["step"])) >= step:
+                    writer = read_holder(locate_lock(run, "infer"))
+                    assert writer is not None
+                    os.killpg(process.pid, signal.SIGKILL)
+                    os.kill(writer.pid, signal.SIGKILL)  # rank 0; the others end without it
+                    process.wait()
+                    return reached
+        time.sleep(0.2)
+    raise RuntimeError("the run ended before it could be killed")
+
+
+def read_run(run: Path) -> dict:
+    """Return what a run has written: its summary, its frames, the bytes of its trajectory."""
+    lines = (run / "records.jsonl").read_text().splitlines()
+    summary = [one for one in map(json.loads, lines) if one["stage"] == "infer"][-1]["summary"]
+    with h5py.File(run / "inference.h5") as file:
+        arrays = {name: data for name, data in file["nve"].items() if hasattr(data, "dtype")}
+        frames = {name: data[()] for name, data in arrays.items()}
+    trajectory = (run / "md/nve.extxyz").read_bytes()
+    return {"summary": summary["nve"], "frames": frames, "trajectory": trajectory}
+
+
+def have_same_bits(one: dict, other: dict) -> bool:
+    """Return whether two runs have written the same."""
+    same = all(np.array_equal(one["frames"][n], other["frames"][n]) for n in one["frames"])
+    return same and one["trajectory"] == other["trajectory"]
+
+
+def simulate(folder: Path, steps: int) -> dict[str, dict]:
+    """Do the three runs; return what each has written."""
+    runs = {}
+    for name, ranks in (("one", 1), ("four", RANKS), ("killed", RANKS)):
+        place = share_training(folder, name)
+        process = start(folder, "infer", name, ranks)
+        if name == "killed":
+            reached = kill_after(process, place, steps // 2)
+            print(f"killed after step {reached}", file=sys.stderr, flush=True)
+            process = start(folder, "infer", name, ranks)
+        finish(process)
+        runs[name] = read_run(place)
+        print(name, json.dumps(runs[name]["summary"]), file=sys.stderr, flush=True)
+    return runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="a cell of 324 atoms")
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_project(folder, (3, 3, 3) if args.small else (12, 12, 12), args.steps)
+        for stage in ("data", "graph", "partition", "train"):
+            finish(start(folder, stage))
+        runs = simulate(folder, args.steps)
+    one, four = runs["one"], runs["four"]
+    energies = [run["frames"]["potential"] for run in (one, four)]
+    n_atoms = one["summary"]["n_atoms"]
+    result = {
+        "name": "domain_dynamics",
+        "n_atoms": n_atoms,
+        "steps": args.steps,
+        "drift": {n: runs[n]["summary"]["drift_meV_per_atom_per_ps"] for n in runs},
+        "fluctuation": {n: runs[n]["summary"]["fluctuation_meV_per_atom"] for n in runs},
+        "energy_difference": 1000 * float(abs(energies[0] - energies[1]).max()) / n_atoms,
+        "migrated_atoms": four["summary"]["migrated_atoms"],
+        "neighbour_searches": four["summary"]["neighbour_searches"],
+        "same_bits": have_same_bits(four, runs["killed"]),
+        "runs": {name: run["summary"] for name, run in runs.items()},
+        **describe_host("torch", "numpy"),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
