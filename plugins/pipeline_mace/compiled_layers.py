@@ -22,10 +22,10 @@ from pipeline_kernels.equivariant.tensor_product.interpolated import (
     multiply,
 )
 from pipeline_kernels.message import Segments
+from pipeline_mace.element_linear import ElementLinear
 from pipeline_mace.layers import (
     SILU_GAIN,
     DegreeLinear,
-    ElementLinear,
     Interaction,
     ProductBasis,
     Readout,

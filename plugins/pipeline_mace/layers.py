@@ -24,6 +24,7 @@ from pipeline_kernels.equivariant.contraction import (
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments, segment_sum
 from pipeline_mace.activation import silu
+from pipeline_mace.element_linear import ElementLinear, split
 from pipeline_mace.kernels import KERNELS, Kernels
 from pipeline_mace.options import Gate, MACEOptions
 
@@ -38,11 +39,6 @@ MAX_WEIGHTS: Final = 2**27
 def list_harmonics(lmax: int) -> str:
     """Return the representations of spherical harmonics: 0e+1o+2e+..."""
     return "+".join(f"{degree}{'eo'[degree % 2]}" for degree in range(lmax + 1))
-
-
-def split(features: Tensor, degrees: Sequence[int]) -> list[Tensor]:
-    """Return the components of each degree, (n, 2 l + 1, channels)."""
-    return list(features.split([2 * degree + 1 for degree in degrees], dim=1))
 
 
 class DegreeLinear(nn.Module):
@@ -62,38 +58,6 @@ class DegreeLinear(nn.Module):
         """Map parts (n, 2 l + 1, inputs[l]) of each degree to one (n, components, outputs)."""
         pairs = zip(parts, self.weights, strict=False)
         return torch.cat([part @ (w * len(w) ** -0.5) for part, w in pairs], dim=1)
-
-
-class ElementLinear(nn.Module):
-    """A linear map of the channels of each degree, with weights of its own for each element.
-
-    What elsewhere is a product with a one-hot vector: the same weights, looked up.
-
-    Args:
-        n_elements: Number of elements.
-        channels: In and out.
-        n_degrees: Degrees, from 0.
-    """
-
-    def __init__(self, n_elements: int, channels: int, n_degrees: int) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.randn(n_degrees, n_elements, channels, channels))
-
-    def forward(self, features: Tensor, atoms: AtomsByElement) -> Tensor:
-        """Map (n_atoms, components, channels) to the components of the first degrees."""
-        n_degrees, n_elements, channels, _ = self.weights.shape
-        scale = (channels * n_elements) ** -0.5
-        parts = split(features[atoms.order, : n_degrees**2], range(n_degrees))
-        cuts = _count_elements(atoms)
-        # Those that occur at once: the derivative by one of all elements has the size of all.
-        weights = self.weights.index_select(1, atoms.elements) * scale
-        by_degree = []
-        for part, own in zip(parts, weights.unbind(), strict=True):
-            pieces = zip(part.split(cuts), own.unbind(), strict=True)
-            by_degree.append(torch.cat([piece @ w for piece, w in pieces]))
-        mapped = torch.cat(by_degree, dim=1)
-        by_atom: Tensor = torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
-        return by_atom
 
 
 class RadialWeights(nn.Module):
@@ -294,10 +258,3 @@ _GATES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "tanh": lambda x: torch.tanh(x) * TANH_GAIN,
     "none": lambda x: x,
 }
-
-
-def _count_elements(atoms: AtomsByElement) -> list[int]:
-    """Return the number of atoms of each element that occurs."""
-    element, first, end = atoms.chunks.unbind(1)
-    counts = atoms.chunks.new_zeros(len(atoms.elements))
-    return counts.index_add(0, element, end - first).tolist()

@@ -7,7 +7,7 @@ import torch
 from _mace_subjects import Arrays, Kernel, TrainedNetwork, read_structures
 from torch import Tensor
 
-from pipeline_core.batch import collate
+from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import build_graph
 from pipeline_core.memory import keep_freed_memory
@@ -35,11 +35,11 @@ class Network(TrainedNetwork):
         model = make_network(options)
         state = {n.removeprefix(OURS): torch.from_numpy(x) for n, x in arrays.items() if OURS in n}
         model.load_state_dict(state)
-        super().__init__(model, arrays)
+        super().__init__(model, arrays, options["device"])
         self.samples = build_graphs(arrays, model.options.cutoff)
 
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
-        batch = collate(self.samples, torch.float32)
+        batch = move_to_device(collate(self.samples, torch.float32), torch.device(self.device))
         with torch.set_grad_enabled(training):
             result = self.model(batch)
         return result["energy"], result["forces"]

@@ -30,7 +30,9 @@ class Network(TrainedNetwork):
         numbers = [atomic_numbers[symbol] for symbol in options["elements"]]
         model = make_network(numbers, options["average_neighbours"], **options["model"])
         load(model, arrays)
-        super().__init__(model, arrays)
+        if options["peer_kernels"] == "cuequivariance":
+            model = convert_kernels(model, options["device"])
+        super().__init__(model, arrays, options["device"])
         table, cutoff = AtomicNumberTable(numbers), options["model"]["cutoff"]
         self.graphs = [
             data.AtomicData.from_config(data.config_from_atoms(a), z_table=table, cutoff=cutoff)
@@ -38,9 +40,17 @@ class Network(TrainedNetwork):
         ]
 
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
-        batch = torch_geometric.batch.Batch.from_data_list(self.graphs).to_dict()
+        batch = torch_geometric.batch.Batch.from_data_list(self.graphs).to(self.device).to_dict()
         actual = self.model(batch, training=training, compute_force=True)
         return actual["energy"], actual["forces"]
+
+
+def convert_kernels(model: modules.ScaleShiftMACE, device: str) -> nn.Module:
+    """Return the network with the kernels of cuequivariance, by the converter of mace-torch."""
+    from mace.cli.convert_e3nn_cueq import run  # not there without cuequivariance
+
+    converted: nn.Module = run(model, device=device, return_model=True)
+    return converted
 
 
 class Product(Kernel):

@@ -19,6 +19,9 @@ from _data import find_mptrj
 from _sides import PEERS, Side, alternate, compare_sides, make, measure_memory
 
 HERE = Path(__file__).parent
+PEER_PACKAGES = [
+    "mace-torch", "e3nn", "cuequivariance", "cuequivariance-ops-torch-cu13", "torch", "numpy"
+]  # fmt: skip
 
 
 @contextmanager
@@ -88,19 +91,17 @@ def collect_arrays(chosen: list[ase.Atoms]) -> dict[str, np.ndarray]:
     }
 
 
-def describe_machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
+def describe_machine(args: argparse.Namespace, device: str = "cpu") -> tuple[float, dict[str, Any]]:
     """Return the rate of matrix products, and what a report says of the machine."""
     from message_ops import name_hardware
 
     with start_pair(args) as sides:
-        rate = sides["ours"].ask("matrix_rate")
+        rate = sides["ours"].ask("matrix_rate", device)
         versions = {
             "ours": sides["ours"].ask("versions", ["torch", "numpy"]),
-            "peer": sides["peer"].ask(
-                "versions", ["mace-torch", "e3nn", "cuequivariance", "torch", "numpy"]
-            ),
+            "peer": sides["peer"].ask("versions", PEER_PACKAGES),
         }
-    facts = {"threads": args.threads, "hardware": name_hardware("cpu"), "versions": versions}
+    facts = {"threads": args.threads, "hardware": name_hardware(device), "versions": versions}
     return rate, {"repeats": args.repeats, "matrix_gflops": rate / 1e9, **facts}
 
 

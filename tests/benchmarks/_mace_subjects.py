@@ -19,14 +19,15 @@ class TrainedNetwork(ABC):
     Args:
         model: The network.
         arrays: Of the structures, one after the other.
+        device: Where it computes.
     """
 
-    def __init__(self, model: nn.Module, arrays: Arrays) -> None:
-        self.model = model
-        self.energy, self.forces = (
-            torch.from_numpy(arrays[name]).float() for name in ("energy", "forces")
+    def __init__(self, model: nn.Module, arrays: Arrays, device: str) -> None:
+        self.model, self.device = model.to(device), device
+        self.energy, self.forces, self.n_atoms = (
+            torch.from_numpy(arrays[name]).float().to(device)
+            for name in ("energy", "forces", "n_atoms")
         )
-        self.n_atoms = torch.from_numpy(arrays["n_atoms"]).float()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
         self.calls = {"infer": self.infer, "step": self.step}
 
@@ -64,7 +65,7 @@ class TrainedNetwork(ABC):
         gradients = [p.grad.flatten() for p in self.model.interactions.parameters()]
         gradient = torch.cat(gradients).norm()
         actual = {"energy": energy, "forces": forces, "loss": loss, "gradient": gradient}
-        return {name: value.detach().numpy() for name, value in actual.items()}
+        return {name: value.detach().cpu().numpy() for name, value in actual.items()}
 
 
 class Kernel:

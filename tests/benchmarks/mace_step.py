@@ -52,6 +52,7 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     options["model"]["memory"] = args.memory
     n_edges = sum(len(s["edge_index"]) for s in build_graphs(arrays, options["model"]["cutoff"]))
     atoms = len(arrays["numbers"])
+    options |= {"device": args.device, "peer_kernels": args.peer_kernels}
     options["average_neighbours"] = n_edges / atoms
     torch.manual_seed(0)
     module = make_network(options)
@@ -86,9 +87,11 @@ def main() -> None:
     command_line.add_argument("--atoms", type=int, nargs="+", help=f"{SIZES} if not given")
     command_line.add_argument("--full", action="store_true", help=f"{MORE_SIZES}; ten minutes")
     command_line.add_argument("--memory", choices=get_args(Memory), default="graph")
+    command_line.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    command_line.add_argument("--peer-kernels", choices=["e3nn", "cuequivariance"], default="e3nn")
     args = parse_command_line(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
     args.atoms = args.atoms or (MORE_SIZES if args.full else SIZES)
-    rate, facts = describe_machine(args)
+    rate, facts = describe_machine(args, args.device)
     rows = []
     for n_atoms in args.atoms:
         for correlation in args.correlations:

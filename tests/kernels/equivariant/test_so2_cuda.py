@@ -165,6 +165,7 @@ def test_gpu_equals_the_formula(gpu, layout, sizes, turned, dtype, monkeypatch):
     weights = [(torch.randn(n) / n[-2] ** 0.5).to(dtype) for n in shapes]
     exact = [part.double().requires_grad_() for part in (x, f[..., :channels], *weights)]
     monkeypatch.setattr(op, "cpu", portable)
+    monkeypatch.setattr(portable, "load", lambda *_: None, raising=False)
     how = layout, turned
     wide = apply_node_block(exact[0], frames.double(), exact[1], exact[2:], rows, *how)
     ours = [part.detach().to(dtype).to(gpu).requires_grad_() for part in exact]
