@@ -5,6 +5,7 @@ Oracle: each piece is done once, by as many threads as can be had, whatever othe
 
 import ctypes
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -41,6 +42,11 @@ void many(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f, int6
 {
     *memory = a - b + c - d + e - f + g - h + i - j + k;
     *out = *memory + *counter;
+}
+void halve(int64_t n, double *x, double *y, int64_t *counter)
+{
+    for (int64_t i; (i = __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) < n;)
+        y[i] = x[i] / 2;
 }
 void fill(int64_t n_bytes, int64_t *where, int64_t *counter, char *memory)
 {
@@ -121,6 +127,17 @@ def test_more_arguments_than_registers_arrive(library):
     out = np.zeros(1, np.int64)
     native.call_routine(library, "many", *range(11), out, n_threads=1, n_bytes=8)
     assert out == [sum(range(0, 11, 2)) - sum(range(1, 11, 2))]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no mode that is known")
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_a_routine_takes_numbers_of_few_digits_for_zero_and_the_caller_does_not(library, n_threads):
+    least = np.finfo(float).smallest_normal
+    x = np.resize([3.0, 1.5 * least, least / 4], 30_000)
+    y = np.empty_like(x)
+    native.call_routine(library, "halve", len(x), x, y, n_threads=n_threads)
+    assert (y.reshape(-1, 3) == [1.5, 0, 0]).all()
+    assert (x[1:3] / 2 > 0).all()
 
 
 def test_memory_that_cannot_be_had_is_an_error(library):
