@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from pipeline_core.memory import require_free
 
@@ -93,6 +92,8 @@ def count_edges_at_least(
     among_images = n_atoms * estimate_neighbours(n_atoms, cell, pbc, cutoff)
     if n_atoms < _FEW_ATOMS:
         return among_images
+    from scipy.spatial import cKDTree
+
     tree = cKDTree(positions)
     return max(among_images, float(tree.count_neighbors(tree, cutoff)) - n_atoms)
 

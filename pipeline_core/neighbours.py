@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from pipeline_core.edge_counts import (
     EDGE_BYTES,
@@ -43,6 +42,8 @@ class NeighbourSearch:
     """
 
     def __init__(self, structure: Structure, cutoff: float, receivers: Ints) -> None:
+        from scipy.spatial import cKDTree
+
         self._structure, self._cutoff = structure, cutoff
         positions, cell, pbc = structure.positions, structure.cell, structure.pbc
         require_sound(positions, cell, pbc)
@@ -69,6 +70,8 @@ class NeighbourSearch:
             yield self._find_some(receivers[begin : begin + _RECEIVERS])
 
     def _find_some(self, receivers: Ints) -> tuple[Ints, Ints]:
+        from scipy.spatial import cKDTree
+
         own = cKDTree(self._places[receivers])
         reach = self._cutoff + _SLACK
         pairs = own.sparse_distance_matrix(self._tree, reach, output_type="ndarray")

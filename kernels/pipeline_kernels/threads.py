@@ -1,11 +1,11 @@
 """Threads of a kernel: as many as torch has, as far as the work repays them."""
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-import numba
 import torch
 
 GRAIN_SIZE = 32_768  # elements per thread below which starting it costs more than it saves
@@ -24,9 +24,11 @@ def choose_threads(n_elements: int) -> int:
     Returns:
         The number of threads, at least 1, at most `torch.get_num_threads()`.
     """
-    limit = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
-    n: int = max(1, min(limit, n_elements // GRAIN_SIZE))
-    if n > 1:
+    # Whoever calls a loop of numba has imported it, which takes longer than many a stage.
+    numba = sys.modules.get("numba")
+    most = numba.config.NUMBA_NUM_THREADS if numba else n_elements
+    n: int = max(1, min(torch.get_num_threads(), most, n_elements // GRAIN_SIZE))
+    if numba and n > 1:
         numba.set_num_threads(n)
     return n
 

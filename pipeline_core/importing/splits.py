@@ -8,8 +8,6 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
@@ -101,6 +99,9 @@ def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:
 
 def _join_groups(group: Ints, first: Ints) -> Ints:
     """Make one group of those that share equal frames, (n_samples,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     n = int(group.max()) + 1
     links = coo_array((np.ones(len(group)), (group[first], group)), shape=(n, n))
     # Components are numbered in the order of their first members: without links nothing changes.

@@ -30,6 +30,8 @@ OURS = "ours/"
 class Network(TrainedNetwork):
     """`pipeline_mace`."""
 
+    fused = True
+
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         keep_freed_memory()  # as the commands that train and predict do
         model = make_network(options)
@@ -43,6 +45,9 @@ class Network(TrainedNetwork):
         with torch.set_grad_enabled(training):
             result = self.model(batch)
         return result["energy"], result["forces"]
+
+    def differentiate(self, loss: Tensor) -> None:
+        torch.autograd.backward(loss, inputs=[*self.model.parameters()])
 
 
 class Product(Kernel):

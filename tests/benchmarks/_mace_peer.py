@@ -44,6 +44,9 @@ class Network(TrainedNetwork):
         actual = self.model(batch, training=training, compute_force=True)
         return actual["energy"], actual["forces"]
 
+    def differentiate(self, loss: Tensor) -> None:
+        loss.backward()
+
 
 def convert_kernels(model: modules.ScaleShiftMACE, device: str) -> nn.Module:
     """Return the network with the kernels of cuequivariance, by the converter of mace-torch."""

@@ -20,7 +20,13 @@ class TrainedNetwork(ABC):
         model: The network.
         arrays: Of the structures, one after the other.
         device: Where it computes.
+
+    Attributes:
+        fused: Whether the side's own training fuses the steps of Adam; None if it leaves it to
+            torch.
     """
+
+    fused: bool | None = None
 
     def __init__(self, model: nn.Module, arrays: Arrays, device: str) -> None:
         self.model, self.device = model.to(device), device
@@ -28,7 +34,7 @@ class TrainedNetwork(ABC):
             torch.from_numpy(arrays[name]).float().to(device)
             for name in ("energy", "forces", "n_atoms")
         )
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=self.fused)
         self.calls = {"infer": self.infer, "step": self.step}
 
     @abstractmethod
@@ -48,10 +54,14 @@ class TrainedNetwork(ABC):
         by_forces = (forces - self.forces).square().mean()
         return ENERGY_WEIGHT * by_energy.float() + FORCES_WEIGHT * by_forces
 
+    @abstractmethod
+    def differentiate(self, loss: Tensor) -> None:
+        """Differentiate the loss as the side's own training does."""
+
     def step(self) -> None:
         """Batch, energies and forces, loss, backward, Adam."""
         self.optimizer.zero_grad()
-        torch.autograd.backward(self.loss(), inputs=[*self.model.parameters()])
+        self.differentiate(self.loss())
         self.optimizer.step()
 
     def result(self) -> Arrays:

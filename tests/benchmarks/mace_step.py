@@ -2,13 +2,16 @@
 
     make peers
     python tests/benchmarks/mace_step.py [--full] [--atoms 100 400] [--correlations 2 3] [--small]
-                                         [--memory recompute]
+                                         [--memory recompute] [--device cuda]
+                                         [--peer-kernels cuequivariance]
 
 The network is that of arXiv:2504.10700: 128 channels of 0e and 1o, harmonics up to degree 3, cutoff
 4.5 Å, two layers with residuals, all 89 elements of MPtrj; both sides have the same weights. A step
-is batch, energies and forces, loss (those of mace-torch), backward by the parameters alone and
-fused Adam, which mace-torch's own training does without; an inference is batch, energies and
-forces. Both start from finished neighbour graphs. Single precision, on the CPU.
+is batch, energies and forces, loss (those of mace-torch), backward and Adam, each as in the side's
+own training: that of mace-torch derives by all that its forces need and leaves Adam to torch, ours
+derives by the parameters alone and fuses Adam. An inference is batch, energies and forces. Both
+start from finished neighbour graphs. Single precision. With `--peer-kernels cuequivariance` the
+peer is what mace-torch's converter makes of the network.
 
 The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
 medians of calls in turn; memory is the growth of the resident memory of a process during a call,

@@ -6,7 +6,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.linalg import block_diag
 from torch import Tensor
 
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
@@ -139,6 +138,8 @@ class Polynomial:
     @cached_property
     def _arranged(self) -> tuple[np.ndarray, Tables]:
         """The coefficient of each term for each weight, and the tables, in the same order."""
+        from scipy.linalg import block_diag
+
         terms = np.concatenate([part for _, _, (part, _) in self._parts])
         values = block_diag(*(part for _, _, (_, part) in self._parts))
         order, tables = arrange(terms, self.n_inputs, self.n_outputs)
