@@ -154,6 +154,14 @@ class SurfaceOptions(PropertyOptions):
     max_slabs: Count = 4
     """Terminations of one orientation that are calculated."""
 
+    @field_validator("miller", mode="before")
+    @classmethod
+    def _require_three(cls, miller: object) -> object:
+        for plane in miller if isinstance(miller, list) else []:
+            if isinstance(plane, list | tuple) and len(plane) != 3:
+                raise ValueError(f"{plane} is no plane; give three indices, such as [1, 1, 0]")
+        return miller
+
     @field_validator("miller")
     @classmethod
     def _check_miller(cls, miller: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
