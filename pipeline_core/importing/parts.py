@@ -8,6 +8,7 @@ from operator import methodcaller
 
 import numpy as np
 
+from pipeline_core.config.datasets import LabelledFrames
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import require_agreement
@@ -99,6 +100,12 @@ class PartImport:
         columns, skipped = Columns(), Skipped(options.strict)
         begin = len(self.duplicates)
         reports = [self._import_source(s, run, columns, skipped) for s in sources]
+        if not len(columns):
+            raise ValueError(
+                f"{run.path}: none of the {len(skipped)} labels of picks can be used, first "
+                f"{skipped.first[0]}; change the settings of whoever labels, or keep dynamics "
+                "nearer to what is known (`learn.md`, `learn.limits`)"
+            )
         for name in options.labels:
             if not any(report.coverage.present[name] for report in reports):
                 raise ValueError(reports[0].coverage.explain_absence(name))
@@ -135,7 +142,8 @@ class PartImport:
             composition = columns.compositions.number(one.composition)
             n_atoms, energy = len(one.sample["atomic_numbers"]), one.sample.get("energy", np.nan)
             columns.add(composition, one.group, n_atoms, float(energy), split)
-        if coverage.n_frames == 0:
+        # Each pick is a source of its own, and the calculation of one may not converge.
+        if coverage.n_frames == 0 and not isinstance(options, LabelledFrames):
             raise ValueError(skipped.explain_useless(source, n_skipped))
         coverage.require(options.partial)
         agreement = check.measure_agreements()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
+import numpy as np
 import pytest
 import yaml
 
+from pipeline_core.config.learning import LabelWith
+from pipeline_core.example_data import make_alloys
+from pipeline_core.learning.labels import label_structure
+from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import write_project
 
 LEARN = {
@@ -61,3 +68,47 @@ def test_what_cannot_be_a_round_is_refused(tmp_path):
     hot = {"name": "hot", "uncertainty": {"stop_above": 1.0}}
     with pytest.raises(ValueError, match="'hot' has limits of uncertainty"):
         load(tmp_path / "limited", learn={**LEARN, "md": [hot]})
+
+
+FAIL = """
+import sys
+text = open(sys.argv[1]).read().splitlines()
+text[1] += " energy=nan"
+open(sys.argv[2], "w").write("\\n".join(text))
+"""
+
+
+def write_labels(folder, run, good):
+    """Label three picks of a round, those that are not good by a program that does not converge."""
+    program = folder / "fail.py"
+    program.write_text(FAIL)
+    failing = LabelWith(command=f"{sys.executable} {program} {{structure}} {{label}}")
+    outcomes = []
+    for i, path in enumerate(run.round.labels):
+        options = LabelWith(calculator="emt") if i in good else failing
+        outcomes.append(label_structure(make_alloys(4, seed=5)[i], options, path))
+    return outcomes
+
+
+def import_round(run):
+    """Import the data of a round; return energies and where each sample is from."""
+    run.registry.select_hook("data", run.dataset.options.plugin)(run=run.dataset)
+    with SampleFile(run.dataset.data, "data") as samples:
+        rows = [samples.read(i) for i in range(len(samples))]
+    return [float(row["energy"]) for row in rows], [str(row["source"]) for row in rows]
+
+
+def test_a_label_that_has_not_converged_is_left_out(tmp_path):
+    run = load(tmp_path).run("round_1")
+    outcomes = write_labels(tmp_path, run, good={1})
+    assert outcomes == ["not converged", "labelled", "not converged"]
+    energies, places = import_round(run)
+    assert np.isfinite(energies).all()
+    assert [p for p in places if "labels/" in p] == ["round_1/labels/1.extxyz:0"]
+
+
+def test_a_round_without_any_label_is_refused_with_the_cure(tmp_path):
+    run = load(tmp_path).run("round_1")
+    write_labels(tmp_path, run, good=set())
+    with pytest.raises(ValueError, match=r"none of the 3 labels of picks can be used, first .*NaN"):
+        import_round(run)
