@@ -92,8 +92,8 @@ static void give_back(void *bytes)
 
 /* ---- numbers too small for all their digits ---- */
 
-/* The derivative of a gate that is shut is such a number, 1e-40 say, and Intel's processors need a
- * hundred times as long for one as for others. They count as 0 while a routine runs, and not in
+/* The derivative of a gate that is shut is such a number, 1e-40 say, and Intel's processors need
+ * far longer for one than for others. They count as 0 while a routine runs, and not in
  * what the thread does else. */
 #if defined(__SSE2__)
 enum { FLUSH = 0x8040 }; /* of results and of operands: FTZ and DAZ in MXCSR */

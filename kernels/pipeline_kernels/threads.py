@@ -12,7 +12,7 @@ GRAIN_SIZE = 32_768  # elements per thread below which starting it costs more th
 
 
 def choose_threads(n_elements: int) -> int:
-    """Choose the number of threads for a kernel and set numba to it.
+    """Choose the number of threads for a kernel, and set numba to it where it is loaded.
 
     A caller that gets 1 must run the plain body instead of the parallel driver: entering numba's
     thread pool costs time, and GNU OpenMP ends a forked process (a data loader's worker, where
@@ -26,9 +26,9 @@ def choose_threads(n_elements: int) -> int:
     """
     # Whoever calls a loop of numba has imported it, which takes longer than many a stage.
     numba = sys.modules.get("numba")
-    most = numba.config.NUMBA_NUM_THREADS if numba else n_elements
-    n: int = max(1, min(torch.get_num_threads(), most, n_elements // GRAIN_SIZE))
+    n: int = max(1, min(torch.get_num_threads(), n_elements // GRAIN_SIZE))
     if numba and n > 1:
+        n = min(n, numba.config.NUMBA_NUM_THREADS)
         numba.set_num_threads(n)
     return n
 
