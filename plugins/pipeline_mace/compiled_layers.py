@@ -22,14 +22,13 @@ from pipeline_kernels.equivariant.tensor_product.interpolated import (
     multiply,
 )
 from pipeline_kernels.message import Segments
-from pipeline_mace.element_linear import ElementLinear
 from pipeline_mace.layers import (
     SILU_GAIN,
-    DegreeLinear,
     Interaction,
     ProductBasis,
     Readout,
 )
+from pipeline_mace.linear import DegreeLinear, ElementLinear
 
 
 class Neighbours(NamedTuple):

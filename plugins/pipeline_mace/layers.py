@@ -1,8 +1,7 @@
-"""Linear maps that respect representations, and the blocks of a layer.
+"""The blocks of a layer.
 
 Features are kept channels last: (n_atoms, components, channels), components of degree 0, then of
-degree 1, and so on. Weights are drawn with unit variance and divided by the square root of the
-number of terms they sum, as e3nn does, so that weights of mace-torch can be taken over.
+degree 1, and so on.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from pipeline_kernels.equivariant.contraction import (
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments, segment_sum
 from pipeline_mace.activation import silu
-from pipeline_mace.element_linear import ElementLinear, split
 from pipeline_mace.kernels import KERNELS, Kernels
+from pipeline_mace.linear import DegreeLinear, ElementLinear, split
 from pipeline_mace.options import Gate, MACEOptions
 
 SILU_GAIN: Final = 1.6791767923989418
@@ -39,25 +38,6 @@ MAX_WEIGHTS: Final = 2**27
 def list_harmonics(lmax: int) -> str:
     """Return the representations of spherical harmonics: 0e+1o+2e+..."""
     return "+".join(f"{degree}{'eo'[degree % 2]}" for degree in range(lmax + 1))
-
-
-class DegreeLinear(nn.Module):
-    """A linear map of the channels of each degree.
-
-    Args:
-        inputs: Channels of each degree that come in; degrees count from 0.
-        outputs: Channels of each degree that go out, no more degrees than come in.
-    """
-
-    def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        super().__init__()
-        sizes = zip(inputs, outputs, strict=False)
-        self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
-
-    def forward(self, parts: Sequence[Tensor]) -> Tensor:
-        """Map parts (n, 2 l + 1, inputs[l]) of each degree to one (n, components, outputs)."""
-        pairs = zip(parts, self.weights, strict=False)
-        return torch.cat([part @ (w * len(w) ** -0.5) for part, w in pairs], dim=1)
 
 
 class RadialWeights(nn.Module):

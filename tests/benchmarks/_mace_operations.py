@@ -10,7 +10,8 @@ from torch import nn
 
 from pipeline_kernels.equivariant.contraction import Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
-from pipeline_mace.layers import DegreeLinear, ElementLinear, Interaction, RadialWeights
+from pipeline_mace.layers import Interaction, RadialWeights
+from pipeline_mace.linear import DegreeLinear, ElementLinear
 from pipeline_mace.model import MACE
 
 

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_mace import element_linear
-from pipeline_mace.element_linear import ElementLinear
+from pipeline_mace import linear
+from pipeline_mace.linear import ElementLinear
 
 
 def differentiate(map_atoms, features, weights):
@@ -20,7 +20,7 @@ def differentiate(map_atoms, features, weights):
 @pytest.mark.parametrize("way", ["_multiply_pieces", "_multiply_padded"])
 @pytest.mark.parametrize("elements", [[2, 0, 2, 2, 0, 4, 2], [3]])
 def test_atoms_are_mapped_by_the_weights_of_their_element(elements, way, monkeypatch):
-    monkeypatch.setattr(element_linear, "_multiply_pieces", getattr(element_linear, way))
+    monkeypatch.setattr(linear, "_multiply_pieces", getattr(linear, way))
     module = ElementLinear(n_elements=5, channels=3, n_degrees=2).double()
     element = torch.tensor(elements, dtype=torch.int64)
     features = torch.randn(len(element), 9, 3, dtype=torch.float64, requires_grad=True)

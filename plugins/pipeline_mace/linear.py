@@ -1,7 +1,8 @@
-"""A linear map with weights of each element.
+"""Linear maps that respect representations.
 
-Atoms are sorted by element. A CPU multiplies those of one element after the other; a GPU, for which
-the launch of each product costs more than its work, all of them in one.
+Features are kept channels last: (n_atoms, components, channels), components of degree 0, then of
+degree 1, and so on. Weights are drawn with unit variance and divided by the square root of the
+number of terms they sum, as e3nn does, so that weights of mace-torch can be taken over.
 """
 
 from __future__ import annotations
@@ -24,10 +25,31 @@ def split(features: Tensor, degrees: Sequence[int]) -> list[Tensor]:
     return list(features.split([2 * degree + 1 for degree in degrees], dim=1))
 
 
+class DegreeLinear(nn.Module):
+    """A linear map of the channels of each degree.
+
+    Args:
+        inputs: Channels of each degree that come in; degrees count from 0.
+        outputs: Channels of each degree that go out, no more degrees than come in.
+    """
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        super().__init__()
+        sizes = zip(inputs, outputs, strict=False)
+        self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
+
+    def forward(self, parts: Sequence[Tensor]) -> Tensor:
+        """Map parts (n, 2 l + 1, inputs[l]) of each degree to one (n, components, outputs)."""
+        pairs = zip(parts, self.weights, strict=False)
+        return torch.cat([part @ (w * len(w) ** -0.5) for part, w in pairs], dim=1)
+
+
 class ElementLinear(nn.Module):
     """A linear map of the channels of each degree, with weights of its own for each element.
 
-    What elsewhere is a product with a one-hot vector: the same weights, looked up.
+    What elsewhere is a product with a one-hot vector: the same weights, looked up. A CPU multiplies
+    the atoms of one element after the other; a GPU, for which the launch of each product costs more
+    than its work, all of them in one.
 
     Args:
         n_elements: Number of elements.
