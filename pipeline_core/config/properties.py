@@ -157,10 +157,14 @@ class SurfaceOptions(PropertyOptions):
     @field_validator("miller", mode="before")
     @classmethod
     def _require_three(cls, miller: object) -> object:
-        for plane in miller if isinstance(miller, list) else []:
-            if isinstance(plane, list | tuple) and len(plane) != 3:
+        """Name the plane that has not three indices, of which pydantic gives the number alone."""
+        if not isinstance(miller, list):
+            return miller
+        for plane in miller:
+            if isinstance(plane, list) and len(plane) != 3:
                 raise ValueError(f"{plane} is no plane; give three indices, such as [1, 1, 0]")
-        return miller
+        # What a function has returned is no JSON any more, and a list no tuple.
+        return [tuple(plane) if isinstance(plane, list) else plane for plane in miller]
 
     @field_validator("miller")
     @classmethod

@@ -49,3 +49,9 @@ def test_planes_that_are_none_are_refused():
         SurfaceOptions(name="a", structures=["a.xyz"], miller=[(0, 0, 0)])
     with pytest.raises(ValueError, match=r"\[1, 1\] is no plane; give three indices"):
         SurfaceOptions(name="a", structures=["a.xyz"], miller=[[1, 0, 0], [1, 1]])
+
+
+def test_planes_of_a_file_are_read():
+    """Through JSON, as `infer.surfaces` of an experiment is read."""
+    content = '{"name": "a", "structures": ["a.xyz"], "miller": [[1, 0, 0], [1, 1, 1]]}'
+    assert SurfaceOptions.model_validate_json(content).miller == [(1, 0, 0), (1, 1, 1)]
