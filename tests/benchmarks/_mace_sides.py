@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,16 +38,26 @@ def compare(
     kind: str,
     arrays: Mapping[str, np.ndarray],
     options: Mapping[str, Any],
-    calls: Iterable[str],
+    flop: Mapping[str, float],
     args: argparse.Namespace,
+    device: str = "cpu",
 ) -> dict[str, dict[str, Any]]:
     """Make the same subject on both sides, check that they agree, and measure their calls in turn.
 
     Each call has processes of its own: TorchScript, in which e3nn writes its modules, optimises for
     the first calls that it sees.
 
+    Args:
+        kind: Name of the subject.
+        arrays: What it is made of.
+        options: What else describes it.
+        flop: The calls to measure, and operations of each.
+        args: Of the command line.
+        device: Where our side works.
+
     Returns:
-        The figures of each call.
+        The figures of each call. `roofline_share` is the time of its operations at
+        `matrix_gflops`, the rate of a large product of matrices, over ours.
 
     Raises:
         RuntimeError: The sides do not agree.
@@ -61,11 +71,13 @@ def compare(
             deviation = compare_sides(sides, Path(folder))
         print(f"{kind}, largest relative deviation: {deviation}", flush=True)
         result = {}
-        for call in calls:
+        for call, operations in flop.items():
             with start_pair(args) as sides:
                 make(sides, subject)
                 figures = alternate(sides, call, args.repeats) | measure_memory(sides, call)
-            result[call] = figures | {"deviation": deviation}
+                rate = sides["ours"].ask("matrix_rate", device)  # forgets the subject
+            figures |= {"deviation": deviation, "flop": operations, "matrix_gflops": rate / 1e9}
+            result[call] = figures | {"roofline_share": operations / rate / figures["ours_s"]}
     return result
 
 
@@ -91,18 +103,17 @@ def collect_arrays(chosen: list[ase.Atoms]) -> dict[str, np.ndarray]:
     }
 
 
-def describe_machine(args: argparse.Namespace, device: str = "cpu") -> tuple[float, dict[str, Any]]:
-    """Return the rate of matrix products, and what a report says of the machine."""
+def describe_machine(args: argparse.Namespace, device: str = "cpu") -> dict[str, Any]:
+    """Return what a report says of the machine."""
     from message_ops import name_hardware
 
     with start_pair(args) as sides:
-        rate = sides["ours"].ask("matrix_rate", device)
         versions = {
             "ours": sides["ours"].ask("versions", ["torch", "numpy"]),
             "peer": sides["peer"].ask("versions", PEER_PACKAGES),
         }
-    facts = {"threads": args.threads, "hardware": name_hardware(device), "versions": versions}
-    return rate, {"repeats": args.repeats, "matrix_gflops": rate / 1e9, **facts}
+    facts = {"repeats": args.repeats, "threads": args.threads}
+    return facts | {"hardware": name_hardware(device), "versions": versions}
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:

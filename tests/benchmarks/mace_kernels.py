@@ -124,7 +124,7 @@ def draw_normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
 
 
-def measure(case: Case, rate: float, args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure all calls of a kernel."""
     result = compare(case.kind, case.arrays, case.options, case.flop, args)
     return [
@@ -134,9 +134,7 @@ def measure(case: Case, rate: float, args: argparse.Namespace) -> list[dict[str,
             "rows": case.rows,
             "ours_us_per_row": 1e6 * result[call]["ours_s"] / case.rows,
             "peer_us_per_row": 1e6 * result[call]["peer_s"] / case.rows,
-            "flop": case.flop[call],
             "gflops": case.flop[call] / result[call]["ours_s"] / 1e9,
-            "roofline_share": case.flop[call] / rate / result[call]["ours_s"],
         }
         for call in case.flop
     ]
@@ -146,10 +144,10 @@ def main() -> None:
     command_line = make_parser(__doc__)
     command_line.add_argument("--atoms", type=int, default=400)
     args = parse_command_line(command_line, {"atoms": 100, "channels": 16, "repeats": 2})
-    rate, facts = describe_machine(args)
+    facts = describe_machine(args)
     rows = []
     for case in iterate_cases(args):
-        result = measure(case, rate, args)
+        result = measure(case, args)
         for row in result:
             print(json.dumps(row), flush=True)
         rows += result

@@ -43,7 +43,6 @@ from pipeline_mace.weights import list_rows
 
 ABSENT = {84, 85, 86, 87, 88}  # Po to Ra; MPtrj has the other elements up to Pu
 ELEMENTS = [chemical_symbols[z] for z in range(1, 95) if z not in ABSENT]
-CALLS = ["infer", "step"]
 SIZES = [100, 400]
 MORE_SIZES = [*SIZES, 800]
 
@@ -61,8 +60,8 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     module = make_network(options)
     weights = {row.name: row.join().numpy() for row in list_rows(module)}
     weights |= {OURS + name: x.numpy() for name, x in module.state_dict().items()}
-    result = compare("Network", arrays | weights, options, CALLS, args)
     flop = count_network_calls(module, atoms, n_edges)
+    result = compare("Network", arrays | weights, options, flop, args, args.device)
     size = {"atoms": atoms, "structures": len(arrays["n_atoms"]), "edges": n_edges}
     return [
         {
@@ -71,9 +70,8 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
             **size,
             "ours_ms_per_atom": 1e3 * result[call]["ours_s"] / atoms,
             "peer_ms_per_atom": 1e3 * result[call]["peer_s"] / atoms,
-            "flop": flop[call],
         }
-        for call in CALLS
+        for call in flop
     ]
 
 
@@ -94,12 +92,11 @@ def main() -> None:
     command_line.add_argument("--peer-kernels", choices=["e3nn", "cuequivariance"], default="e3nn")
     args = parse_command_line(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
     args.atoms = args.atoms or (MORE_SIZES if args.full else SIZES)
-    rate, facts = describe_machine(args, args.device)
+    facts = describe_machine(args, args.device)
     rows = []
     for n_atoms in args.atoms:
         for correlation in args.correlations:
             for row in measure(n_atoms, correlation, args):
-                row["roofline_share"] = row["flop"] / rate / row["ours_s"]
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     report = {"name": "mace_step", "cases": [row.pop("case") for row in rows], "peer": "mace-torch"}
