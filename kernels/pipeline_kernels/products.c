@@ -3,7 +3,7 @@
  * After lanes.c. The right operand and the result have rows of numbers side by side; the left one,
  * of which each number meets a whole row, may lie either way.
  */
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -59,6 +59,28 @@ INLINE void store_some(REAL *row, loose values, int64_t n)
 }
 #endif
 
+/* Stores a vector past the caches, at an aligned address; what comes after `finish_streams` finds it
+ * in memory. */
+INLINE void stream(REAL *row, loose values)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps((float *)row, (__m512)values);
+#elif defined(__AVX2__)
+    _mm256_stream_ps((float *)row, (__m256)values);
+#elif defined(__SSE2__)
+    _mm_stream_ps((float *)row, (__m128)values);
+#else
+    *(loose *)row = values;
+#endif
+}
+
+INLINE void finish_streams(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
 /* n is a constant, LANES, but for the last channels. */
 INLINE loose load_channels(const REAL *row, int64_t n)
 {
@@ -75,13 +97,14 @@ INLINE void store_channels(REAL *row, loose values, int64_t n)
 
 /* out = start + a b, sums over `depth`. A row of `start` may be that of all, with a distance of 0,
  * or `start` null. Rows or depth that are negative are as many as a call says; addresses move with
- * its first edge. */
+ * its first edge. With `streams`, whole vectors of `out`, all aligned, go past the caches. */
 typedef struct {
     const REAL *a, *b, *start;
     REAL *out;
     int64_t rows, depth, width;
     int64_t a_row, a_step, b_row, start_row, out_row;
     int64_t a_move, b_move, out_move;
+    int64_t streams;
 } Product;
 
 #define COLUMNS 2 /* vectors of a tile */
@@ -113,6 +136,15 @@ INLINE void multiply_tile(const int R, const int C, const Product *p, const REAL
             for (int c = 0; c < C; c++)
                 sums[r][c] += (quads[r / 4] + i)[rows[r % 4]] * right[c];
         }
+    }
+    if (n == LANES && p->streams) {
+        UNROLLED
+        for (int r = 0; r < R; r++) {
+            UNROLLED
+            for (int c = 0; c < C; c++)
+                stream(out + r * p->out_row + c * LANES, sums[r][c]);
+        }
+        return;
     }
     UNROLLED
     for (int r = 0; r < R; r++) {

@@ -114,6 +114,13 @@ SOURCES = {
         COLOURS,
     ),
     "su3_staples": Source((*SAMPLES, "su3/staples/native.c"), COLOURS),
+    "tall": Source(
+        (
+            LANES,
+            PRODUCTS,
+            "message/tall/native.c",
+        )
+    ),
     "tensor_product": Source(
         (
             LANES,

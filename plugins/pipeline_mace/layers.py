@@ -22,6 +22,7 @@ from pipeline_kernels.equivariant.contraction import (
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments, segment_sum
+from pipeline_kernels.message.tall import multiply_tall
 from pipeline_mace.activation import silu
 from pipeline_mace.kernels import KERNELS, Kernels
 from pipeline_mace.linear import DegreeLinear, ElementLinear, split
@@ -58,14 +59,14 @@ class RadialWeights(nn.Module):
     def forward(self, radial: Tensor) -> Tensor:
         """Map (n_edges, inputs) to (n_edges, outputs)."""
         x, last = self.divide(radial)
-        return x @ last
+        return multiply_tall(x, last)
 
     def divide(self, radial: Tensor) -> tuple[Tensor, Tensor]:
         """Return two factors of the weights: the last hidden layer, and the map behind it."""
         x, gain = radial, 1.0
         *hidden, last = self.weights
         for w in hidden:
-            x = silu(x @ (w * (gain * len(w) ** -0.5)))
+            x = silu(multiply_tall(x, w * (gain * len(w) ** -0.5)))
             gain = SILU_GAIN  # of the weights behind, which are fewer than the values of edges
         return x, last * (gain * len(last) ** -0.5)
 

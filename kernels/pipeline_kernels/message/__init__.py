@@ -14,6 +14,7 @@ edges. `segment_sum` is the way back. Each is the other's derivative.
 | `segments` | `gather_sum`, `segment_sum`, and the plan that both work by         |
 | `softmax`  | attention: a softmax over each segment, and sums that it weights    |
 | `gated`    | messages of a gated perceptron: gather, perceptron and sum in one   |
+| `tall`     | linear maps of features of many edges, and their derivatives        |
 """
 
 from pipeline_kernels.message.segments import Segments, gather_sum, segment_sum
