@@ -80,6 +80,13 @@ SOURCES = {
             "message/gated/native.c",
         )
     ),
+    "linear": Source(
+        (
+            LANES,
+            PRODUCTS,
+            "equivariant/linear/native.c",
+        )
+    ),
     "segments": Source(
         (
             LANES,

@@ -95,7 +95,7 @@ class CompiledLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.plan, self.polynomial = interaction.plan, product.polynomial
-        self.counts, self.residual = interaction.counts, interaction.residual
+        self.counts, self.residual = interaction.down.plan.counts, interaction.residual
         self.is_first = embedding is not None
         self._of_elements: tuple[list[int], Tensor] | None = None
         self.register_buffer("table", table)
@@ -110,7 +110,7 @@ class CompiledLayer(nn.Module):
 
     def _start(self, embedding: Tensor) -> None:
         """Tabulate by element what follows from the first features, which are scalars."""
-        assert self.counts == [1] * len(self.counts)
+        assert set(self.counts) == {1}
         self.register_buffer("sent", _map(embedding, self.up)[:, 0])
         atoms = AtomsByElement.of(torch.arange(len(embedding)))
         if self.residual:

@@ -25,7 +25,7 @@ from pipeline_kernels.message import Segments, segment_sum
 from pipeline_kernels.message.tall import multiply_tall
 from pipeline_mace.activation import silu
 from pipeline_mace.kernels import KERNELS, Kernels
-from pipeline_mace.linear import DegreeLinear, ElementLinear, split
+from pipeline_mace.linear import DegreeLinear, ElementLinear
 from pipeline_mace.options import Gate, MACEOptions
 
 SILU_GAIN: Final = 1.6791767923989418
@@ -101,10 +101,10 @@ class Interaction(nn.Module):
         n_in = len(plan.irreps_in)
         lmax = max(irrep.l for irrep in plan.irreps_target)
         degrees = [irrep.l for irrep in plan.irreps_out]
-        self.counts = [degrees.count(degree) for degree in range(lmax + 1)]
-        self.up = DegreeLinear([channels] * n_in, [channels] * n_in)
+        counts = [degrees.count(degree) for degree in range(lmax + 1)]
+        self.up = DegreeLinear(channels, [1] * n_in)
         self.radial = RadialWeights(n_radial, options.radial_features, plan.n_paths * channels)
-        self.down = DegreeLinear([n * channels for n in self.counts], [channels] * (lmax + 1))
+        self.down = DegreeLinear(channels, counts)
         self.skip = ElementLinear(n_elements, channels, residual or lmax + 1)
         has_density = options.normalization == "density"
         self.density = nn.Parameter(torch.randn(n_radial, 1)) if has_density else None
@@ -123,16 +123,13 @@ class Interaction(nn.Module):
         Receivers are the first of the atoms that send. With a domain, the features are those of own
         atoms, and what the halo sends comes from other ranks while weights are calculated.
         """
-        n_in = len(self.plan.irreps_in)
-        sent = self.up(split(features, range(n_in)))
+        sent = self.up(features)
         flight = None if domain is None else domain.start(sent)
         product, *weights = self._weigh(radial, edges[1])
         if flight is not None:
             sent = flight.wait()
         summed = product(sent, edge_harmonics, *weights, *edges, self.plan)
-        messages = self.down(self._sort_by_degree(summed)) / self._count_neighbours(
-            radial, edges[1]
-        )
+        messages = self.down(summed) / self._count_neighbours(radial, edges[1])
         if self.residual:
             is_part = len(features) > len(messages)  # of whole structures no slice is recorded
             return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
@@ -157,16 +154,6 @@ class Interaction(nn.Module):
             if n_bytes > MAX_WEIGHTS and not last.requires_grad:
                 return kernels.multiply_in_parts, radial, self.radial
         return kernels.tensor_product, self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
-
-    def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:
-        """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
-        sizes = [n * (2 * degree + 1) for degree, n in enumerate(self.counts)]
-        parts = []
-        for degree, part in enumerate(summed.split(sizes, dim=1)):
-            n_atoms, _, channels = part.shape
-            paths = part.view(n_atoms, self.counts[degree], 2 * degree + 1, channels)
-            parts.append(paths.transpose(1, 2).reshape(n_atoms, 2 * degree + 1, -1))
-        return parts
 
 
 class ProductBasis(nn.Module):
@@ -193,13 +180,13 @@ class ProductBasis(nn.Module):
         )
         self.weights = nn.Parameter(weights)
         n_out = len(polynomial.irreps_out)
-        self.linear = DegreeLinear([channels] * n_out, [channels] * n_out)
+        self.linear = DegreeLinear(channels, [1] * n_out)
 
     def forward(self, messages: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""
         c = combine_coefficients(self.weights, self.polynomial, atoms)
         products = self.kernels.contract(messages.contiguous(), c, self.polynomial, atoms)
-        mapped: Tensor = self.linear(split(products, range(len(self.polynomial.irreps_out))))
+        mapped: Tensor = self.linear(products)
         return mapped
 
 

@@ -5,7 +5,6 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_mace import linear
 from pipeline_mace.linear import ElementLinear
 
 
@@ -17,10 +16,8 @@ def differentiate(map_atoms, features, weights):
     return [value, *first, *second]
 
 
-@pytest.mark.parametrize("way", ["_multiply_pieces", "_multiply_padded"])
 @pytest.mark.parametrize("elements", [[2, 0, 2, 2, 0, 4, 2], [3]])
-def test_atoms_are_mapped_by_the_weights_of_their_element(elements, way, monkeypatch):
-    monkeypatch.setattr(linear, "_multiply_pieces", getattr(linear, way))
+def test_atoms_are_mapped_by_the_weights_of_their_element(elements):
     module = ElementLinear(n_elements=5, channels=3, n_degrees=2).double()
     element = torch.tensor(elements, dtype=torch.int64)
     features = torch.randn(len(element), 9, 3, dtype=torch.float64, requires_grad=True)

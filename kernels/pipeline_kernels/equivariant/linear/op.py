@@ -1,0 +1,150 @@
+"""The map as operators of torch: checks, shapes, derivatives."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.linear import cpu, reference
+from pipeline_kernels.equivariant.linear.plan import LinearPlan
+from pipeline_kernels.operators import define_derivative, define_operator
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def equivariant_linear(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    plan: LinearPlan,
+    factors: Sequence[float],
+    offsets: Tensor | None = None,
+) -> Tensor:
+    """Map the channels of each degree.
+
+    Differentiable any number of times. Sums have a fixed order, so that results are reproducible to
+    the last bit on one device, whatever the number of threads.
+
+    | symbol | argument       |
+    |--------|----------------|
+    | `x`    | `x`            |
+    | `W_l`  | `weights[l]`   |
+    | `a_l`  | `factors[l]`   |
+
+    Args:
+        x: features, `(n, plan.dim_in, C)`.
+        weights: of each degree, `(n_groups, plan.counts[l] * C, D)`.
+        plan: representations that come in.
+        factors: of each degree.
+        offsets: where in `x` each group begins, and the end, ascending, `(n_groups + 1,)` int64;
+            there is one group if they are not given.
+
+    Returns:
+        `(n, plan.dim_out, D)`, zero components for none.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    if offsets is None:
+        offsets = torch.tensor([0, len(x)], device=x.device)
+    _check(x, weights, plan, factors, offsets)
+    kind = x.device.type
+    if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
+        return reference.linear(x, weights, offsets, plan, factors)
+    return _linear(x, list(weights), offsets, plan.encode(), list(factors), False)
+
+
+def _check(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    plan: LinearPlan,
+    factors: Sequence[float],
+    offsets: Tensor,
+) -> None:
+    """Raise `ValueError` unless all fit together."""
+    if x.ndim != 3 or x.shape[1] != plan.dim_in:
+        raise ValueError(f"x: expected (n, {plan.dim_in}, C) for the plan, got {tuple(x.shape)}")
+    if not len(weights) == len(factors) == len(plan.counts):
+        raise ValueError(
+            f"weights, factors: expected one for each of {len(plan.counts)} degrees, got "
+            f"{len(weights)} and {len(factors)}"
+        )
+    width = weights[0].shape[-1]
+    for degree, (W, count) in enumerate(zip(weights, plan.counts, strict=True)):
+        shape = len(offsets) - 1, count * x.shape[2], width
+        if W.shape != shape or (W.dtype, W.device) != (x.dtype, x.device):
+            raise ValueError(
+                f"weights[{degree}]: expected {shape} of {x.dtype} on {x.device}, got "
+                f"{tuple(W.shape)} of {W.dtype} on {W.device}"
+            )
+
+
+def _shape_linear(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    offsets: Tensor,
+    code: Sequence[int],
+    factors: Sequence[float],
+    is_transposed: bool,
+) -> Tensor:
+    plan = LinearPlan.decode(code)
+    if is_transposed:
+        return x.new_empty(len(x), plan.dim_in, weights[0].shape[1] // plan.counts[0])
+    return x.new_empty(len(x), plan.dim_out, weights[0].shape[2])
+
+
+@define_operator("equivariant_linear", fake=_shape_linear, cpu=cpu.linear)
+def _linear(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    offsets: Tensor,
+    code: Sequence[int],
+    factors: Sequence[float],
+    is_transposed: bool,
+) -> Tensor:
+    """Map features, or differentiate by them; x is then the gradient by the results."""
+    function = reference.transposed if is_transposed else reference.linear
+    return function(x, weights, offsets, LinearPlan.decode(code), factors)
+
+
+def _shape_weights(
+    x: Tensor, g: Tensor, offsets: Tensor, code: Sequence[int], factors: Sequence[float]
+) -> list[Tensor]:
+    counts, n_groups = LinearPlan.decode(code).counts, len(offsets) - 1
+    return [x.new_empty(n_groups, count * x.shape[2], g.shape[2]) for count in counts]
+
+
+@define_operator("equivariant_linear_weights", fake=_shape_weights, cpu=cpu.by_weights)
+def _by_weights(
+    x: Tensor, g: Tensor, offsets: Tensor, code: Sequence[int], factors: Sequence[float]
+) -> list[Tensor]:
+    """Differentiate `sum g linear(x)` by the weights of each degree."""
+    return reference.by_weights(x, g, offsets, LinearPlan.decode(code), factors)
+
+
+def _linear_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
+    x, weights, offsets, code, factors, is_transposed = saved
+    wants_x, wants_weights = ctx.needs_input_grad[:2]
+    by_x = by_W = None
+    if wants_x:
+        by_x = _linear(g, weights, offsets, code, factors, not is_transposed)
+    if any(wants_weights):
+        features, by_results = (g, x) if is_transposed else (x, g)
+        by_W = _by_weights(features, by_results, offsets, code, factors)
+    return by_x, by_W
+
+
+def _weights_backward(
+    ctx: Any, saved: Sequence[Any], directions: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    x, g, offsets, code, factors = saved
+    by_x, by_g = ctx.needs_input_grad[:2]
+    moves = list(directions)
+    return (
+        _linear(g, moves, offsets, code, factors, True) if by_x else None,
+        _linear(x, moves, offsets, code, factors, False) if by_g else None,
+    )
+
+
+define_derivative(_linear, _linear_backward)
+define_derivative(_by_weights, _weights_backward)

@@ -1,0 +1,105 @@
+"""The map and its derivatives in PyTorch."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from pipeline_kernels.equivariant.linear.plan import LinearPlan
+
+MAX_PADDING: Final = 4
+MAX_PADDED: Final = 2**16
+"""Up to so many times the rows, or so many, a GPU maps all groups in one product."""
+
+
+def linear(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    offsets: Tensor,
+    plan: LinearPlan,
+    factors: Sequence[float],
+) -> Tensor:
+    """Do what `op.equivariant_linear` does."""
+    sizes = offsets.diff().tolist()
+    by_degree = [
+        _multiply(part, W * factor, sizes)
+        for part, W, factor in zip(_join_paths(x, plan), weights, factors, strict=True)
+    ]
+    return torch.cat(by_degree, dim=1)
+
+
+def transposed(
+    g: Tensor,
+    weights: Sequence[Tensor],
+    offsets: Tensor,
+    plan: LinearPlan,
+    factors: Sequence[float],
+) -> Tensor:
+    """Return the derivative of `sum g linear(x)` by x, (n, dim_in, C)."""
+    sizes = offsets.diff().tolist()
+    parts = []
+    for part, W, factor, count in zip(_split(g, plan), weights, factors, plan.counts, strict=True):
+        by_part = _multiply(part, W.mT * factor, sizes)  # (n, 2 l + 1, count C)
+        parts.append(by_part.unflatten(2, (count, -1)).transpose(1, 2).flatten(1, 2))
+    used = torch.cat(parts, dim=1)
+    return pad(used, (0, 0, 0, plan.dim_in - used.shape[1]))
+
+
+def by_weights(
+    x: Tensor, g: Tensor, offsets: Tensor, plan: LinearPlan, factors: Sequence[float]
+) -> list[Tensor]:
+    """Return the derivatives of `sum g linear(x)` by the weights of each degree."""
+    sizes = offsets.diff().tolist()
+    result = []
+    for part, of_degree, factor in zip(_join_paths(x, plan), _split(g, plan), factors, strict=True):
+        pairs = zip(part.split(sizes), of_degree.split(sizes), strict=True)
+        sums = [a.flatten(0, 1).T @ b.flatten(0, 1) for a, b in pairs]
+        result.append(torch.stack(sums) * factor)
+    return result
+
+
+def _split(y: Tensor, plan: LinearPlan) -> tuple[Tensor, ...]:
+    """Return the components of each degree of what goes out."""
+    degrees = range(len(plan.counts))
+    parts: tuple[Tensor, ...] = y.split([2 * degree + 1 for degree in degrees], dim=1)
+    return parts
+
+
+def _join_paths(x: Tensor, plan: LinearPlan) -> Iterator[Tensor]:
+    """Yield the representations of each degree beside each other, (n, 2 l + 1, count C)."""
+    row = 0
+    for degree, count in enumerate(plan.counts):
+        part = x[:, row : row + count * (2 * degree + 1)]
+        row += part.shape[1]
+        paths = part.unflatten(1, (count, 2 * degree + 1))
+        yield paths.transpose(1, 2).flatten(2)
+
+
+def _multiply(x: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Multiply rows (n, components, K), group after group, with weights (groups, K, D)."""
+    if len(sizes) == 1:
+        return x @ weights[0]
+    padded = x.is_cuda and len(sizes) * max(sizes, default=0) <= max(
+        MAX_PADDING * len(x), MAX_PADDED
+    )
+    return (_multiply_padded if padded else _multiply_pieces)(x, weights, sizes)
+
+
+def _multiply_pieces(x: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    pieces = zip(x.split(list(sizes)), weights.unbind(), strict=True)
+    return torch.cat([piece @ W for piece, W in pieces])
+
+
+def _multiply_padded(x: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Do the same in one product: a GPU waits for the launch of each small one."""
+    longest, own = max(sizes), torch.tensor(sizes, device=x.device)
+    begins = torch.arange(len(own), device=own.device) * longest - (own.cumsum(0) - own)
+    rows = torch.arange(len(x), device=own.device) + begins.repeat_interleave(
+        own, output_size=len(x)
+    )
+    room = x.new_zeros(len(own) * longest, *x.shape[1:]).index_copy(0, rows, x)
+    mapped = room.view(len(own), -1, x.shape[2]) @ weights
+    by_row: Tensor = mapped.view(len(room), x.shape[1], -1).index_select(0, rows)
+    return by_row
