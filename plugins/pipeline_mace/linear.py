@@ -7,13 +7,17 @@ number of terms they sum, as e3nn does, so that weights of mace-torch can be tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_kernels.equivariant.linear import LinearPlan, equivariant_linear
+from pipeline_kernels.equivariant.linear import (
+    LinearPlan,
+    differentiate_linear,
+    equivariant_linear,
+)
 
 
 class DegreeLinear(nn.Module):
@@ -32,9 +36,14 @@ class DegreeLinear(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (n, components in, channels) to (n, (degrees)², channels)."""
-        return equivariant_linear(
-            features, [w[None] for w in self.weights], self.plan, self.factors
-        )
+        return equivariant_linear(features, self._list_weights(), self.plan, self.factors)
+
+    def reverse(self, by_mapped: Tensor) -> Tensor:
+        """Return the derivative by the features, (n, components in, channels)."""
+        return differentiate_linear(by_mapped, self._list_weights(), self.plan, self.factors)
+
+    def _list_weights(self) -> list[Tensor]:
+        return [w[None] for w in self.weights]
 
 
 class ElementLinear(nn.Module):
@@ -54,13 +63,26 @@ class ElementLinear(nn.Module):
 
     def forward(self, features: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, components, channels) to the components of the first degrees."""
+        return self._map(equivariant_linear, features, atoms, features.shape[1])
+
+    def reverse(self, by_mapped: Tensor, atoms: AtomsByElement) -> Tensor:
+        """Return the derivative by the components of the first degrees of the features."""
+        return self._map(differentiate_linear, by_mapped, atoms, by_mapped.shape[1])
+
+    def _map(
+        self,
+        function: Callable[..., Tensor],
+        features: Tensor,
+        atoms: AtomsByElement,
+        dim_in: int,
+    ) -> Tensor:
         n_degrees, n_elements, channels, _ = self.weights.shape
         factors = [(channels * n_elements) ** -0.5] * n_degrees
         # Those that occur at once: the derivative by one of all elements has the size of all.
         weights = self.weights.index_select(1, atoms.elements).unbind()
-        plan = LinearPlan((1,) * n_degrees, features.shape[1])
+        plan = LinearPlan((1,) * n_degrees, dim_in)
         ordered = features.index_select(0, atoms.order)
-        mapped = equivariant_linear(ordered, weights, plan, factors, _find_offsets(atoms))
+        mapped = function(ordered, weights, plan, factors, _find_offsets(atoms))
         by_atom: Tensor = torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
         return by_atom
 

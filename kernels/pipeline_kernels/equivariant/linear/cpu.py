@@ -3,7 +3,8 @@
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, Self
 
 import numpy as np
 from torch import Tensor
@@ -31,48 +32,6 @@ class Work(ctypes.Structure):
     )
 
 
-class Map(NamedTuple):
-    """What all routines are told.
-
-    Attributes:
-        weights: of each degree, `(n_groups, count C, D)`.
-        offsets: of the groups of rows.
-        plan: representations that come in.
-        factors: of each degree.
-        channels: C and D.
-    """
-
-    weights: Sequence[Tensor]
-    offsets: Tensor
-    plan: LinearPlan
-    factors: Sequence[float]
-    channels: tuple[int, int]
-
-    def call(
-        self,
-        library: ctypes.CDLL,
-        name: str,
-        n_operations: int,
-        is_transposed: bool = False,
-        **tensors: Tensor,
-    ) -> None:
-        """Call a routine in as many threads as its work repays."""
-        lists = {
-            "weights": np.array([W.data_ptr() for W in self.weights]),
-            "counts": np.array(self.plan.counts),
-            "factors": np.array(self.factors, float),
-        }
-        offsets, counts = make_plain(self.offsets), self.plan.counts
-        sizes = len(offsets) - 1, len(counts), sum(counts), *self.channels, self.plan.dim_in
-        work = Work(
-            **{key: tensor.data_ptr() for key, tensor in tensors.items()},
-            **{key: numbers.ctypes.data for key, numbers in lists.items()},
-            offsets=offsets.data_ptr(),
-            **dict(zip(SIZES, (*sizes, int(is_transposed)), strict=True)),
-        )
-        call_routine(library, name, work, n_threads=choose_threads(n_operations))
-
-
 def linear(
     x: Tensor,
     weights: Sequence[Tensor],
@@ -92,10 +51,13 @@ def linear(
     columns = compute_size(library, "count_columns")
     panels = x.new_empty(n_groups * n_blocks * depth * (-(-width // columns) * columns))
     x, plain = make_plain(x), [make_plain(W) for W in weights]
-    task = Map(plain, offsets, plan, factors, (C, D))
-    task.call(library, "lay_panels", panels.numel(), is_transposed, panels=panels)
-    operations = len(x) * plan.dim_in * C * D
-    task.call(library, "map_rows", operations, is_transposed, x=x, out=out, panels=panels)
+    lists = _Lists.of(plain, offsets, plan, factors)
+    pointers = x.data_ptr(), None, out.data_ptr(), panels.data_ptr(), *lists.addresses
+    sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, int(is_transposed)
+    work = Work(*pointers, *sizes)
+    call_routine(library, "lay_panels", work, n_threads=choose_threads(panels.numel()))
+    n_threads = choose_threads(len(x) * plan.dim_in * C * D)
+    call_routine(library, "map_rows", work, n_threads=n_threads)
     return out
 
 
@@ -106,8 +68,37 @@ def by_weights(
     plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
     n_groups, C, D = len(offsets) - 1, x.shape[2], g.shape[2]
     results = [x.new_empty(n_groups, count * C, D) for count in plan.counts]
-    if C * D:
-        task = Map(results, offsets, plan, factors, (C, D))
-        operations = len(x) * plan.dim_in * C * D
-        task.call(library, "sum_rows", operations, x=make_plain(x), g=make_plain(g))
+    if C * D == 0:
+        return results
+    x, g = make_plain(x), make_plain(g)
+    lists = _Lists.of(results, offsets, plan, factors)
+    pointers = x.data_ptr(), g.data_ptr(), None, None, *lists.addresses
+    sizes = n_groups, len(plan.counts), sum(plan.counts), C, D, plan.dim_in, 0
+    n_threads = choose_threads(len(x) * plan.dim_in * C * D)
+    call_routine(library, "sum_rows", Work(*pointers, *sizes), n_threads=n_threads)
     return results
+
+
+class _Lists(NamedTuple):
+    """Where weights of all degrees lie, and what else C reads of a map; kept while it does."""
+
+    addresses: tuple[int, int, int, int]
+    kept: tuple[object, ...]
+
+    @classmethod
+    def of(
+        cls,
+        weights: Sequence[Tensor],
+        offsets: Tensor,
+        plan: LinearPlan,
+        factors: Sequence[float],
+    ) -> Self:
+        places, own = make_plain(offsets), np.array([W.data_ptr() for W in weights])
+        counts, scales = _make_lists(plan.counts, tuple(factors))
+        lists = own.ctypes.data, places.data_ptr(), counts.ctypes.data, scales.ctypes.data
+        return cls(lists, (own, places, counts, scales))
+
+
+@lru_cache(1024)
+def _make_lists(counts: tuple[int, ...], factors: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    return np.array(counts, np.int64), np.array(factors, np.float64)

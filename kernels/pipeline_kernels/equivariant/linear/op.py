@@ -54,6 +54,32 @@ def equivariant_linear(
     return _linear(x, list(weights), offsets, plan.encode(), list(factors), False)
 
 
+def differentiate_linear(
+    g: Tensor,
+    weights: Sequence[Tensor],
+    plan: LinearPlan,
+    factors: Sequence[float],
+    offsets: Tensor | None = None,
+) -> Tensor:
+    """Return the derivative of `sum g equivariant_linear(x)` by x.
+
+    Args:
+        g: of the results, `(n, plan.dim_out, D)`.
+        weights: as they map, and so are the plan, factors and offsets.
+        plan: representations that came in.
+        factors: of each degree.
+        offsets: of the groups.
+
+    Returns:
+        `(n, plan.dim_in, C)`, zero in components that are not used.
+    """
+    if offsets is None:
+        offsets = torch.tensor([0, len(g)], device=g.device)
+    if g.device.type != "cpu" or g.dtype not in DTYPES:
+        return reference.transposed(g, weights, offsets, plan, factors)
+    return _linear(g, list(weights), offsets, plan.encode(), list(factors), True)
+
+
 def _check(
     x: Tensor,
     weights: Sequence[Tensor],
