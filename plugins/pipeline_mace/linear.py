@@ -36,14 +36,11 @@ class DegreeLinear(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (n, components in, channels) to (n, (degrees)², channels)."""
-        return equivariant_linear(features, self._list_weights(), self.plan, self.factors)
+        return equivariant_linear(features, [*self.weights], self.plan, self.factors)
 
     def reverse(self, by_mapped: Tensor) -> Tensor:
         """Return the derivative by the features, (n, components in, channels)."""
-        return differentiate_linear(by_mapped, self._list_weights(), self.plan, self.factors)
-
-    def _list_weights(self) -> list[Tensor]:
-        return [w[None] for w in self.weights]
+        return differentiate_linear(by_mapped, [*self.weights], self.plan, self.factors)
 
 
 class ElementLinear(nn.Module):

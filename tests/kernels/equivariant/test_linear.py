@@ -25,10 +25,11 @@ class Case:
         generator = torch.Generator().manual_seed(0)
         self.plan = LinearPlan(tuple(counts), LinearPlan.of(counts).dim_in + unused)
         self.factors = [0.5 + degree for degree in range(len(counts))]
-        self.offsets = torch.tensor([0, *sizes]).cumsum(0)
-        C, D = channels
-        shapes = [(int(self.offsets[-1]), self.plan.dim_in, C)]
-        shapes += [(len(sizes), n * C, D) for n in counts]
+        (C, D), groups = channels, (len(sizes),) if isinstance(sizes, list) else ()
+        self.sizes = sizes if groups else [sizes]  # a number: all rows have the same weights
+        self.offsets = torch.tensor([0, *sizes]).cumsum(0) if groups else None
+        shapes = [(sum(self.sizes), self.plan.dim_in, C)]
+        shapes += [(*groups, n * C, D) for n in counts]
         draws = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
         self.leaves = [x.to(dtype).requires_grad_() for x in draws]
 
@@ -37,12 +38,12 @@ class Case:
 
     def sum_rows(self, x, *weights):
         """The formula of the package, row by row."""
-        group = torch.repeat_interleave(self.offsets.diff())
+        group = torch.repeat_interleave(torch.tensor(self.sizes))
         by_degree, row = [], 0
         for degree, (W, count) in enumerate(zip(weights, self.plan.counts, strict=True)):
             size = 2 * degree + 1
             paths = x[:, row : row + count * size].unflatten(1, (count, size))
-            own = W.unflatten(1, (count, x.shape[2]))[group] * self.factors[degree]
+            own = W.view(-1, count, *x.shape[2:], W.shape[-1])[group] * self.factors[degree]
             by_degree.append(torch.einsum("npmc,npcd->nmd", paths, own))
             row += count * size
         return torch.cat(by_degree, dim=1)
@@ -69,23 +70,24 @@ def compare(case):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    sizes=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    sizes=st.integers(0, 40) | st.lists(st.integers(0, 20), min_size=1, max_size=4),
     counts=st.lists(st.integers(1, 3), min_size=1, max_size=4),
     channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     unused=st.integers(0, 2),
     dtype=st.sampled_from([*EPSILON]),
 )
-@example(sizes=[150], counts=[2, 3], channels=(128, 128), unused=0, dtype=torch.float32)
+@example(sizes=150, counts=[2, 3], channels=(128, 128), unused=0, dtype=torch.float32)
 @example(sizes=[0], counts=[1, 1], channels=(5, 3), unused=1, dtype=torch.float64)
 def test_values_and_derivatives_are_those_of_the_formula(sizes, counts, channels, unused, dtype):
     compare(Case(sizes, counts, channels, unused, dtype))
 
 
+@pytest.mark.parametrize("sizes", [[3, 1, 6], 10])
 @pytest.mark.parametrize("way", ["_multiply_pieces", "_multiply_padded"])
-def test_plain_torch_is_the_formula(way, monkeypatch):
+def test_plain_torch_is_the_formula(way, sizes, monkeypatch):
     """What other devices than CPUs do."""
     monkeypatch.setattr(reference, "_multiply_pieces", getattr(reference, way))
-    case = Case([3, 1, 6], [2, 1, 1], (4, 5), unused=1)
+    case = Case(sizes, [2, 1, 1], (4, 5), unused=1)
 
     def call(x, *weights):
         return reference.linear(x, weights, case.offsets, case.plan, case.factors)
@@ -96,8 +98,9 @@ def test_plain_torch_is_the_formula(way, monkeypatch):
         assert_close(one, other)
 
 
-def test_finite_differences_give_the_derivatives():
-    case = Case([2, 1], [1, 2], (2, 3), unused=1)
+@pytest.mark.parametrize("sizes", [[2, 1], 3])
+def test_finite_differences_give_the_derivatives(sizes):
+    case = Case(sizes, [1, 2], (2, 3), unused=1)
     assert torch.autograd.gradcheck(case.call, case.leaves)
     assert torch.autograd.gradgradcheck(case.call, case.leaves)
 
@@ -117,14 +120,15 @@ def test_threads_change_no_bit():
 
 
 def test_rotations_before_or_after_are_the_same():
-    case = Case([8, 12], [1] * 5, (5, 6))
+    case = Case(20, [1] * 5, (5, 6))
     x, *weights = case.leaves
     frames = compute_edge_frames(torch.randn(20, 3, dtype=torch.float64), 4)
     assert_close(case.call(rotate(x, frames), *weights), rotate(case.call(x, *weights), frames))
 
 
-def test_without_a_compiler_the_formula_runs(monkeypatch):
-    case = Case([3, 1, 6], [2, 1], (4, 5), unused=1)
+@pytest.mark.parametrize("sizes", [[3, 1, 6], 10])
+def test_without_a_compiler_the_formula_runs(sizes, monkeypatch):
+    case = Case(sizes, [2, 1], (4, 5), unused=1)
     expected = differentiate(case.call, case.leaves)
 
     def fail(*_args, **_macros):
@@ -135,8 +139,9 @@ def test_without_a_compiler_the_formula_runs(monkeypatch):
         assert_close(one, other)
 
 
-def test_torch_accepts_the_operators():
-    case = Case([3, 2], [2, 1], (4, 5))
+@pytest.mark.parametrize("sizes", [[3, 2], 5])
+def test_torch_accepts_the_operators(sizes):
+    case = Case(sizes, [2, 1], (4, 5))
     x, *weights = case.leaves
     told = case.offsets, case.plan.encode(), case.factors
     opcheck(torch.ops.pipeline_kernels.equivariant_linear, (x, weights, *told, False))

@@ -35,14 +35,14 @@ class Work(ctypes.Structure):
 def linear(
     x: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor,
+    offsets: Tensor | None,
     code: Sequence[int],
     factors: Sequence[float],
     is_transposed: bool,
 ) -> Tensor:
     """Implement `op._linear`."""
     plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
-    n_groups, height, D = weights[0].shape
+    (height, D), n_groups = weights[0].shape[-2:], _count_groups(offsets)
     C, n_blocks = height // plan.counts[0], sum(plan.counts)
     depth, width, components = (D, C, plan.dim_in) if is_transposed else (C, D, plan.dim_out)
     out = x.new_empty(len(x), components, width)
@@ -51,7 +51,7 @@ def linear(
     columns = compute_size(library, "count_columns")
     panels = x.new_empty(n_groups * n_blocks * depth * (-(-width // columns) * columns))
     x, plain = make_plain(x), [make_plain(W) for W in weights]
-    lists = _Lists.of(plain, offsets, plan, factors)
+    lists = _Lists.of(plain, _find_ends(offsets, len(x)), plan, factors)
     pointers = x.data_ptr(), None, out.data_ptr(), panels.data_ptr(), *lists.addresses
     sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, int(is_transposed)
     work = Work(*pointers, *sizes)
@@ -62,16 +62,17 @@ def linear(
 
 
 def by_weights(
-    x: Tensor, g: Tensor, offsets: Tensor, code: Sequence[int], factors: Sequence[float]
+    x: Tensor, g: Tensor, offsets: Tensor | None, code: Sequence[int], factors: Sequence[float]
 ) -> list[Tensor]:
     """Implement `op._by_weights`."""
     plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
-    n_groups, C, D = len(offsets) - 1, x.shape[2], g.shape[2]
-    results = [x.new_empty(n_groups, count * C, D) for count in plan.counts]
+    n_groups, C, D = _count_groups(offsets), x.shape[2], g.shape[2]
+    own = () if offsets is None else (n_groups,)
+    results = [x.new_empty(*own, count * C, D) for count in plan.counts]
     if C * D == 0:
         return results
     x, g = make_plain(x), make_plain(g)
-    lists = _Lists.of(results, offsets, plan, factors)
+    lists = _Lists.of(results, _find_ends(offsets, len(x)), plan, factors)
     pointers = x.data_ptr(), g.data_ptr(), None, None, *lists.addresses
     sizes = n_groups, len(plan.counts), sum(plan.counts), C, D, plan.dim_in, 0
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
@@ -89,14 +90,28 @@ class _Lists(NamedTuple):
     def of(
         cls,
         weights: Sequence[Tensor],
-        offsets: Tensor,
+        ends: np.ndarray,
         plan: LinearPlan,
         factors: Sequence[float],
     ) -> Self:
-        places, own = make_plain(offsets), np.array([W.data_ptr() for W in weights])
-        counts, scales = _make_lists(plan.counts, tuple(factors))
-        lists = own.ctypes.data, places.data_ptr(), counts.ctypes.data, scales.ctypes.data
-        return cls(lists, (own, places, counts, scales))
+        own = np.array([W.data_ptr() for W in weights])
+        lists = own, ends, *_make_lists(plan.counts, tuple(factors))
+        a, b, c, d = (numbers.ctypes.data for numbers in lists)
+        return cls((a, b, c, d), lists)
+
+
+def _count_groups(offsets: Tensor | None) -> int:
+    return 1 if offsets is None else len(offsets) - 1
+
+
+def _find_ends(offsets: Tensor | None, n_rows: int) -> np.ndarray:
+    """Return where groups begin and end."""
+    return _make_ends(n_rows) if offsets is None else make_plain(offsets).numpy()
+
+
+@lru_cache(1024)
+def _make_ends(n_rows: int) -> np.ndarray:
+    return np.array([0, n_rows])
 
 
 @lru_cache(1024)

@@ -33,11 +33,12 @@ def equivariant_linear(
 
     Args:
         x: features, `(n, plan.dim_in, C)`.
-        weights: of each degree, `(n_groups, plan.counts[l] * C, D)`.
+        weights: of each degree, `(n_groups, plan.counts[l] * C, D)`; of two dimensions where all
+            rows have the same.
         plan: representations that come in.
         factors: of each degree.
         offsets: where in `x` each group begins, and the end, ascending, `(n_groups + 1,)` int64;
-            there is one group if they are not given.
+            None where all rows have the same weights.
 
     Returns:
         `(n, plan.dim_out, D)`, zero components for none.
@@ -45,8 +46,6 @@ def equivariant_linear(
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    if offsets is None:
-        offsets = torch.tensor([0, len(x)], device=x.device)
     _check(x, weights, plan, factors, offsets)
     kind = x.device.type
     if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
@@ -73,8 +72,6 @@ def differentiate_linear(
     Returns:
         `(n, plan.dim_in, C)`, zero in components that are not used.
     """
-    if offsets is None:
-        offsets = torch.tensor([0, len(g)], device=g.device)
     if g.device.type != "cpu" or g.dtype not in DTYPES:
         return reference.transposed(g, weights, offsets, plan, factors)
     return _linear(g, list(weights), offsets, plan.encode(), list(factors), True)
@@ -85,7 +82,7 @@ def _check(
     weights: Sequence[Tensor],
     plan: LinearPlan,
     factors: Sequence[float],
-    offsets: Tensor,
+    offsets: Tensor | None,
 ) -> None:
     """Raise `ValueError` unless all fit together."""
     if x.ndim != 3 or x.shape[1] != plan.dim_in:
@@ -95,9 +92,9 @@ def _check(
             f"weights, factors: expected one for each of {len(plan.counts)} degrees, got "
             f"{len(weights)} and {len(factors)}"
         )
-    width = weights[0].shape[-1]
+    width, groups = weights[0].shape[-1], () if offsets is None else (len(offsets) - 1,)
     for degree, (W, count) in enumerate(zip(weights, plan.counts, strict=True)):
-        shape = len(offsets) - 1, count * x.shape[2], width
+        shape = *groups, count * x.shape[2], width
         if W.shape != shape or (W.dtype, W.device) != (x.dtype, x.device):
             raise ValueError(
                 f"weights[{degree}]: expected {shape} of {x.dtype} on {x.device}, got "
@@ -108,22 +105,22 @@ def _check(
 def _shape_linear(
     x: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor,
+    offsets: Tensor | None,
     code: Sequence[int],
     factors: Sequence[float],
     is_transposed: bool,
 ) -> Tensor:
     plan = LinearPlan.decode(code)
     if is_transposed:
-        return x.new_empty(len(x), plan.dim_in, weights[0].shape[1] // plan.counts[0])
-    return x.new_empty(len(x), plan.dim_out, weights[0].shape[2])
+        return x.new_empty(len(x), plan.dim_in, weights[0].shape[-2] // plan.counts[0])
+    return x.new_empty(len(x), plan.dim_out, weights[0].shape[-1])
 
 
 @define_operator("equivariant_linear", fake=_shape_linear, cpu=cpu.linear)
 def _linear(
     x: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor,
+    offsets: Tensor | None,
     code: Sequence[int],
     factors: Sequence[float],
     is_transposed: bool,
@@ -134,15 +131,16 @@ def _linear(
 
 
 def _shape_weights(
-    x: Tensor, g: Tensor, offsets: Tensor, code: Sequence[int], factors: Sequence[float]
+    x: Tensor, g: Tensor, offsets: Tensor | None, code: Sequence[int], factors: Sequence[float]
 ) -> list[Tensor]:
-    counts, n_groups = LinearPlan.decode(code).counts, len(offsets) - 1
-    return [x.new_empty(n_groups, count * x.shape[2], g.shape[2]) for count in counts]
+    groups = () if offsets is None else (len(offsets) - 1,)
+    counts = LinearPlan.decode(code).counts
+    return [x.new_empty(*groups, count * x.shape[2], g.shape[2]) for count in counts]
 
 
 @define_operator("equivariant_linear_weights", fake=_shape_weights, cpu=cpu.by_weights)
 def _by_weights(
-    x: Tensor, g: Tensor, offsets: Tensor, code: Sequence[int], factors: Sequence[float]
+    x: Tensor, g: Tensor, offsets: Tensor | None, code: Sequence[int], factors: Sequence[float]
 ) -> list[Tensor]:
     """Differentiate `sum g linear(x)` by the weights of each degree."""
     return reference.by_weights(x, g, offsets, LinearPlan.decode(code), factors)

@@ -17,12 +17,12 @@ MAX_PADDED: Final = 2**16
 def linear(
     x: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor,
+    offsets: Tensor | None,
     plan: LinearPlan,
     factors: Sequence[float],
 ) -> Tensor:
     """Do what `op.equivariant_linear` does."""
-    sizes = offsets.diff().tolist()
+    sizes = _find_sizes(offsets)
     by_degree = [
         _multiply(part, W * factor, sizes)
         for part, W, factor in zip(_join_paths(x, plan), weights, factors, strict=True)
@@ -33,12 +33,12 @@ def linear(
 def transposed(
     g: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor,
+    offsets: Tensor | None,
     plan: LinearPlan,
     factors: Sequence[float],
 ) -> Tensor:
     """Return the derivative of `sum g linear(x)` by x, (n, dim_in, C)."""
-    sizes = offsets.diff().tolist()
+    sizes = _find_sizes(offsets)
     parts = []
     for part, W, factor, count in zip(_split(g, plan), weights, factors, plan.counts, strict=True):
         by_part = _multiply(part, W.mT * factor, sizes)  # (n, 2 l + 1, count C)
@@ -48,16 +48,24 @@ def transposed(
 
 
 def by_weights(
-    x: Tensor, g: Tensor, offsets: Tensor, plan: LinearPlan, factors: Sequence[float]
+    x: Tensor, g: Tensor, offsets: Tensor | None, plan: LinearPlan, factors: Sequence[float]
 ) -> list[Tensor]:
     """Return the derivatives of `sum g linear(x)` by the weights of each degree."""
-    sizes = offsets.diff().tolist()
+    sizes = _find_sizes(offsets)
     result = []
     for part, of_degree, factor in zip(_join_paths(x, plan), _split(g, plan), factors, strict=True):
-        pairs = zip(part.split(sizes), of_degree.split(sizes), strict=True)
+        pairs = [(part, of_degree)]
+        if sizes is not None:
+            pairs = [*zip(part.split(sizes), of_degree.split(sizes), strict=True)]
         sums = [a.flatten(0, 1).T @ b.flatten(0, 1) for a, b in pairs]
-        result.append(torch.stack(sums) * factor)
+        result.append((sums[0] if sizes is None else torch.stack(sums)) * factor)
     return result
+
+
+def _find_sizes(offsets: Tensor | None) -> list[int] | None:
+    """Return the rows of each group; None where all have the same weights."""
+    sizes: list[int] | None = None if offsets is None else offsets.diff().tolist()
+    return sizes
 
 
 def _split(y: Tensor, plan: LinearPlan) -> tuple[Tensor, ...]:
@@ -77,10 +85,10 @@ def _join_paths(x: Tensor, plan: LinearPlan) -> Iterator[Tensor]:
         yield paths.transpose(1, 2).flatten(2)
 
 
-def _multiply(x: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+def _multiply(x: Tensor, weights: Tensor, sizes: Sequence[int] | None) -> Tensor:
     """Multiply rows (n, components, K), group after group, with weights (groups, K, D)."""
-    if len(sizes) == 1:
-        return x @ weights[0]
+    if sizes is None:
+        return x @ weights
     padded = x.is_cuda and len(sizes) * max(sizes, default=0) <= max(
         MAX_PADDING * len(x), MAX_PADDED
     )
