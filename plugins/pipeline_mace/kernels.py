@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant import contraction, tensor_product
+from pipeline_kernels.equivariant import contraction, linear, tensor_product
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
+from pipeline_kernels.message.tall import multiply_tall
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,16 @@ class Kernels:
         multiply_in_parts: As `multiply_in_parts` there.
         multiply_mixed: As `multiply_mixed` there.
         contract: As `pipeline_kernels.equivariant.contraction.contract`.
+        linear: As `pipeline_kernels.equivariant.linear.equivariant_linear`.
+        multiply_tall: As `pipeline_kernels.message.tall.multiply_tall`.
     """
 
     tensor_product: Callable[..., Tensor]
     multiply_in_parts: Callable[..., Tensor]
     multiply_mixed: Callable[..., Tensor]
     contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
+    linear: Callable[..., Tensor]
+    multiply_tall: Callable[[Tensor, Tensor], Tensor]
 
 
 def _compute_plain_product(
@@ -78,11 +84,15 @@ KERNELS: Final = {
         tensor_product.multiply_in_parts,
         tensor_product.multiply_mixed,
         contraction.contract,
+        linear.equivariant_linear,
+        multiply_tall,
     ),
     "reference": Kernels(
         _compute_plain_product,
         _multiply_plain_parts,
         _multiply_plain_mixed,
         _compute_plain_contraction,
+        linear.reference.linear,
+        torch.matmul,
     ),
 }

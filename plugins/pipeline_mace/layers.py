@@ -22,7 +22,6 @@ from pipeline_kernels.equivariant.contraction import (
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments, segment_sum
-from pipeline_kernels.message.tall import multiply_tall
 from pipeline_mace.activation import silu
 from pipeline_mace.kernels import KERNELS, Kernels
 from pipeline_mace.linear import DegreeLinear, ElementLinear
@@ -48,10 +47,12 @@ class RadialWeights(nn.Module):
         inputs: Radial functions.
         hidden: Widths of the hidden layers.
         outputs: Weights of an edge.
+        kernels: What multiplies.
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, kernels: Kernels) -> None:
         super().__init__()
+        self.kernels = kernels
         widths = [inputs, *hidden, outputs]
         sizes = pairwise(widths)
         self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
@@ -59,14 +60,14 @@ class RadialWeights(nn.Module):
     def forward(self, radial: Tensor) -> Tensor:
         """Map (n_edges, inputs) to (n_edges, outputs)."""
         x, last = self.divide(radial)
-        return multiply_tall(x, last)
+        return self.kernels.multiply_tall(x, last)
 
     def divide(self, radial: Tensor) -> tuple[Tensor, Tensor]:
         """Return two factors of the weights: the last hidden layer, and the map behind it."""
         x, gain = radial, 1.0
         *hidden, last = self.weights
         for w in hidden:
-            x = silu(multiply_tall(x, w * (gain * len(w) ** -0.5)))
+            x = silu(self.kernels.multiply_tall(x, w * (gain * len(w) ** -0.5)))
             gain = SILU_GAIN  # of the weights behind, which are fewer than the values of edges
         return x, last * (gain * len(last) ** -0.5)
 
@@ -102,10 +103,12 @@ class Interaction(nn.Module):
         lmax = max(irrep.l for irrep in plan.irreps_target)
         degrees = [irrep.l for irrep in plan.irreps_out]
         counts = [degrees.count(degree) for degree in range(lmax + 1)]
-        self.up = DegreeLinear(channels, [1] * n_in)
-        self.radial = RadialWeights(n_radial, options.radial_features, plan.n_paths * channels)
-        self.down = DegreeLinear(channels, counts)
-        self.skip = ElementLinear(n_elements, channels, residual or lmax + 1)
+        self.up = DegreeLinear(channels, [1] * n_in, self.kernels)
+        self.radial = RadialWeights(
+            n_radial, options.radial_features, plan.n_paths * channels, self.kernels
+        )
+        self.down = DegreeLinear(channels, counts, self.kernels)
+        self.skip = ElementLinear(n_elements, channels, residual or lmax + 1, self.kernels)
         has_density = options.normalization == "density"
         self.density = nn.Parameter(torch.randn(n_radial, 1)) if has_density else None
 
@@ -180,7 +183,7 @@ class ProductBasis(nn.Module):
         )
         self.weights = nn.Parameter(weights)
         n_out = len(polynomial.irreps_out)
-        self.linear = DegreeLinear(channels, [1] * n_out)
+        self.linear = DegreeLinear(channels, [1] * n_out, kernels)
 
     def forward(self, messages: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""

@@ -13,11 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_kernels.equivariant.linear import (
-    LinearPlan,
-    differentiate_linear,
-    equivariant_linear,
-)
+from pipeline_kernels.equivariant.linear import LinearPlan, differentiate_linear
+from pipeline_mace.kernels import Kernels
 
 
 class DegreeLinear(nn.Module):
@@ -26,17 +23,18 @@ class DegreeLinear(nn.Module):
     Args:
         channels: In and out.
         counts: Representations of each degree from 0 that come in.
+        kernels: What maps.
     """
 
-    def __init__(self, channels: int, counts: Sequence[int]) -> None:
+    def __init__(self, channels: int, counts: Sequence[int], kernels: Kernels) -> None:
         super().__init__()
-        self.plan = LinearPlan.of(counts)
+        self.plan, self.kernels = LinearPlan.of(counts), kernels
         self.weights = nn.ParameterList(torch.randn(n * channels, channels) for n in counts)
         self.factors = [len(w) ** -0.5 for w in self.weights]
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (n, components in, channels) to (n, (degrees)², channels)."""
-        return equivariant_linear(features, [*self.weights], self.plan, self.factors)
+        return self.kernels.linear(features, [*self.weights], self.plan, self.factors)
 
     def reverse(self, by_mapped: Tensor) -> Tensor:
         """Return the derivative by the features, (n, components in, channels)."""
@@ -52,32 +50,33 @@ class ElementLinear(nn.Module):
         n_elements: Number of elements.
         channels: In and out.
         n_degrees: Degrees, from 0.
+        kernels: What maps.
     """
 
-    def __init__(self, n_elements: int, channels: int, n_degrees: int) -> None:
+    def __init__(self, n_elements: int, channels: int, n_degrees: int, kernels: Kernels) -> None:
         super().__init__()
+        self.kernels = kernels
         self.weights = nn.Parameter(torch.randn(n_degrees, n_elements, channels, channels))
 
     def forward(self, features: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, components, channels) to the components of the first degrees."""
-        return self._map(equivariant_linear, features, atoms, features.shape[1])
+        return self._map(self.kernels.linear, features, atoms)
 
     def reverse(self, by_mapped: Tensor, atoms: AtomsByElement) -> Tensor:
         """Return the derivative by the components of the first degrees of the features."""
-        return self._map(differentiate_linear, by_mapped, atoms, by_mapped.shape[1])
+        return self._map(differentiate_linear, by_mapped, atoms)
 
     def _map(
         self,
         function: Callable[..., Tensor],
         features: Tensor,
         atoms: AtomsByElement,
-        dim_in: int,
     ) -> Tensor:
         n_degrees, n_elements, channels, _ = self.weights.shape
         factors = [(channels * n_elements) ** -0.5] * n_degrees
         # Those that occur at once: the derivative by one of all elements has the size of all.
         weights = self.weights.index_select(1, atoms.elements).unbind()
-        plan = LinearPlan((1,) * n_degrees, dim_in)
+        plan = LinearPlan((1,) * n_degrees, features.shape[1])
         ordered = features.index_select(0, atoms.order)
         mapped = function(ordered, weights, plan, factors, _find_offsets(atoms))
         by_atom: Tensor = torch.empty_like(mapped).index_copy(0, atoms.order, mapped)

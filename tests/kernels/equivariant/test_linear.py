@@ -90,7 +90,7 @@ def test_plain_torch_is_the_formula(way, sizes, monkeypatch):
     case = Case(sizes, [2, 1, 1], (4, 5), unused=1)
 
     def call(x, *weights):
-        return reference.linear(x, weights, case.offsets, case.plan, case.factors)
+        return reference.linear(x, weights, case.plan, case.factors, case.offsets)
 
     for one, other in zip(
         differentiate(call, case.leaves), differentiate(case.sum_rows, case.leaves), strict=True

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_kernels.equivariant.contraction import AtomsByElement
+from pipeline_mace.kernels import KERNELS
 from pipeline_mace.linear import ElementLinear
 
 
@@ -16,9 +17,10 @@ def differentiate(map_atoms, features, weights):
     return [value, *first, *second]
 
 
+@pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("elements", [[2, 0, 2, 2, 0, 4, 2], [3]])
-def test_atoms_are_mapped_by_the_weights_of_their_element(elements):
-    module = ElementLinear(n_elements=5, channels=3, n_degrees=2).double()
+def test_atoms_are_mapped_by_the_weights_of_their_element(elements, kernels):
+    module = ElementLinear(5, channels=3, n_degrees=2, kernels=KERNELS[kernels]).double()
     element = torch.tensor(elements, dtype=torch.int64)
     features = torch.randn(len(element), 9, 3, dtype=torch.float64, requires_grad=True)
     atoms = AtomsByElement.of(element)

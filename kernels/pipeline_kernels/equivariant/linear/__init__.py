@@ -17,7 +17,8 @@ CPU   | `cpu`: C, whose sums stay in registers
 GPU   | `reference`: PyTorch, all groups in one product where that pays
 """
 
+from pipeline_kernels.equivariant.linear import reference
 from pipeline_kernels.equivariant.linear.op import differentiate_linear, equivariant_linear
 from pipeline_kernels.equivariant.linear.plan import LinearPlan
 
-__all__ = ["LinearPlan", "differentiate_linear", "equivariant_linear"]
+__all__ = ["LinearPlan", "differentiate_linear", "equivariant_linear", "reference"]

@@ -49,7 +49,7 @@ def equivariant_linear(
     _check(x, weights, plan, factors, offsets)
     kind = x.device.type
     if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
-        return reference.linear(x, weights, offsets, plan, factors)
+        return reference.linear(x, weights, plan, factors, offsets)
     return _linear(x, list(weights), offsets, plan.encode(), list(factors), False)
 
 
@@ -73,7 +73,7 @@ def differentiate_linear(
         `(n, plan.dim_in, C)`, zero in components that are not used.
     """
     if g.device.type != "cpu" or g.dtype not in DTYPES:
-        return reference.transposed(g, weights, offsets, plan, factors)
+        return reference.transposed(g, weights, plan, factors, offsets)
     return _linear(g, list(weights), offsets, plan.encode(), list(factors), True)
 
 
@@ -127,7 +127,7 @@ def _linear(
 ) -> Tensor:
     """Map features, or differentiate by them; x is then the gradient by the results."""
     function = reference.transposed if is_transposed else reference.linear
-    return function(x, weights, offsets, LinearPlan.decode(code), factors)
+    return function(x, weights, LinearPlan.decode(code), factors, offsets)
 
 
 def _shape_weights(
@@ -143,7 +143,7 @@ def _by_weights(
     x: Tensor, g: Tensor, offsets: Tensor | None, code: Sequence[int], factors: Sequence[float]
 ) -> list[Tensor]:
     """Differentiate `sum g linear(x)` by the weights of each degree."""
-    return reference.by_weights(x, g, offsets, LinearPlan.decode(code), factors)
+    return reference.by_weights(x, g, LinearPlan.decode(code), factors, offsets)
 
 
 def _linear_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:

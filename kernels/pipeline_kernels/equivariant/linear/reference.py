@@ -17,9 +17,9 @@ MAX_PADDED: Final = 2**16
 def linear(
     x: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor | None,
     plan: LinearPlan,
     factors: Sequence[float],
+    offsets: Tensor | None = None,
 ) -> Tensor:
     """Do what `op.equivariant_linear` does."""
     sizes = _find_sizes(offsets)
@@ -33,9 +33,9 @@ def linear(
 def transposed(
     g: Tensor,
     weights: Sequence[Tensor],
-    offsets: Tensor | None,
     plan: LinearPlan,
     factors: Sequence[float],
+    offsets: Tensor | None = None,
 ) -> Tensor:
     """Return the derivative of `sum g linear(x)` by x, (n, dim_in, C)."""
     sizes = _find_sizes(offsets)
@@ -48,7 +48,7 @@ def transposed(
 
 
 def by_weights(
-    x: Tensor, g: Tensor, offsets: Tensor | None, plan: LinearPlan, factors: Sequence[float]
+    x: Tensor, g: Tensor, plan: LinearPlan, factors: Sequence[float], offsets: Tensor | None
 ) -> list[Tensor]:
     """Return the derivatives of `sum g linear(x)` by the weights of each degree."""
     sizes = _find_sizes(offsets)
