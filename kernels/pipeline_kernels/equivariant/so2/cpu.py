@@ -42,7 +42,7 @@ class NativeProduct(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in OPERANDS),
-        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES)),
+        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES, "streams")),
     )
 
 
