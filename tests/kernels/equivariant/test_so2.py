@@ -3,6 +3,7 @@
 Oracles: the formula in plain PyTorch; finite differences.
 """
 
+import ctypes
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from pipeline_kernels.equivariant.so2 import (
     Table,
     compute_gate_factors,
     convolution,
+    cpu,
     from_edges,
     op,
     reference,
@@ -28,6 +30,7 @@ from pipeline_kernels.equivariant.so2 import (
 )
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
+from pipeline_kernels.native import compute_size
 
 LAYOUTS = [Layout(*pair) for pair in [(0, 0), (1, 1), (2, 1), (3, 0), (3, 3), (4, 4), (6, 2)]]
 EPSILON = {torch.float32: 1e-5, torch.float64: 1e-13}
@@ -339,6 +342,13 @@ def test_what_does_not_fit_is_named(changes, message):
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_counts_of_a_layout(layout):
     assert layout.n_rows == len(layout.places) == len(set(layout.sources)) == layout.blocks[-1].stop
+
+
+def test_python_writes_a_product_as_c_reads_it():
+    """Products go to C as a list: one of another size shifts all that follow it."""
+    library = cpu.load(Layout(2, 2), torch.float32)
+    size = compute_size(library, "count_product_bytes")
+    assert size == ctypes.sizeof(cpu.NativeProduct)
 
 
 def test_wrong_layouts_are_refused():
