@@ -57,6 +57,8 @@ def _lay_panels(library: ctypes.CDLL, A: Tensor) -> Tensor:
 def sum_products(x: Tensor, g: Tensor) -> Tensor:
     """Return x^T g."""
     (n_rows, height), width = x.shape, g.shape[1]
+    if height > width:  # long rows are read as they lie
+        return sum_products(g, x).T.contiguous()
     library = load_library("tall", REAL=C_TYPES[x.dtype])
     out = x.new_empty(height, width)
     most = PIECES * choose_threads(x.numel() * width)
