@@ -8,7 +8,7 @@
 #endif
 
 /* Early enough that the arrays of rows become registers. */
-#define UNROLLED _Pragma("GCC unroll 16")
+#define UNROLLED _Pragma("GCC unroll 32")
 
 /* The first n lanes, fewer than there are; memcpy of a size that is not constant takes ten times as
  * long. REAL is known to the compiler, so one of the two branches is left. */

@@ -87,10 +87,25 @@ SOURCES = {
             "equivariant/linear/native.c",
         )
     ),
+    "mixed_product": Source(
+        (
+            LANES,
+            PRODUCTS,
+            "equivariant/mixed_product/native.c",
+        ),
+        preludes=lambda: [write_couplings(COMMON)],
+    ),
     "segments": Source(
         (
             LANES,
             "message/segments/native.c",
+        )
+    ),
+    "silu": Source(
+        (
+            LANES,
+            SIGMOID,
+            "message/silu/native.c",
         )
     ),
     "so2": Source(

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant import contraction, linear, tensor_product
+from pipeline_kernels.equivariant import contraction, linear, mixed_product, tensor_product
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
@@ -82,7 +82,7 @@ KERNELS: Final = {
     "fused": Kernels(
         tensor_product.tensor_product,
         tensor_product.multiply_in_parts,
-        tensor_product.multiply_mixed,
+        mixed_product.mixed_product,
         contraction.contract,
         linear.equivariant_linear,
         multiply_tall,

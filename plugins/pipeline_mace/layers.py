@@ -22,7 +22,7 @@ from pipeline_kernels.equivariant.contraction import (
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments, segment_sum
-from pipeline_mace.activation import silu
+from pipeline_kernels.message.silu import silu
 from pipeline_mace.kernels import KERNELS, Kernels
 from pipeline_mace.linear import DegreeLinear, ElementLinear
 from pipeline_mace.options import Gate, MACEOptions

@@ -15,6 +15,7 @@ edges. `segment_sum` is the way back. Each is the other's derivative.
 | `softmax`  | attention: a softmax over each segment, and sums that it weights    |
 | `gated`    | messages of a gated perceptron: gather, perceptron and sum in one   |
 | `tall`     | linear maps of features of many edges, and their derivatives        |
+| `silu`     | the activation behind them, and its derivatives                     |
 """
 
 from pipeline_kernels.message.segments import Segments, gather_sum, segment_sum

@@ -4,7 +4,7 @@ The sum `S(g, h, Y, w) = sum g * product(h, Y, w)` is linear in each argument. S
 it, of any order, is one of these two operators with some arguments replaced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -177,22 +177,48 @@ def _gradient_backward(
         along = [still, by_harmonics, by_weights]
         by_g, by_h, by_w, _ = _tangents(operands, along, edges, code, False)
         return ([by_g, by_h, None, by_w],)
-    sums: list[Tensor | None] = [None] * 4
+    return (
+        differentiate_form(
+            operands,
+            moving,
+            needed,
+            lambda h, Y, w: _product(h, Y, w, edges, code),
+            lambda replaced, wanted: _gradient(replaced, edges, code, wanted),
+        ),
+    )
+
+
+def differentiate_form(
+    operands: Sequence[Tensor],
+    moving: Sequence[Tensor | None],
+    needed: Sequence[bool],
+    product: Callable[..., Tensor],
+    gradient: Callable[[list[Tensor], list[bool]], Sequence[Tensor]],
+) -> list[Tensor | None]:
+    """Return how first derivatives of a sum `g * product(...)` change that is linear in each operand.
+
+    Args:
+        operands: g, then what is multiplied.
+        moving: directions of the latter, along which they change; None for those that do not.
+        needed: by which operands.
+        product: of all operands but g; the derivative by g.
+        gradient: derivatives by the others that are wanted.
+    """
+    sums: list[Tensor | None] = [None] * len(operands)
     for i, direction in enumerate(moving, 1):
         if direction is None:
             continue
         replaced = [*operands]
         replaced[i] = direction
         wanted = [need and j != i for j, need in enumerate(needed)]
-        parts: list[Tensor | None] = [None] * 4
+        parts: list[Tensor | None] = [None] * len(operands)
         if wanted[0]:
-            _, h, Y, w = replaced
-            parts[0] = _product(h, Y, w, edges, code)
+            parts[0] = product(*replaced[1:])
         if any(wanted[1:]):
-            grads = _gradient(replaced, edges, code, wanted[1:])
+            grads = gradient(replaced, wanted[1:])
             parts[1:] = (x if want else None for x, want in zip(grads, wanted[1:], strict=True))
         sums = [_add(a, b) for a, b in zip(sums, parts, strict=True)]
-    return (sums,)
+    return sums
 
 
 def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
