@@ -87,14 +87,6 @@ SOURCES = {
             "equivariant/linear/native.c",
         )
     ),
-    "mixed_product": Source(
-        (
-            LANES,
-            PRODUCTS,
-            "equivariant/mixed_product/native.c",
-        ),
-        preludes=lambda: [write_couplings(COMMON)],
-    ),
     "segments": Source(
         (
             LANES,
@@ -146,9 +138,11 @@ SOURCES = {
     "tensor_product": Source(
         (
             LANES,
+            PRODUCTS,
             "equivariant/tensor_product/native.c",
             "equivariant/tensor_product/interpolated.c",
             "equivariant/tensor_product/tangents.c",
+            "equivariant/mixed_product/native.c",
         ),
         preludes=lambda: [write_couplings(COMMON)],
     ),

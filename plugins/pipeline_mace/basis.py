@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import pi, sqrt
 
 import torch
@@ -65,7 +66,7 @@ class PairRadii(nn.Module):
         radii = torch.tensor(covalent_radii, dtype=torch.float64)
         self.register_buffer("radii", radii, persistent=False)
 
-    def add_radii(self, ends: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+    def add_radii(self, ends: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         """Return the sum of the radii of atoms of two atomic numbers (n_edges,), Å."""
         total: Tensor = self.radii[ends[0]] + self.radii[ends[1]]
         return total.to(dtype)
@@ -88,7 +89,7 @@ class AgnesiTransform(PairRadii):
         for name, value in {"a": 1.0805, "q": 0.9183, "p": 4.5791}.items():
             self.register_buffer(name, torch.tensor(value))
 
-    def forward(self, distance: Tensor, ends: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, distance: Tensor, ends: Sequence[Tensor]) -> Tensor:
         """Transform distances (n_edges,) Å of atoms with two atomic numbers."""
         x = distance / (0.5 * self.add_radii(ends, distance.dtype))
         return 1 / (1 + self.a * x**self.q / (1 + x ** (self.q - self.p)))

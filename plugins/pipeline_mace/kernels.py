@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant import contraction, linear, mixed_product, tensor_product
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
+from pipeline_kernels.equivariant.mixed_product import Graph
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
 from pipeline_kernels.message.tall import multiply_tall
@@ -23,7 +24,8 @@ class Kernels:
     Attributes:
         tensor_product: As `pipeline_kernels.equivariant.tensor_product.tensor_product`.
         multiply_in_parts: As `multiply_in_parts` there.
-        multiply_mixed: As `multiply_mixed` there.
+        mix_weights: As `pipeline_kernels.equivariant.mixed_product.mix_weights`.
+        mixed_product: As `mixed_product` there.
         contract: As `pipeline_kernels.equivariant.contraction.contract`.
         linear: As `pipeline_kernels.equivariant.linear.equivariant_linear`.
         multiply_tall: As `pipeline_kernels.message.tall.multiply_tall`.
@@ -31,7 +33,8 @@ class Kernels:
 
     tensor_product: Callable[..., Tensor]
     multiply_in_parts: Callable[..., Tensor]
-    multiply_mixed: Callable[..., Tensor]
+    mix_weights: Callable[[Tensor, Tensor, ProductPlan], Tensor]
+    mixed_product: Callable[..., Tensor]
     contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
     linear: Callable[..., Tensor]
     multiply_tall: Callable[[Tensor, Tensor], Tensor]
@@ -62,12 +65,11 @@ def _multiply_plain_mixed(
     Y: Tensor,
     x: Tensor,
     A: Tensor,
-    senders: Segments,
-    receivers: Segments,
+    graph: Graph,
     plan: ProductPlan,
+    weights: Tensor,
 ) -> Tensor:
-    weights = (x @ A).unflatten(1, (plan.n_paths, -1))
-    return _compute_plain_product(h, Y, weights, senders, receivers, plan)
+    return mixed_product.reference.product(h, Y, x, A, graph, plan)
 
 
 def _compute_plain_contraction(
@@ -82,6 +84,7 @@ KERNELS: Final = {
     "fused": Kernels(
         tensor_product.tensor_product,
         tensor_product.multiply_in_parts,
+        mixed_product.mix_weights,
         mixed_product.mixed_product,
         contraction.contract,
         linear.equivariant_linear,
@@ -90,6 +93,7 @@ KERNELS: Final = {
     "reference": Kernels(
         _compute_plain_product,
         _multiply_plain_parts,
+        lambda x, A, plan: x.new_empty(0),
         _multiply_plain_mixed,
         _compute_plain_contraction,
         linear.reference.linear,

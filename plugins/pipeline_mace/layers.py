@@ -21,8 +21,9 @@ from pipeline_kernels.equivariant.contraction import (
     combine_coefficients,
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
-from pipeline_kernels.message import Segments, segment_sum
+from pipeline_kernels.message import segment_sum
 from pipeline_kernels.message.silu import silu
+from pipeline_mace.edges import EdgePlan
 from pipeline_mace.kernels import KERNELS, Kernels
 from pipeline_mace.linear import DegreeLinear, ElementLinear
 from pipeline_mace.options import Gate, MACEOptions
@@ -32,7 +33,7 @@ SILU_GAIN: Final = 1.6791767923989418
 TANH_GAIN: Final = 1.5937334472592695
 """The same of tanh."""
 MAX_WEIGHTS: Final = 2**27
-"""Bytes of the weights of all edges of a layer; of more, a CPU calculates them part by part."""
+"""Bytes of the weights of a layer; of more, a CPU calculates them part by part."""
 
 
 def list_harmonics(lmax: int) -> str:
@@ -95,7 +96,7 @@ class Interaction(nn.Module):
         residual: int,
     ) -> None:
         super().__init__()
-        self.kernels, self.memory = KERNELS[options.kernels], options.memory
+        self.kernels = KERNELS[options.kernels]
         self.plan, self.residual = plan, residual
         self.average_neighbours = average_neighbours
         channels, n_radial = options.channels, options.radial_functions
@@ -116,8 +117,8 @@ class Interaction(nn.Module):
         self,
         features: Tensor,  # (n_atoms, components, channels)
         edge_harmonics: Tensor,  # (n_edges, (lmax + 1)²)
-        radial: Tensor,  # (n_edges, functions)
-        edges: tuple[Segments, Segments],
+        radial: Tensor,  # (n_rows, functions)
+        edges: EdgePlan,
         atoms: AtomsByElement,
         domain: Domain | None = None,
     ) -> tuple[Tensor, Tensor | None]:
@@ -128,35 +129,37 @@ class Interaction(nn.Module):
         """
         sent = self.up(features)
         flight = None if domain is None else domain.start(sent)
-        product, *weights = self._weigh(radial, edges[1])
+        multiply = self._weigh(radial, edges)
         if flight is not None:
             sent = flight.wait()
-        summed = product(sent, edge_harmonics, *weights, *edges, self.plan)
-        messages = self.down(summed) / self._count_neighbours(radial, edges[1])
+        summed = multiply(sent, edge_harmonics)
+        messages = self.down(summed) / self._count_neighbours(radial, edges)
         if self.residual:
             is_part = len(features) > len(messages)  # of whole structures no slice is recorded
             return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
         return self.skip(messages, atoms), None
 
-    def _count_neighbours(self, radial: Tensor, receivers: Segments) -> Tensor | float:
+    def _count_neighbours(self, radial: Tensor, edges: EdgePlan) -> Tensor | float:
         """Return what messages are divided by: of each atom (n_atoms, 1, 1), or of all."""
         if self.density is None:
             return self.average_neighbours
-        of_edges = torch.tanh((radial @ (self.density * len(self.density) ** -0.5)) ** 2)
-        density = segment_sum(of_edges, receivers)
+        of_rows = torch.tanh((radial @ (self.density * len(self.density) ** -0.5)) ** 2)
+        density = segment_sum(edges.expand(of_rows), edges.graph.receivers)
         return (1 + density)[:, :, None]
 
-    def _weigh(self, radial: Tensor, receivers: Segments) -> tuple[Any, ...]:
-        """Return what multiplies, and what it takes the weights of the edges from."""
-        kernels, last = self.kernels, self.radial.weights[-1]
-        if radial.device.type == "cpu" and not receivers.order.numel():
-            if last.requires_grad and torch.is_grad_enabled() and self.memory == "recompute":
-                return kernels.multiply_mixed, *self.radial.divide(radial)
-            # None of the weights is learned, which would need all of them again.
-            n_bytes = len(radial) * last.shape[1] * radial.element_size()
-            if n_bytes > MAX_WEIGHTS and not last.requires_grad:
-                return kernels.multiply_in_parts, radial, self.radial
-        return kernels.tensor_product, self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
+    def _weigh(self, radial: Tensor, edges: EdgePlan) -> Callable[[Tensor, Tensor], Tensor]:
+        """Calculate weights, and return what multiplies features and harmonics with them."""
+        kernels, graph, plan = self.kernels, edges.graph, self.plan
+        last = self.radial.weights[-1]
+        n_bytes = len(radial) * last.shape[1] * radial.element_size()
+        is_sorted = radial.device.type == "cpu" and not graph.receivers.order.numel()
+        if n_bytes > MAX_WEIGHTS and is_sorted and not last.requires_grad:
+            # Of what is learned, derivatives keep the weights anyway.
+            of_edges, ends = edges.expand(radial), (graph.senders, graph.receivers)
+            return lambda h, Y: kernels.multiply_in_parts(h, Y, of_edges, self.radial, *ends, plan)
+        x, A = self.radial.divide(radial)
+        weights = kernels.mix_weights(x, A, plan)
+        return lambda h, Y: kernels.mixed_product(h, Y, x, A, graph, plan, weights)
 
 
 class ProductBasis(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,13 +15,14 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential, select_head
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
-from pipeline_kernels.message import Segments, segment_sum
+from pipeline_kernels.message import segment_sum
 from pipeline_mace.basis import (
     AgnesiTransform,
     PairRepulsion,
     RadialBasis,
     compute_spherical_harmonics,
 )
+from pipeline_mace.edges import FIELDS, plan_edges
 from pipeline_mace.elements import find_elements
 from pipeline_mace.kernels import KERNELS
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
@@ -103,7 +105,7 @@ class MACE(Potential):
             )
             hidden = options.readout_features if is_last else 0
             self.readouts.append(Readout(channels, hidden, n_heads, options.gate))
-        self._planner = Planner(_plan_edges, ("atomic_numbers", "atom_sample", "edge_index"))
+        self._planner = Planner(plan_edges, FIELDS)
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict the energy of each structure without the free atoms, (n_samples,) eV.
@@ -121,15 +123,14 @@ class MACE(Potential):
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
         distance = torch.linalg.vector_norm(vectors, dim=1)
         ends = _find_ends(batch)
-        transformed = None if self.transform is None else self.transform(distance, ends)
-        radial = self.radial_basis(distance, transformed)
+        radial = self._expand_distances(edges.select(distance), [*map(edges.select, ends)])
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
         head = self.find_heads(batch)
         energy = vectors.new_zeros(n_own)
         if self.repulsion is not None:
             pairs = self.repulsion(distance, ends)[:, None]
-            energy = energy + segment_sum(pairs, edges[1])[:, 0]
+            energy = energy + segment_sum(pairs, edges.graph.receivers)[:, 0]
         blocks = zip(self.interactions, self.products, self.readouts, strict=True)
         for number, (interaction, product, readout) in enumerate(blocks):
             # The first features are those of elements, which are known of the halo, too.
@@ -145,6 +146,12 @@ class MACE(Potential):
         energy = scale * energy + shift
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
+
+    def _expand_distances(self, distance: Tensor, ends: Sequence[Tensor]) -> Tensor:
+        """Return radial functions of distances of atoms of two numbers, (n, functions)."""
+        transformed = None if self.transform is None else self.transform(distance, ends)
+        radial: Tensor = self.radial_basis(distance, transformed)
+        return radial
 
     def compile_inference(self) -> Potential:
         """Return the same potential with its weights as constants (`compiled`)."""
@@ -169,10 +176,3 @@ def _pad(before: Tensor, features: Tensor) -> Tensor:
     """Return features of fewer degrees with zeros for the others."""
     lacking = features.shape[1] - before.shape[1]
     return nn.functional.pad(before, (0, 0, 0, lacking)) if lacking else before
-
-
-def _plan_edges(batch: Batch) -> tuple[Segments, Segments]:
-    """Return who sends along each edge, and who receives: own atoms of a domain alone."""
-    receiver, sender = batch["edge_index"].unbind(1)
-    n_atoms, n_own = len(batch["atomic_numbers"]), len(batch["atom_sample"])
-    return Segments.of(sender, n_atoms), Segments.of(receiver, n_own)

@@ -12,12 +12,27 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.mixed_product import cpu, reference
+from pipeline_kernels.equivariant.mixed_product.graph import Graph
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.equivariant.tensor_product.op import differentiate_form
-from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.operators import define_derivative, define_operator
 
 DTYPES = (torch.float32, torch.float64)
+
+
+def mix_weights(x: Tensor, A: Tensor, plan: ProductPlan) -> Tensor:
+    """Make what `mixed_product` keeps of the weights, before its features are there.
+
+    Args:
+        x: as there, and so are A and plan.
+        A: as there.
+        plan: as there.
+
+    Returns:
+        The weights as the implementation wants them, without a derivative.
+    """
+    with torch.no_grad():
+        return _mix(x, A, plan.encode())
 
 
 def mixed_product(
@@ -25,56 +40,53 @@ def mixed_product(
     Y: Tensor,
     x: Tensor,
     A: Tensor,
-    senders: Segments,
-    receivers: Segments,
+    graph: Graph,
     plan: ProductPlan,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """Multiply and sum as `tensor_product` does, with the weights `x A`.
+    """Multiply and sum as `tensor_product` does, with rows of `x A` as weights.
 
     Differentiable any number of times. Sums have a fixed order, so that results are reproducible to
     the last bit on one device, whatever the number of threads.
 
+    | symbol | argument           |
+    |--------|--------------------|
+    | `h`    | `h`, channels last |
+    | `Y`    | `Y`                |
+    | `x`    | `x`                |
+    | `A`    | `A`                |
+    | `s(e)` | `graph.senders`    |
+    | `r(e)` | `graph.rows`       |
+
     Args:
         h: features, `(n_senders, plan.dim_in, C)`, float32 or float64.
         Y: harmonics of each edge, `(n_edges, plan.dim_sh)`.
-        x: features of each edge, `(n_edges, K)`.
+        x: features of each row of the weights, `(n_rows, K)`.
         A: `(K, plan.n_paths * C)`.
-        senders: which row of `h` each edge takes.
-        receivers: to which row of the result each edge contributes, ascending.
+        graph: who sends and receives along each edge, and which row of the weights it has.
         plan: representations and paths.
+        weights: from `mix_weights` for the same x and A, where it has been called already.
 
     Returns:
-        Sums `(receivers.n_segments, plan.dim_out, C)`, zero where no edge arrives.
+        Sums `(graph.receivers.n_segments, plan.dim_out, C)`, zero where no edge arrives.
 
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    _check(h, Y, x, A, senders, receivers, plan)
-    edges = [t for ends in (senders, receivers) for t in (ends.index, ends.order, ends.offsets)]
-    return _product(h, Y, x, A, edges, plan.encode())
+    _check(h, Y, x, A, graph, plan)
+    w = mix_weights(x, A, plan) if weights is None else weights
+    return _product(h, Y, x, A, w, graph.encode(), plan.encode())
 
 
 def _check(
-    h: Tensor,
-    Y: Tensor,
-    x: Tensor,
-    A: Tensor,
-    senders: Segments,
-    receivers: Segments,
-    plan: ProductPlan,
+    h: Tensor, Y: Tensor, x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan
 ) -> None:
     """Raise `ValueError` unless all fit together."""
-    n_edges = senders.n_elements
-    if receivers.n_elements != n_edges or receivers.order.numel():
-        raise ValueError(
-            f"receivers: expected {n_edges} edges as senders, sorted by receiver, got "
-            f"{receivers.n_elements}{', not sorted' if receivers.order.numel() else ''}"
-        )
     channels, K = h.shape[-1] if h.ndim else 0, A.shape[0] if A.ndim else 0
     shapes = {
-        "h": (h, (senders.n_segments, plan.dim_in, channels)),
-        "Y": (Y, (n_edges, plan.dim_sh)),
-        "x": (x, (n_edges, K)),
+        "h": (h, (graph.senders.n_segments, plan.dim_in, channels)),
+        "Y": (Y, (graph.senders.n_elements, plan.dim_sh)),
+        "x": (x, (graph.rows.n_segments, K)),
         "A": (A, (K, plan.n_paths * channels)),
     }
     for name, (operand, shape) in shapes.items():
@@ -87,21 +99,46 @@ def _check(
             )
 
 
+@define_operator(
+    "mixed_product_weights",
+    cpu=cpu.mix,
+    fake=lambda x, A, code: x.new_empty(0),
+)
+def _mix(x: Tensor, A: Tensor, code: Sequence[int]) -> Tensor:
+    """Return the weights of rows as the implementation keeps them; plain PyTorch keeps none."""
+    return x.new_empty(0)
+
+
 def _shape_product(
-    h: Tensor, Y: Tensor, x: Tensor, A: Tensor, edges: Sequence[Tensor], code: Sequence[int]
+    h: Tensor,
+    Y: Tensor,
+    x: Tensor,
+    A: Tensor,
+    w: Tensor,
+    edges: Sequence[Tensor],
+    code: Sequence[int],
 ) -> Tensor:
-    return h.new_empty(edges[5].shape[0] - 1, ProductPlan.decode(code).dim_out, h.shape[2])
+    n_receivers = Graph.decode(edges).receivers.n_segments
+    return h.new_empty(n_receivers, ProductPlan.decode(code).dim_out, h.shape[2])
 
 
 @define_operator("mixed_product", cpu=cpu.product, fake=_shape_product)
 def _product(
-    h: Tensor, Y: Tensor, x: Tensor, A: Tensor, edges: Sequence[Tensor], code: Sequence[int]
+    h: Tensor,
+    Y: Tensor,
+    x: Tensor,
+    A: Tensor,
+    w: Tensor,
+    edges: Sequence[Tensor],
+    code: Sequence[int],
 ) -> Tensor:
-    return reference.product(h, Y, x, A, edges, ProductPlan.decode(code))
+    """Return the sums; `w` is what `_mix` returns for x and A, or empty."""
+    return reference.product(h, Y, x, A, Graph.decode(edges), ProductPlan.decode(code))
 
 
 def _shape_gradient(
     operands: Sequence[Tensor],
+    w: Tensor,
     edges: Sequence[Tensor],
     code: Sequence[int],
     wanted: Sequence[bool],
@@ -114,12 +151,16 @@ def _shape_gradient(
 @define_operator("mixed_product_gradient", cpu=cpu.gradient, fake=_shape_gradient)
 def _gradient(
     operands: Sequence[Tensor],
+    w: Tensor,
     edges: Sequence[Tensor],
     code: Sequence[int],
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Differentiate `S(*operands)` by h, Y, x and A; what is not wanted comes back empty."""
-    grads = reference.gradient(operands, edges, ProductPlan.decode(code))
+    """Differentiate `S(*operands)` by h, Y, x and A; what is not wanted comes back empty.
+
+    `w` is what `_mix` returns for x and A, or empty.
+    """
+    grads = reference.gradient(operands, Graph.decode(edges), ProductPlan.decode(code))
     pairs = zip(grads, wanted, strict=True)
     a, b, c, d = (t if want else t.new_empty((0,) * t.ndim) for t, want in pairs)
     return a, b, c, d
@@ -128,6 +169,7 @@ def _gradient(
 def _shape_tangents(
     operands: Sequence[Tensor],
     directions: Sequence[Tensor],
+    w: Tensor,
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -140,25 +182,29 @@ def _shape_tangents(
 def _tangents(
     operands: Sequence[Tensor],
     directions: Sequence[Tensor],
+    w: Tensor,
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return how derivatives of `S(*operands)` by g, h, x and A change along those of h, Y, x."""
-    return reference.tangents(operands, directions, edges, ProductPlan.decode(code))
+    graph, plan = Graph.decode(edges), ProductPlan.decode(code)
+    return reference.tangents(operands, directions, graph, plan)
 
 
-def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
-    *operands, edges, code = saved
+def _product_backward(
+    ctx: Any, saved: Sequence[Any], g: Tensor
+) -> tuple[Tensor | None, ...]:
+    *operands, w, edges, code = saved
     wanted = list(ctx.needs_input_grad[:4])
-    grads = _gradient([g, *operands], edges, code, wanted)
-    return tuple(x if want else None for x, want in zip(grads, wanted, strict=True))
+    grads = _gradient([g, *operands], w, edges, code, wanted)
+    return (*(x if want else None for x, want in zip(grads, wanted, strict=True)), None)
 
 
 def _gradient_backward(
     ctx: Any, saved: Sequence[Any], *directions: Tensor | None
-) -> tuple[list[Tensor | None]]:
+) -> tuple[list[Tensor | None], None]:
     """Differentiate the first derivatives along the directions of h, Y, x and A."""
-    operands, edges, code, all_wanted = saved
+    operands, w, edges, code, all_wanted = saved
     needed = ctx.needs_input_grad[0]
     moving = [d if want else None for d, want in zip(directions, all_wanted, strict=True)]
     along_h, along_Y, along_x, along_A = moving
@@ -166,17 +212,17 @@ def _gradient_backward(
     is_of_forces = along_Y is not None and along_x is not None and along_A is None
     if is_last and is_of_forces and operands[0].device.type == "cpu":
         still = torch.zeros_like(operands[1]) if along_h is None else along_h
-        by_g, by_h, by_x, by_A = _tangents(operands, [still, along_Y, along_x], edges, code)
-        return ([by_g, by_h, None, by_x, by_A],)
-    return (
-        differentiate_form(
-            operands,
-            moving,
-            needed,
-            lambda *factors: _product(*factors, edges, code),
-            lambda replaced, wanted: _gradient(replaced, edges, code, wanted),
-        ),
+        by_g, by_h, by_x, by_A = _tangents(operands, [still, along_Y, along_x], w, edges, code)
+        return [by_g, by_h, None, by_x, by_A], None
+    nothing = w.new_empty(0)  # weights that are kept are those of other operands
+    grads = differentiate_form(
+        operands,
+        moving,
+        needed,
+        lambda *factors: _product(*factors, nothing, edges, code),
+        lambda replaced, wanted: _gradient(replaced, nothing, edges, code, wanted),
     )
+    return grads, None
 
 
 define_derivative(_product, _product_backward)

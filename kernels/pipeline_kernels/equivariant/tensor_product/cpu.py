@@ -16,6 +16,7 @@ from pipeline_kernels.equivariant.couplings import COMMON, write_couplings
 from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
 from pipeline_kernels.native import (
     C_TYPES,
+    Argument,
     call_routine,
     compute_size,
     load_library,
@@ -38,21 +39,78 @@ class Graph(ctypes.Structure):
     """Edges by node, and the paths of a plan: `Graph` in native.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("order", "offsets", "senders", "receivers")),
+        *((name, ctypes.c_void_p) for name in ("order", "offsets", "senders", "receivers", "rows")),
         ("paths", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("n_paths", "dim_in", "dim_sh", "dim_out")),
         *((name, ctypes.c_int64) for name in ("n_nodes", "chunk", "channels")),
     )
 
 
-def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) -> Tensor:
-    """Implement `reference.product` for the plan that `code` stands for."""
+class NativeGraph:
+    """A graph as C reads it, and the library with the couplings of a plan.
+
+    Args:
+        plan: Representations and paths.
+        like: Its type, and how many channels it has (n, components, channels), are those of all.
+        edges: Senders and receivers.
+        groups: Order and offsets of the edges of each node that threads take.
+        rows: Row of the weights that each edge has, None if each has its own.
+    """
+
+    def __init__(
+        self,
+        plan: ProductPlan,
+        like: Tensor,
+        edges: Edges,
+        groups: tuple[Tensor, Tensor],
+        rows: Tensor | None = None,
+    ) -> None:
+        self.library, paths = _load(plan, like.dtype)
+        lists = [make_plain(x) for x in (*groups, edges[0], edges[3])]
+        lists += [] if rows is None else [make_plain(rows)]
+        self.kept = lists, paths
+        n_nodes, channels = len(groups[1]) - 1, like.shape[2]
+        self.n_threads = choose_threads(edges[0].numel() * plan.n_paths * channels)
+        self.struct = Graph(
+            *(x.data_ptr() if x.numel() else None for x in lists),
+            *([None] if rows is None else []),
+            paths.ctypes.data,
+            *(plan.n_paths, plan.dim_in, plan.dim_sh, plan.dim_out),
+            *(n_nodes, max(1, n_nodes // (PIECES * self.n_threads)), channels),
+        )
+
+    def call(self, name: str, *arguments: Argument, memory_size: str | None = None) -> None:
+        """Call a routine that takes the graph behind its arguments, in threads.
+
+        Args:
+            name: Of the routine.
+            arguments: Before the graph.
+            memory_size: What tells how much memory it wants for each thread, if any.
+        """
+        n_bytes = compute_size(self.library, memory_size, self.struct) if memory_size else 0
+        call_routine(
+            self.library,
+            name,
+            *arguments,
+            self.struct,
+            n_threads=self.n_threads,
+            n_bytes=n_bytes,
+        )
+
+
+def product(
+    h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int], rows: Tensor | None = None
+) -> Tensor:
+    """Implement `reference.product` for the plan that `code` stands for.
+
+    With `rows`, edge e has the weights `w[rows[e]]`.
+    """
     plan = _decode(tuple(code))
     n_nodes, channels = edges[5].shape[0] - 1, h.shape[2]
     lanes = _count_lanes(plan, h.dtype)
     h, w = _pad_channels(h, lanes), _pad_channels(w, lanes)
     out = h.new_empty(n_nodes, plan.dim_out, h.shape[2])
-    _run("product", plan, [h, Y, w], [out], edges, by_sender=False)
+    _run("product", plan, [h, Y, w], [out], edges, by_sender=False, rows=rows)
     return _crop_channels(out, channels)
 
 
@@ -100,6 +158,25 @@ def tangents(
     _run("gradient_tangent", plan, [g, pointers], results, edges, by_sender=True)
     by_g, by_h, by_w, gradient = (_crop_channels(x, channels) for x in (by_g, *results))
     return by_g, by_h, by_w, gradient
+
+
+def product_tangent(
+    factors: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    edges: Edges,
+    code: Sequence[int],
+    rows: Tensor,
+) -> Tensor:
+    """Return how the product of h, Y and w changes along directions of them, with shared weights.
+
+    Channels fill whole vectors (`count_lanes`).
+    """
+    plan = _decode(tuple(code))
+    moving = [make_plain(x) for x in (*factors, *directions)]
+    out = moving[0].new_empty(edges[5].shape[0] - 1, plan.dim_out, moving[0].shape[2])
+    pointers = Moving(*(x.data_ptr() for x in moving))
+    _run("product_tangent", plan, [pointers], [out], edges, by_sender=False, rows=rows)
+    return out
 
 
 _decode = cache(ProductPlan.decode)
@@ -176,10 +253,10 @@ def _run(
     results: Sequence[Tensor],
     edges: Edges,
     by_sender: bool,
+    rows: Tensor | None = None,
 ) -> None:
     """Call a routine in as many threads as its work repays."""
     order, offsets = edges[1:3] if by_sender else edges[4:6]
-    lists = [x.contiguous() for x in (order, offsets, edges[0], edges[3])]
     like = results[0] if name.endswith("tangent") else operands[0]
     assert isinstance(like, Tensor)
     n_nodes, channels = len(offsets) - 1, like.shape[2]
@@ -187,17 +264,10 @@ def _run(
         for x in results:
             x.zero_()
         return
-    library, paths = _load(plan, like.dtype)
+    native = NativeGraph(plan, like, edges, (order, offsets), rows)
     for x in results:
-        library.prefer_large_pages(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
-    n_threads = choose_threads(edges[0].numel() * plan.n_paths * channels)
-    graph = Graph(
-        *(x.data_ptr() if x.numel() else None for x in lists),
-        paths.ctypes.data,
-        *(plan.n_paths, plan.dim_in, plan.dim_sh, plan.dim_out),
-        *(n_nodes, max(1, n_nodes // (PIECES * n_threads)), channels),
-    )
-    size = MEMORY_SIZES.get(name)
-    n_bytes = compute_size(library, size, graph) if size else 0
+        native.library.prefer_large_pages(
+            ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes)
+        )
     plain = (make_plain(x) if isinstance(x, Tensor) else x for x in operands)
-    call_routine(library, name, *plain, *results, graph, n_threads=n_threads, n_bytes=n_bytes)
+    native.call(name, *plain, *results, memory_size=MEMORY_SIZES.get(name))

@@ -100,7 +100,7 @@ void interpolated_gradient(const REAL *g, const REAL *h, const REAL *Y, const In
                 gradients[path.coupling][1](Y + e * graph->dim_sh + path.row_Y, w + p * channels,
                                             h_e + path.row_h * channels,
                                             g_e + path.row_out * channels,
-                                            row + path.row_h * channels, by_w + p * channels,
+                                            row + path.row_h * channels, by_w + p * channels, 0,
                                             dY + path.row_Y, channels);
             }
             by_x[e] = differentiate(I, e, size, by_w);

@@ -1,15 +1,12 @@
 /* The channelwise tensor product and its derivatives (see __init__.py), float or double (macro
- * REAL). The couplings stand before this text (couplings.py); a plan is a list of paths that use
- * them.
+ * REAL). After products.c; the couplings stand before both (couplings.py), and a plan is a list of
+ * paths that use them.
  *
  * Channels are the lanes of vectors, of which C is a multiple. The sum over m2,
  * T[m1, m3] = sum C[m1, m2, m3] Y[m2], is the same for all channels and made once per path of an
  * edge. The rows of one edge lie in the first-level cache while the paths go over them.
  */
 #include <sys/mman.h>
-
-/* Early enough that the arrays of sums become registers. */
-#define UNROLLED _Pragma("GCC unroll 32")
 
 typedef struct {
     int64_t coupling;       /* its number */
@@ -19,6 +16,7 @@ typedef struct {
 typedef struct {
     const int64_t *order, *offsets; /* edges of each node: null, or a permutation; a list */
     const int64_t *senders, *receivers;
+    const int64_t *rows; /* of the weights; null where each edge has its own */
     const Path *paths;
     int64_t n_paths, dim_in, dim_sh, dim_out;
     int64_t n_nodes, chunk; /* nodes that a thread takes at once */
@@ -50,11 +48,11 @@ INLINE void add_product(const int d1, const int d3, const int16_t *place, const 
     }
 }
 
-/* With u[m1] = T[m1, m3] g[m3]: by_h[m1] += w u[m1], by_w = h[m1] u[m1], and the lanes of
- * dT[m1, m3] = w h[m1] g[m3] if `with_Y`. */
+/* With u[m1] = T[m1, m3] g[m3]: by_h[m1] += w u[m1], by_w = h[m1] u[m1] (more of it if `adds`), and the
+ * lanes of dT[m1, m3] = w h[m1] g[m3] if `with_Y`. */
 INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int16_t *place,
                          const REAL *T, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
-                         REAL *by_w, vec *dT, int64_t channels)
+                         REAL *by_w, int adds, vec *dT, int64_t channels)
 {
     loose sums[MAX_D1 * MAX_D3];
     UNROLLED
@@ -62,7 +60,7 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
         sums[t] = (loose){0};
     for (int64_t c = 0; c < channels; c += LANES) {
         const loose weight = at(w + c);
-        loose x[MAX_D1], u[MAX_D1], total = {0};
+        loose x[MAX_D1], u[MAX_D1], total = adds ? at(by_w + c) : (loose){0};
         UNROLLED
         for (int i = 0; i < d1; i++) {
             x[i] = weight * at(h + i * channels + c);
@@ -94,11 +92,12 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
 
 /* ---- one path of one edge, for each coupling ---- */
 
-typedef void Product(const REAL *Y, const REAL *w, const REAL *h, REAL *out, int64_t channels);
-typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
-                      REAL *by_w, vec *dY, int64_t channels);
+typedef void PathProduct(const REAL *Y, const REAL *w, const REAL *h, REAL *out,
+                         int64_t channels);
+typedef void PathGradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
+                          REAL *by_w, int adds, vec *dY, int64_t channels);
 
-#define INSTANCE(I, D1, D3, N)                                                                    \
+#define INSTANCE_PATHS(I, D1, D3, N)                                                                    \
     static void product_##I(const REAL *Y, const REAL *w, const REAL *h, REAL *out,               \
                             int64_t channels)                                                     \
     {                                                                                             \
@@ -106,32 +105,39 @@ typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g
         COUPLE_##I add_product(D1, D3, places_##I, T, w, h, out, channels);                       \
     }                                                                                             \
     static void gradient_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,          \
-                             REAL *by_h, REAL *by_w, vec *dY, int64_t channels)           \
+                             REAL *by_h, REAL *by_w, int adds, vec *dY, int64_t channels) \
     {                                                                                             \
         (void)dY;                                                                                 \
         REAL T[N];                                                                                \
-        COUPLE_##I add_gradient(0, D1, D3, places_##I, T, w, h, g, by_h, by_w, 0, channels);      \
+        COUPLE_##I add_gradient(0, D1, D3, places_##I, T, w, h, g, by_h, by_w, adds, 0, channels); \
     }                                                                                             \
     static void gradient_with_Y_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,   \
-                                    REAL *by_h, REAL *by_w, vec *dY, int64_t channels)    \
+                                    REAL *by_h, REAL *by_w, int adds, vec *dY,            \
+                                    int64_t channels)                                             \
     {                                                                                             \
         REAL T[N];                                                                                \
         vec dT[N];                                                                        \
-        COUPLE_##I add_gradient(1, D1, D3, places_##I, T, w, h, g, by_h, by_w, dT, channels);     \
+        COUPLE_##I add_gradient(1, D1, D3, places_##I, T, w, h, g, by_h, by_w, adds, dT,          \
+                                  channels);                                                      \
         UNCOUPLE_##I                                                                              \
     }
-COUPLINGS(INSTANCE)
+COUPLINGS(INSTANCE_PATHS)
 
 #define NAME_PRODUCT(I, D1, D3, N) product_##I,
 #define NAME_GRADIENTS(I, D1, D3, N) {gradient_##I, gradient_with_Y_##I},
-static Product *const products[] = {COUPLINGS(NAME_PRODUCT)};
-static Gradient *const gradients[][2] = {COUPLINGS(NAME_GRADIENTS)};
+static PathProduct *const products[] = {COUPLINGS(NAME_PRODUCT)};
+static PathGradient *const gradients[][2] = {COUPLINGS(NAME_GRADIENTS)};
 
 /* ---- edges in order ---- */
 
 INLINE int64_t edge_at(const Graph *graph, int64_t k)
 {
     return graph->order ? graph->order[k] : k;
+}
+
+INLINE int64_t weights_at(const Graph *graph, int64_t e)
+{
+    return (graph->rows ? graph->rows[e] : e) * graph->n_paths * graph->channels;
 }
 
 /* Asks for the weights of the edge after the k-th, which come from far. Inlined, since a call whose
@@ -141,7 +147,7 @@ INLINE void fetch_next(const REAL *w, const Graph *graph, int64_t k)
     if (k + 1 == graph->offsets[graph->n_nodes])
         return;
     const int64_t size = graph->n_paths * graph->channels;
-    const char *row = (const char *)(w + edge_at(graph, k + 1) * size);
+    const char *row = (const char *)(w + weights_at(graph, edge_at(graph, k + 1)));
     for (int64_t i = 0; i < size * (int64_t)sizeof(REAL); i += 64)
         __builtin_prefetch(row + i);
 }
@@ -188,7 +194,7 @@ void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph
         for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
             const int64_t e = edge_at(graph, k);
             const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
-            const REAL *Y_e = Y + e * graph->dim_sh, *w_e = w + e * graph->n_paths * channels;
+            const REAL *Y_e = Y + e * graph->dim_sh, *w_e = w + weights_at(graph, e);
             fetch_next(w, graph, k);
             for (int64_t p = 0; p < graph->n_paths; p++) {
                 const Path path = graph->paths[p];
@@ -225,7 +231,7 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
                 gradients[path.coupling][by_Y != 0](
                     Y_e + path.row_Y, w_e + p * channels, h_e + path.row_h * channels,
                     g_e + path.row_out * channels, row + path.row_h * channels,
-                    by_w ? by_w + (e * n_paths + p) * channels : unused_w, dY + path.row_Y,
+                    by_w ? by_w + (e * n_paths + p) * channels : unused_w, 0, dY + path.row_Y,
                     channels);
             }
             for (int64_t m = 0; by_Y && m < graph->dim_sh; m++)

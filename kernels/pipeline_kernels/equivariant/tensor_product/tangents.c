@@ -32,15 +32,20 @@ INLINE void add_product_tangent(const int d1, const int d3, const int16_t *place
 }
 
 /* With u[m1] = T[m1, m3] g[m3] and du of dT likewise: by_h[m1] += dw u[m1] + w du[m1],
- * by_w = dh[m1] u[m1] + h[m1] du[m1], and by_dw = h[m1] u[m1] unless it is null. */
+ * by_w = dh[m1] u[m1] + h[m1] du[m1], and by_dw = h[m1] u[m1] unless it is null; more of both if
+ * `adds`. */
 INLINE void add_gradient_tangent(const int d1, const int d3, const int16_t *place, const REAL *T,
                                  const REAL *dT, const REAL *w, const REAL *dw, const REAL *h,
                                  const REAL *dh, const REAL *g, REAL *by_h, REAL *by_w,
-                                 REAL *by_dw, int64_t channels)
+                                 REAL *by_dw, int adds, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c += LANES) {
         const loose weight = at(w + c), change = at(dw + c);
         loose u[MAX_D1], du[MAX_D1], total = {0}, first = {0};
+        if (adds) {
+            total = at(by_w + c);
+            first = at(by_dw + c);
+        }
         UNROLLED
         for (int i = 0; i < d1; i++)
             u[i] = du[i] = (loose){0};
@@ -75,7 +80,7 @@ typedef struct {
 
 typedef void ProductTangent(Factors f, REAL *out, int64_t channels);
 typedef void GradientTangent(Factors f, const REAL *g, REAL *by_h, REAL *by_w, REAL *by_dw,
-                             int64_t channels);
+                             int adds, int64_t channels);
 
 #define INSTANCE_TANGENTS(I, D1, D3, N)                                                           \
     INLINE void couple_##I(const REAL *Y, REAL *T)                                                \
@@ -90,13 +95,13 @@ typedef void GradientTangent(Factors f, const REAL *g, REAL *by_h, REAL *by_w, R
         add_product_tangent(D1, D3, places_##I, T, dT, f.w, f.dw, f.h, f.dh, out, channels);      \
     }                                                                                             \
     static void gradient_tangent_##I(Factors f, const REAL *g, REAL *by_h, REAL *by_w,            \
-                                     REAL *by_dw, int64_t channels)                               \
+                                     REAL *by_dw, int adds, int64_t channels)                     \
     {                                                                                             \
         REAL T[N], dT[N];                                                                         \
         couple_##I(f.Y, T);                                                                       \
         couple_##I(f.dY, dT);                                                                     \
         add_gradient_tangent(D1, D3, places_##I, T, dT, f.w, f.dw, f.h, f.dh, g, by_h, by_w,      \
-                             by_dw, channels);                                                    \
+                             by_dw, adds, channels);                                              \
     }
 COUPLINGS(INSTANCE_TANGENTS)
 
@@ -115,7 +120,7 @@ INLINE Factors factors_at(const Moving *all, const Graph *graph, int64_t e, Path
 {
     const int64_t channels = graph->channels;
     const int64_t row = (graph->senders[e] * graph->dim_in + path.row_h) * channels;
-    const int64_t weight = (e * graph->n_paths + p) * channels, Y = e * graph->dim_sh + path.row_Y;
+    const int64_t weight = weights_at(graph, e) + p * channels, Y = e * graph->dim_sh + path.row_Y;
     return (Factors){all->Y + Y,      all->dY + Y,  all->w + weight,
                      all->dw + weight, all->h + row, all->dh + row};
 }
@@ -160,7 +165,7 @@ void gradient_tangent(const REAL *g, const Moving *all, REAL *by_h, REAL *by_w, 
                 const int64_t weight = (e * n_paths + p) * channels;
                 gradient_tangents[path.coupling](
                     factors_at(all, graph, e, path, p), g_e + path.row_out * channels,
-                    row + path.row_h * channels, by_w + weight, by_dw ? by_dw + weight : 0,
+                    row + path.row_h * channels, by_w + weight, by_dw ? by_dw + weight : 0, 0,
                     channels);
             }
         }

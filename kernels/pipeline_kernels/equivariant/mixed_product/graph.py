@@ -1,0 +1,71 @@
+"""Who sends and who receives along which edges, and which of them have the same weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.message.segments import Segments
+
+MAX_EDGES = 24
+"""Of a row; C takes no more at once where vectors are shortest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The edges of a product whose weights several edges share, as both edges of a pair do.
+
+    Attributes:
+        senders: which row of features each edge takes.
+        receivers: to which row of the result each edge contributes.
+        rows: which row of the weights each edge has.
+        sending: `senders`, of the edges in the order of their rows.
+    """
+
+    senders: Segments
+    receivers: Segments
+    rows: Segments
+    sending: Segments
+
+    @classmethod
+    def of(cls, senders: Segments, receivers: Segments, rows: Segments) -> Self:
+        """Make it of its parts.
+
+        Raises:
+            ValueError: numbers of edges differ, or a row has more than `MAX_EDGES`.
+        """
+        if not senders.n_elements == receivers.n_elements == rows.n_elements:
+            raise ValueError(
+                f"senders, receivers, rows: expected as many edges of each, got "
+                f"{senders.n_elements}, {receivers.n_elements} and {rows.n_elements}"
+            )
+        if rows.n_segments and int(rows.offsets.diff().max()) > MAX_EDGES:
+            raise ValueError(f"rows: expected at most {MAX_EDGES} edges of each")
+        order = rows.order
+        index = senders.index[order] if order.numel() else senders.index
+        return cls(senders, receivers, rows, Segments.of(index, senders.n_segments))
+
+    @classmethod
+    def unshared(cls, senders: Segments, receivers: Segments) -> Self:
+        """Make it of edges that have weights of their own each."""
+        n = senders.n_elements
+        steps = torch.arange(n + 1, device=senders.index.device)
+        return cls(senders, receivers, Segments(steps[:n], steps[:0], steps), senders)
+
+    def encode(self) -> list[Tensor]:
+        """Return it as an operator takes it; `decode` is the way back."""
+        parts = self.senders, self.receivers, self.rows, self.sending
+        return [x for one in parts for x in (one.index, one.order, one.offsets)]
+
+    @classmethod
+    def decode(cls, tensors: Sequence[Tensor]) -> Self:
+        """Return the graph that `encode` has turned into tensors."""
+        a, b, c, d = (Segments(*tensors[i : i + 3]) for i in range(0, 12, 3))
+        return cls(a, b, c, d)
+
+    @property
+    def ends(self) -> list[Tensor]:
+        """Senders and receivers, as `tensor_product` takes them."""
+        return self.encode()[:6]
