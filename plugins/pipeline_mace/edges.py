@@ -74,4 +74,5 @@ def find_pairs(edge_index: Tensor, edge_shift: Tensor, n_atoms: int) -> Tensor:
     if n_atoms**2 * cells >= 2**63:
         return torch.arange(len(edge_index))  # numbers too large; each edge for itself
     key = (low * n_atoms + high) * cells + torch.where(is_turned, -cell, cell)
-    return key.unique(return_inverse=True)[1]
+    pairs: Tensor = torch.unique(key, return_inverse=True)[1]
+    return pairs

@@ -14,7 +14,6 @@ from pipeline_core.config.sections import GraphOptions, Positive, Section
 Degree = Annotated[int, Field(ge=0, le=3)]
 Interaction = Literal["residual", "plain"]
 Gate = Literal["silu", "tanh", "none"]
-Memory = Literal["graph", "recompute"]
 
 
 class MACEOptions(Section):
@@ -62,15 +61,9 @@ class MACEOptions(Section):
     kernels: Literal["fused", "reference"] = "fused"
     """How tensor products and contractions are computed.
 
-    fused: tensor products are summed as they are made; the radial weights alone, edges times
-    paths times channels, are stored. reference: one PyTorch operation after the other, as the
+    fused: tensor products are summed as they are made; the radial weights alone, pairs of atoms
+    times paths times channels, are stored. reference: one PyTorch operation after the other, as the
     formulas read; the baseline of an ablation.
-    """
-    memory: Memory = "graph"
-    """What a training step on CPUs keeps for its derivatives.
-
-    graph: the radial weights of all edges. recompute: their factors alone; weights are made again
-    part by part, which takes longer.
     """
     heads: list[str] = Field(default=["default"], min_length=1)
     """Names of the kinds of data that the network gives an energy for, such as levels of theory.

@@ -44,7 +44,10 @@ def count_contraction_calls() -> dict[str, int]:
 
 
 def count_network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, float]:
-    """Operations of an inference and of a training step, small parts left out."""
+    """Operations of an inference and of a training step, small parts left out.
+
+    Radial networks are calculated once for both edges of a pair.
+    """
     totals = {"infer": 0.0, "step": 0.0}
     channels = module.options.channels
     for layer, (interaction, product) in enumerate(
@@ -56,7 +59,7 @@ def count_network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, f
         atom = n_atoms * count_contraction(product.polynomial, channels)
         fixed = [] if layer else [interaction.up, interaction.skip]
         maps = [interaction.up, interaction.skip, interaction.down, product.linear]
-        matrices = n_edges * count_row_operations(interaction.radial)
+        matrices = n_edges / 2 * count_row_operations(interaction.radial)
         matrices += n_atoms * sum(count_row_operations(part) for part in maps if part not in fixed)
         still = n_atoms * sum(count_row_operations(part) for part in fixed)
         totals["infer"] += (1 + moving) * edge + 2 * atom + 2 * matrices + still
@@ -75,7 +78,7 @@ def count_compiled_inference(module: MACE, n_atoms: int, n_edges: int) -> float:
     for interaction in module.interactions:
         assert isinstance(interaction, Interaction)
         n_weights = interaction.plan.n_paths * module.options.channels
-        total += n_edges * (2 * 2 * 4 * n_weights - 2 * count_row_operations(interaction.radial))
+        total += n_edges * (2 * 2 * 4 * n_weights - count_row_operations(interaction.radial))
     first = module.interactions[0]
     assert isinstance(first, Interaction)
     return total - n_atoms * sum(count_row_operations(part) for part in (first.up, first.skip))

@@ -2,8 +2,7 @@
 
     make peers
     python tests/benchmarks/mace_step.py [--full] [--atoms 100 400] [--correlations 2 3] [--small]
-                                         [--memory recompute] [--device cuda]
-                                         [--peer-kernels cuequivariance]
+                                         [--device cuda] [--peer-kernels cuequivariance]
 
 The network is that of arXiv:2504.10700: 128 channels of 0e and 1o, harmonics up to degree 3, cutoff
 4.5 Å, two layers with residuals, all 89 elements of MPtrj; both sides have the same weights. A step
@@ -17,13 +16,13 @@ The last line printed is one JSON object, with a list for each figure: one entry
 medians of calls in turn; memory is the growth of the resident memory of a process during a call,
 beyond what stays between calls; `deviation` is how far results are apart, relative to the largest.
 `roofline_share` is the time that the operations (`_mace_operations.py`) take at the rate of a large
-product of matrices, measured in the same run, over ours. With `--memory recompute` our side keeps
-factors of the radial weights alone, see `model.memory`; operations that it does twice count once.
+product of matrices, measured in the same run, over ours; those of the radial network count once for
+both edges of a pair.
 """
 
 import argparse
 import json
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from _mace_operations import count_network_calls
@@ -38,7 +37,6 @@ from _mace_sides import (
 )
 from ase.data import chemical_symbols
 
-from pipeline_mace.options import Memory
 from pipeline_mace.weights import list_rows
 
 ABSENT = {84, 85, 86, 87, 88}  # Po to Ra; MPtrj has the other elements up to Pu
@@ -51,7 +49,6 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     """Measure both calls for a batch of about so many atoms."""
     arrays = collect_arrays(draw_structures(args.data, n_atoms))
     options = make_network_options(correlation, args.channels)
-    options["model"]["memory"] = args.memory
     n_edges = sum(len(s["edge_index"]) for s in build_graphs(arrays, options["model"]["cutoff"]))
     atoms = len(arrays["numbers"])
     options |= {"device": args.device, "peer_kernels": args.peer_kernels}
@@ -87,7 +84,6 @@ def main() -> None:
     command_line = make_parser(__doc__)
     command_line.add_argument("--atoms", type=int, nargs="+", help=f"{SIZES} if not given")
     command_line.add_argument("--full", action="store_true", help=f"{MORE_SIZES}; ten minutes")
-    command_line.add_argument("--memory", choices=get_args(Memory), default="graph")
     command_line.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     command_line.add_argument("--peer-kernels", choices=["e3nn", "cuequivariance"], default="e3nn")
     args = parse_command_line(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
@@ -101,7 +97,7 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
     report = {"name": "mace_step", "cases": [row.pop("case") for row in rows], "peer": "mace-torch"}
     report |= {key: [row[key] for row in rows] for key in rows[0]}
-    print(json.dumps(report | facts | {"channels": args.channels, "memory": args.memory}))
+    print(json.dumps(report | facts | {"channels": args.channels}))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from pipeline_mace.options import MACEOptions
 GRAPH = GraphOptions(cutoff=4.5)
 NETWORKS = {
     "default": {},
-    "weights again": {"memory": "recompute"},
     "correlation 3": {"correlation": 3, "channels": 32},
     "more degrees": {"max_l": 2, "channels": 16, "first_interaction": "plain"},
     "odd channels": {"channels": 5, "normalization": "density", "pair_repulsion": True},

@@ -150,23 +150,6 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     assert len(called) == 2
 
 
-def test_weights_made_again_give_the_same_gradients(monkeypatch):
-    """Oracle: the same training step with the weights of all edges kept."""
-    batch = build_batch([bulk("Al").repeat((2, 2, 2))], GraphOptions(cutoff=4.0), torch.float64)
-    batch["positions"] += 0.05 * torch.randn(batch["positions"].shape, dtype=torch.float64)
-    monkeypatch.setattr(parts, "PART_BYTES", 10_000)
-    gradients = []
-    for memory in ("graph", "recompute"):
-        torch.manual_seed(0)
-        module = MACE(MACEOptions(**SMALL, memory=memory), Facts(("Al",), 20.0)).double()
-        outputs = module(batch)
-        loss = outputs["energy"].sum() + outputs["forces"].square().sum()
-        inputs = [p for p in module.parameters() if p.requires_grad]
-        gradients.append(torch.autograd.grad(loss, inputs, allow_unused=True))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
 def make_two_heads():
     """A network of two heads that differ in all that is theirs."""
     torch.manual_seed(3)

@@ -1,8 +1,8 @@
-"""The tensor product whose weights are a linear map of features, which edges share,
+"""The tensor product whose weights are a linear map of features, which edges share.
 
     w_rp = sum_k x_rk A_kp,    out_i = sum over edges e into i of sum_p w_r(e)p C_p h_s(e) Y_e
 
-for each channel: the last layer of a radial network, and the product behind it
+It is, for each channel, the last layer of a radial network and the product behind it
 (`tensor_product`). Both edges of a pair have one distance, so one row r of weights. These are kept;
 their change along a direction, and derivatives by them, are made for some rows where they are used,
 in the caches, and mapped at once: both are as large as the weights, larger than all else that edges
@@ -11,7 +11,7 @@ have.
 Where | How
 ----- | -----------------------------------------------------------------
 CPU   | `cpu`: C
-GPU   | `reference`: PyTorch, weights of all rows at once
+GPU   | the tensor product with weights of all edges
 """
 
 from pipeline_kernels.equivariant.mixed_product import reference

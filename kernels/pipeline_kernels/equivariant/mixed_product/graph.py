@@ -9,9 +9,6 @@ from torch import Tensor
 
 from pipeline_kernels.message.segments import Segments
 
-MAX_EDGES = 24
-"""Of a row; C takes no more at once where vectors are shortest."""
-
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -34,15 +31,13 @@ class Graph:
         """Make it of its parts.
 
         Raises:
-            ValueError: numbers of edges differ, or a row has more than `MAX_EDGES`.
+            ValueError: numbers of edges differ.
         """
         if not senders.n_elements == receivers.n_elements == rows.n_elements:
             raise ValueError(
                 f"senders, receivers, rows: expected as many edges of each, got "
                 f"{senders.n_elements}, {receivers.n_elements} and {rows.n_elements}"
             )
-        if rows.n_segments and int(rows.offsets.diff().max()) > MAX_EDGES:
-            raise ValueError(f"rows: expected at most {MAX_EDGES} edges of each")
         order = rows.order
         index = senders.index[order] if order.numel() else senders.index
         return cls(senders, receivers, rows, Segments.of(index, senders.n_segments))

@@ -1,7 +1,7 @@
 """The tensor product with mixed weights as operators of torch: checks, shapes, derivatives.
 
-The sum `S(g, h, Y, x, A) = sum g * product(h, Y, x A)` is linear in each argument. So each derivative
-of it, of any order, is one of the first two operators with some arguments replaced; the third one
+The sum `S(g, h, Y, x, A) = sum g * product(h, Y, x A)` is linear in each argument. So each
+derivative of it, of any order, is one of two operators with some arguments replaced; another one
 does in a pass what training on forces takes most time for.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.mixed_product import cpu, reference
 from pipeline_kernels.equivariant.mixed_product.graph import Graph
-from pipeline_kernels.equivariant.tensor_product import ProductPlan
+from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.equivariant.tensor_product.op import differentiate_form
 from pipeline_kernels.operators import define_derivative, define_operator
 
@@ -74,13 +74,14 @@ def mixed_product(
         ValueError: if the arguments do not fit together.
     """
     _check(h, Y, x, A, graph, plan)
+    if h.device.type != "cpu":
+        w = (x @ A)[graph.rows.index].unflatten(1, (plan.n_paths, -1))
+        return tensor_product(h, Y, w, graph.senders, graph.receivers, plan)
     w = mix_weights(x, A, plan) if weights is None else weights
     return _product(h, Y, x, A, w, graph.encode(), plan.encode())
 
 
-def _check(
-    h: Tensor, Y: Tensor, x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan
-) -> None:
+def _check(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan) -> None:
     """Raise `ValueError` unless all fit together."""
     channels, K = h.shape[-1] if h.ndim else 0, A.shape[0] if A.ndim else 0
     shapes = {
@@ -191,9 +192,7 @@ def _tangents(
     return reference.tangents(operands, directions, graph, plan)
 
 
-def _product_backward(
-    ctx: Any, saved: Sequence[Any], g: Tensor
-) -> tuple[Tensor | None, ...]:
+def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
     *operands, w, edges, code = saved
     wanted = list(ctx.needs_input_grad[:4])
     grads = _gradient([g, *operands], w, edges, code, wanted)
@@ -209,8 +208,8 @@ def _gradient_backward(
     moving = [d if want else None for d, want in zip(directions, all_wanted, strict=True)]
     along_h, along_Y, along_x, along_A = moving
     is_last = not torch.is_grad_enabled() and not needed[2]  # no further derivative follows
-    is_of_forces = along_Y is not None and along_x is not None and along_A is None
-    if is_last and is_of_forces and operands[0].device.type == "cpu":
+    if is_last and along_A is None and along_Y is not None and along_x is not None:
+        # Forces are learned: one kernel does all.
         still = torch.zeros_like(operands[1]) if along_h is None else along_h
         by_g, by_h, by_x, by_A = _tangents(operands, [still, along_Y, along_x], w, edges, code)
         return [by_g, by_h, None, by_x, by_A], None
@@ -219,7 +218,7 @@ def _gradient_backward(
         operands,
         moving,
         needed,
-        lambda *factors: _product(*factors, nothing, edges, code),
+        lambda h, Y, x, A: _product(h, Y, x, A, nothing, edges, code),
         lambda replaced, wanted: _gradient(replaced, nothing, edges, code, wanted),
     )
     return grads, None

@@ -39,14 +39,15 @@ def tangents(
     (g, h, Y, x, A), (dh, dY, dx) = operands, directions
     factors = [g, h, Y, _mix(x, A, graph, plan)]
     moves = [dh, dY, _mix(dx, A, graph, plan)]
-    by_g, by_h, by_w, first = reference.tangents(factors, moves, _find_ends(graph), plan, True)
+    by_g, by_h, by_w, first = reference.tangents(factors, moves, _find_ends(graph), plan)
     by_w, first = _add_up(by_w, graph), _add_up(first, graph)
     return by_g, by_h, by_w @ A.T, x.T @ by_w + dx.T @ first
 
 
 def _mix(x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan) -> Tensor:
     """Return the weights of each edge, (n_edges, n_paths, C)."""
-    return (x @ A)[graph.rows.index].unflatten(1, (plan.n_paths, -1))
+    of_rows: Tensor = x @ A
+    return of_rows[graph.rows.index].unflatten(1, (plan.n_paths, -1))
 
 
 def _add_up(by_w: Tensor, graph: Graph) -> Tensor:

@@ -14,9 +14,8 @@ all edges is ever stored. With g = dL/d out the derivatives are
     dY_e[m2]    = sum_{p c} w_e[p, c] sum_{m1 m3} C_p[m1, m2, m3] h[m1, c] g[p, m3, c].
 """
 
-from pipeline_kernels.equivariant.tensor_product.mixed import multiply_mixed
 from pipeline_kernels.equivariant.tensor_product.op import tensor_product
 from pipeline_kernels.equivariant.tensor_product.parts import multiply_in_parts
 from pipeline_kernels.equivariant.tensor_product.plan import Path, ProductPlan
 
-__all__ = ["Path", "ProductPlan", "multiply_in_parts", "multiply_mixed", "tensor_product"]
+__all__ = ["Path", "ProductPlan", "multiply_in_parts", "tensor_product"]

@@ -141,9 +141,8 @@ def tangents(
     directions: Sequence[Tensor],
     edges: Edges,
     code: Sequence[int],
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Implement `reference.tangents`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Implement the first three results of `reference.tangents`."""
     plan = _decode(tuple(code))
     g, h, Y, w = operands
     dh, dY, dw = directions
@@ -152,12 +151,10 @@ def tangents(
     moving = [h, make_plain(Y), w, dh, make_plain(dY), dw]
     pointers = Moving(*(x.data_ptr() for x in moving))
     by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
-    gradient = w.new_empty(w.shape if with_gradient else (0,) * w.ndim)
     _run("product_tangent", plan, [pointers], [by_g], edges, by_sender=False)
-    results = [by_h, by_w, gradient]
-    _run("gradient_tangent", plan, [g, pointers], results, edges, by_sender=True)
-    by_g, by_h, by_w, gradient = (_crop_channels(x, channels) for x in (by_g, *results))
-    return by_g, by_h, by_w, gradient
+    _run("gradient_tangent", plan, [g, pointers], [by_h, by_w], edges, by_sender=True)
+    by_g, by_h, by_w = (_crop_channels(x, channels) for x in (by_g, by_h, by_w))
+    return by_g, by_h, by_w
 
 
 def product_tangent(
@@ -266,8 +263,6 @@ def _run(
         return
     native = NativeGraph(plan, like, edges, (order, offsets), rows)
     for x in results:
-        native.library.prefer_large_pages(
-            ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes)
-        )
+        native.library.prefer_large_pages(ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.nbytes))
     plain = (make_plain(x) if isinstance(x, Tensor) else x for x in operands)
     native.call(name, *plain, *results, memory_size=MEMORY_SIZES.get(name))

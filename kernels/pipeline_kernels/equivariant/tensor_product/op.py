@@ -130,11 +130,10 @@ def _shape_tangents(
     directions: Sequence[Tensor],
     edges: Sequence[Tensor],
     code: Sequence[int],
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     g, h, _, w = operands
     by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
-    return by_g, by_h, by_w, w.new_empty(w.shape if with_gradient else (0,) * w.ndim)
+    return by_g, by_h, by_w
 
 
 @define_operator("tensor_product_tangents", cpu=cpu.tangents, fake=_shape_tangents)
@@ -143,11 +142,11 @@ def _tangents(
     directions: Sequence[Tensor],
     edges: Sequence[Tensor],
     code: Sequence[int],
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return how derivatives of `S(*operands)` by g, h and w change along directions of h, Y, w."""
     ends, plan = (edges[0], edges[3]), ProductPlan.decode(code)
-    return reference.tangents(operands, directions, ends, plan, with_gradient)
+    by_g, by_h, by_w, _ = reference.tangents(operands, directions, ends, plan)
+    return by_g, by_h, by_w
 
 
 def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
@@ -175,7 +174,7 @@ def _gradient_backward(
         # Forces are learned: one kernel does all.
         still = torch.zeros_like(operands[1]) if by_features is None else by_features
         along = [still, by_harmonics, by_weights]
-        by_g, by_h, by_w, _ = _tangents(operands, along, edges, code, False)
+        by_g, by_h, by_w = _tangents(operands, along, edges, code)
         return ([by_g, by_h, None, by_w],)
     return (
         differentiate_form(
@@ -195,7 +194,7 @@ def differentiate_form(
     product: Callable[..., Tensor],
     gradient: Callable[[list[Tensor], list[bool]], Sequence[Tensor]],
 ) -> list[Tensor | None]:
-    """Return how first derivatives of a sum `g * product(...)` change that is linear in each operand.
+    """Return how first derivatives of a sum `g * product(...)`, linear in each operand, change.
 
     Args:
         operands: g, then what is multiplied.
@@ -222,8 +221,10 @@ def differentiate_form(
 
 
 def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Add in place: both are new, and another array of all weights would take longer to get."""
-    return b if a is None else a if b is None else a.add_(b)
+    """Add in place where nothing is recorded: another array of all weights would take longer."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b if torch.is_grad_enabled() else a.add_(b)
 
 
 define_derivative(_product, _product_backward)

@@ -80,24 +80,12 @@ def multiply_in_parts(
     Returns:
         Sums `(receivers.n_segments, plan.dim_out, C)`.
     """
-    n_bytes = plan.n_paths * h.shape[2] * h.element_size()
-    graph = divide_graph(senders, receivers, plan, n_bytes)
+    assert receivers.order.numel() == 0, "edges are not sorted by receiver"
+    n_bytes = plan.n_paths * h.shape[2] * h.element_size()  # of the weights of an edge
+    most = max(1, PART_BYTES // max(1, n_bytes))
+    graph = Graph(senders, receivers, plan, _split(senders, receivers, most))
     result: Tensor = _InParts.apply(h, Y, x, weigh, graph)  # type: ignore[no-untyped-call]
     return result
-
-
-def divide_graph(senders: Segments, receivers: Segments, plan: ProductPlan, n_bytes: int) -> Graph:
-    """Divide the edges into parts whose weights stay in the caches.
-
-    Args:
-        senders: Which node each edge takes.
-        receivers: To which one it contributes, ascending.
-        plan: Representations and paths.
-        n_bytes: Of the weights of an edge.
-    """
-    assert receivers.order.numel() == 0, "edges are not sorted by receiver"
-    most = max(1, PART_BYTES // max(1, n_bytes))
-    return Graph(senders, receivers, plan, _split(senders, receivers, most))
 
 
 class _InParts(torch.autograd.Function):

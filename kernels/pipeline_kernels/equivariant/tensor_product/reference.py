@@ -51,16 +51,14 @@ def tangents(
     directions: Sequence[Tensor],
     ends: tuple[Tensor, Tensor],
     plan: ProductPlan,
-    with_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return how the derivatives of `sum g * product(h, Y, w)` by g, h and w change.
+    """Return how the derivatives of `sum g * product(h, Y, w)` by g, h and w change, and the last.
 
     Args:
         operands: g, h, Y and w.
         directions: of h, Y and w, along which they change.
         ends: as there.
         plan: as there.
-        with_gradient: whether to return the derivative by w itself last, which is empty otherwise.
     """
     (g, h, Y, w), (dh, dY, dw) = operands, directions
     along_h, along_Y, along_w = (dh, Y, w), (h, dY, w), (h, Y, dw)
@@ -70,8 +68,7 @@ def tangents(
     of_h, of_Y, of_w = (
         gradient(g, *factors, ends, plan) for factors in (along_h, along_Y, along_w)
     )
-    by_w = of_w[2] if with_gradient else w.new_empty((0,) * w.ndim)
-    return by_g, of_w[0] + of_Y[0], of_h[2] + of_Y[2], by_w
+    return by_g, of_w[0] + of_Y[0], of_h[2] + of_Y[2], of_w[2]
 
 
 def _make_coefficients(path: Path, like: Tensor) -> Tensor:

@@ -146,9 +146,9 @@ void product_tangent(const Moving *all, REAL *out, const Graph *graph, int64_t *
     }
 }
 
-/* As `gradient`, of the derivatives by h and w; and that by w itself, unless `by_dw` is null. */
-void gradient_tangent(const REAL *g, const Moving *all, REAL *by_h, REAL *by_w, REAL *by_dw,
-                      const Graph *graph, int64_t *counter)
+/* As `gradient`, of the derivatives by h and w. */
+void gradient_tangent(const REAL *g, const Moving *all, REAL *by_h, REAL *by_w, const Graph *graph,
+                      int64_t *counter)
 {
     const int64_t channels = graph->channels, n_paths = graph->n_paths;
     FOR_NODES
@@ -165,8 +165,7 @@ void gradient_tangent(const REAL *g, const Moving *all, REAL *by_h, REAL *by_w, 
                 const int64_t weight = (e * n_paths + p) * channels;
                 gradient_tangents[path.coupling](
                     factors_at(all, graph, e, path, p), g_e + path.row_out * channels,
-                    row + path.row_h * channels, by_w + weight, by_dw ? by_dw + weight : 0, 0,
-                    channels);
+                    row + path.row_h * channels, by_w + weight, 0, 0, channels);
             }
         }
     }
