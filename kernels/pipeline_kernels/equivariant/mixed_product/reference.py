@@ -46,8 +46,8 @@ def tangents(
 
 def _mix(x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan) -> Tensor:
     """Return the weights of each edge, (n_edges, n_paths, C)."""
-    of_rows: Tensor = x @ A
-    return of_rows[graph.rows.index].unflatten(1, (plan.n_paths, -1))
+    weights: Tensor = (x @ A)[graph.rows.index].unflatten(1, (plan.n_paths, -1))
+    return weights
 
 
 def _add_up(by_w: Tensor, graph: Graph) -> Tensor:
