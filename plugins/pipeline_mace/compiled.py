@@ -13,6 +13,7 @@ from copy import deepcopy
 from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +23,7 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_kernels.equivariant.harmonics import solid_harmonics
+from pipeline_kernels.equivariant.harmonics import compute_harmonic_slopes, solid_harmonics
 from pipeline_kernels.equivariant.tensor_product.interpolated import Places
 from pipeline_kernels.message import Segments
 from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State
@@ -169,24 +170,10 @@ def _compute_harmonics(directions: Tensor, lmax: int) -> Tensor:
 
 @cache
 def _differentiate_harmonics(lmax: int) -> Tensor:
-    """Return D such that d Y_a / d u_k = sum_b D[a, k b] Y_b, (n, 3 n) float64.
-
-    Derivatives of solid harmonics are solid harmonics of one degree less; which ones is solved for
-    at random points.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        generator = torch.Generator().manual_seed(0)
-        points = torch.randn(64, 3, dtype=torch.float64, generator=generator)
-        points.requires_grad_()
-        values = _compute_harmonics(points, lmax)
-        rows = [
-            torch.autograd.grad(column.sum(), points, retain_graph=True, materialize_grads=True)[0]
-            for column in values[:, 1:].unbind(1)
-        ]
-    slopes = torch.stack([torch.zeros_like(points), *rows], dim=1)  # (64, n, 3)
-    solution: Tensor = torch.linalg.lstsq(values.detach(), slopes.detach().flatten(1)).solution
-    n = values.shape[1]
-    return solution.view(n, n, 3).permute(1, 2, 0).reshape(n, 3 * n).contiguous()
+    """Return D such that d Y_a / d u_k = sum_b D[a, k b] Y_b, (n, 3 n) float64."""
+    # The harmonics are those of (z, x, y).
+    D = np.roll(compute_harmonic_slopes(lmax), -1, axis=0)
+    return torch.from_numpy(D).transpose(0, 1).flatten(1).contiguous()
 
 
 def _require_known(options: MACEOptions) -> None:

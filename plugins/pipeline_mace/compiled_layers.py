@@ -99,7 +99,6 @@ class CompiledLayer(nn.Module):
         self._of_elements: tuple[list[int], Tensor] | None = None
         self.register_buffer("table", table)
         self.up, self.down = deepcopy(interaction.up), deepcopy(interaction.down)
-        self.down.factors = [x / interaction.average_neighbours for x in self.down.factors]
         self.skip, self.linear = deepcopy(interaction.skip), deepcopy(product.linear)
         self.readout = nn.ParameterList(w * len(w) ** -0.5 for w in readout.weights)
         self.register_buffer("coefficients", _combine(product, self.polynomial))

@@ -98,7 +98,6 @@ class Interaction(nn.Module):
         super().__init__()
         self.kernels = KERNELS[options.kernels]
         self.plan, self.residual = plan, residual
-        self.average_neighbours = average_neighbours
         channels, n_radial = options.channels, options.radial_functions
         n_in = len(plan.irreps_in)
         lmax = max(irrep.l for irrep in plan.irreps_target)
@@ -108,9 +107,10 @@ class Interaction(nn.Module):
         self.radial = RadialWeights(
             n_radial, options.radial_features, plan.n_paths * channels, self.kernels
         )
-        self.down = DegreeLinear(channels, counts, self.kernels)
-        self.skip = ElementLinear(n_elements, channels, residual or lmax + 1, self.kernels)
         has_density = options.normalization == "density"
+        divisor = 1 if has_density else average_neighbours
+        self.down = DegreeLinear(channels, counts, self.kernels, divisor)
+        self.skip = ElementLinear(n_elements, channels, residual or lmax + 1, self.kernels)
         self.density = nn.Parameter(torch.randn(n_radial, 1)) if has_density else None
 
     def forward(
@@ -133,19 +133,19 @@ class Interaction(nn.Module):
         if flight is not None:
             sent = flight.wait()
         summed = multiply(sent, edge_harmonics)
-        messages = self.down(summed) / self._count_neighbours(radial, edges)
+        messages = self.down(summed)
+        if self.density is not None:
+            messages = messages / self._measure_density(radial, edges, self.density)
         if self.residual:
             is_part = len(features) > len(messages)  # of whole structures no slice is recorded
             return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
         return self.skip(messages, atoms), None
 
-    def _count_neighbours(self, radial: Tensor, edges: EdgePlan) -> Tensor | float:
-        """Return what messages are divided by: of each atom (n_atoms, 1, 1), or of all."""
-        if self.density is None:
-            return self.average_neighbours
-        of_rows = torch.tanh((radial @ (self.density * len(self.density) ** -0.5)) ** 2)
-        density = segment_sum(edges.expand(of_rows), edges.graph.receivers)
-        return (1 + density)[:, :, None]
+    def _measure_density(self, radial: Tensor, edges: EdgePlan, density: Tensor) -> Tensor:
+        """Return what messages of each atom are divided by, (n_atoms, 1, 1)."""
+        of_rows = torch.tanh((radial @ (density * len(density) ** -0.5)) ** 2)
+        summed = segment_sum(edges.expand(of_rows), edges.graph.receivers)
+        return (1 + summed)[:, :, None]
 
     def _weigh(self, radial: Tensor, edges: EdgePlan) -> Callable[[Tensor, Tensor], Tensor]:
         """Calculate weights, and return what multiplies features and harmonics with them."""

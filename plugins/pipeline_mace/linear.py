@@ -24,13 +24,16 @@ class DegreeLinear(nn.Module):
         channels: In and out.
         counts: Representations of each degree from 0 that come in.
         kernels: What maps.
+        divisor: Of all results.
     """
 
-    def __init__(self, channels: int, counts: Sequence[int], kernels: Kernels) -> None:
+    def __init__(
+        self, channels: int, counts: Sequence[int], kernels: Kernels, divisor: float = 1
+    ) -> None:
         super().__init__()
         self.plan, self.kernels = LinearPlan.of(counts), kernels
         self.weights = nn.ParameterList(torch.randn(n * channels, channels) for n in counts)
-        self.factors = [len(w) ** -0.5 for w in self.weights]
+        self.factors = [len(w) ** -0.5 / divisor for w in self.weights]
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (n, components in, channels) to (n, (degrees)², channels)."""

@@ -21,8 +21,10 @@ from pipeline_kernels.message.tall.cpu import multiply
 from pipeline_kernels.native import make_plain
 
 MAX_RANGES: Final = 16
-MIN_RANGE: Final = 64
-"""Rows that a range has at least, unless there are fewer."""
+MIN_RANGE: Final = 256
+"""Rows that a range with sums of its own has at least, unless there are fewer."""
+ROWS: Final = 24
+"""Of a range without sums."""
 PART_BYTES: Final = 2**24
 """Of what the edges of a part send to their senders."""
 READ: Final = ("g", "h", "Y", "w", "dh", "dY", "dw", "x", "dx", "A_T")
@@ -131,11 +133,11 @@ class _Task(_Map):
     def __init__(self, A: Tensor, edges: Sequence[Tensor], code: Sequence[int]) -> None:
         super().__init__(A, code)
         self.graph = Graph.decode(edges)
-        self.n_ranges = max(1, min(MAX_RANGES, self.graph.rows.n_segments // MIN_RANGE))
 
     def make_sums(self) -> Tensor:
         """Return zeros for the derivatives by A of each range."""
-        return self.A.new_zeros(self.n_ranges, *self.A.shape)
+        n_ranges = max(1, min(MAX_RANGES, self.graph.rows.n_segments // MIN_RANGE))
+        return self.A.new_zeros(n_ranges, *self.A.shape)
 
     def join(self, sums: Tensor | None) -> Tensor:
         """Return the derivatives by A, (K, n_paths C)."""
@@ -151,7 +153,7 @@ class _Task(_Map):
         read = {key: make_plain(t) for key, t in {**arrays, "A_T": self.A.T}.items()}
         written = {key: t for key, t in results.items() if t is not None}
         pointers = {key: t.data_ptr() for key, t in {**read, **written}.items()}
-        work = Mixed(**pointers, K=len(self.A), n_ranges=self.n_ranges)
+        work, sums = Mixed(**pointers, K=len(self.A)), results["by_A"]
         by_h, sending = torch.zeros_like(read["h"]), self.graph.sending
         cuts, sent = self._divide(by_h)
         work.by_h, following = sent.data_ptr(), sending.offsets.clone()
@@ -161,6 +163,7 @@ class _Task(_Map):
         lists = sending.order, sending.offsets, following, len(by_h)
         for begin, end in pairwise(cuts):
             work.begin, work.end = begin, end
+            work.n_ranges = -(-(end - begin) // ROWS) if sums is None else len(sums)
             native.call(name, work, memory_size="mixed_memory_size")
             native.call("add_to_senders", work, by_h, *lists)
         return by_h
