@@ -157,6 +157,10 @@ class Interaction(nn.Module):
             # Of what is learned, derivatives keep the weights anyway.
             of_edges, ends = edges.expand(radial), (graph.senders, graph.receivers)
             return lambda h, Y: kernels.multiply_in_parts(h, Y, of_edges, self.radial, *ends, plan)
+        if edges.distinct is None:
+            w = self.radial(radial).unflatten(1, (plan.n_paths, -1))
+            senders, receivers = graph.senders, graph.receivers
+            return lambda h, Y: kernels.tensor_product(h, Y, w, senders, receivers, plan)
         x, A = self.radial.divide(radial)
         weights = kernels.mix_weights(x, A, plan)
         return lambda h, Y: kernels.mixed_product(h, Y, x, A, graph, plan, weights)

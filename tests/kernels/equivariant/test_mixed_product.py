@@ -164,6 +164,16 @@ def test_any_number_of_edges_may_share_weights(n_sharing):
         assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+def test_weights_that_no_edge_has():
+    full = draw_graph(5, 40)
+    rows = Segments.of(3 * full.rows.index + 1, 3 * full.rows.n_segments)
+    graph = Graph.of(full.senders, full.receivers, rows)
+    (_, *operands), _ = draw(PLANS["next layer"], graph, 16)
+    case = operands, graph, (0, 1, 2), (0, 2, 3)
+    for one, other in zip(learn(mixed_product, *case), learn(multiply_all, *case), strict=True):
+        assert_close(one, other, rtol=1e-12, atol=1e-10)
+
+
 def test_edges_with_weights_of_their_own():
     shared = draw_graph(5, 40)
     graph = Graph.unshared(shared.senders, shared.receivers)

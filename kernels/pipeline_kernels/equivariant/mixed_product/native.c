@@ -97,14 +97,19 @@ static void step_tangents(const Mixed *k, const Graph *graph, const Block *b, in
 static void step_all(const Mixed *k, const Graph *graph, const Block *b, Step *step, const REAL *dw)
 {
     const int64_t size = graph->dim_in * graph->channels, before = graph->offsets[k->begin];
-    for (int64_t row = b->first; row < b->end; row++)
+    for (int64_t row = b->first; row < b->end; row++) {
+        const int64_t weight = (row - b->first) * b->stride;
+        if (graph->offsets[row] == graph->offsets[row + 1]) { /* no edge has these weights */
+            memset(b->by_w + weight, 0, b->stride * sizeof(REAL));
+            memset(b->by_dw + weight, 0, b->stride * sizeof(REAL));
+        }
         for (int64_t i = graph->offsets[row]; i < graph->offsets[row + 1]; i++) {
             REAL *by_h = k->by_h + (i - before) * size;
             memset(by_h, 0, size * sizeof(REAL));
             fetch_edge(graph, k->g, dw, i + 1);
-            step(k, graph, b, edge_at(graph, i), by_h, (row - b->first) * b->stride,
-                 i > graph->offsets[row]);
+            step(k, graph, b, edge_at(graph, i), by_h, weight, i > graph->offsets[row]);
         }
+    }
 }
 
 /* by_x = by_w A^T */

@@ -44,8 +44,8 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
-    """Who sends and who receives along which paths, as a whole and in parts."""
+class Division:
+    """A graph and the paths of a product, as a whole and in parts."""
 
     senders: Segments
     receivers: Segments
@@ -83,14 +83,14 @@ def multiply_in_parts(
     assert receivers.order.numel() == 0, "edges are not sorted by receiver"
     n_bytes = plan.n_paths * h.shape[2] * h.element_size()  # of the weights of an edge
     most = max(1, PART_BYTES // max(1, n_bytes))
-    graph = Graph(senders, receivers, plan, _split(senders, receivers, most))
+    graph = Division(senders, receivers, plan, _split(senders, receivers, most))
     result: Tensor = _InParts.apply(h, Y, x, weigh, graph)  # type: ignore[no-untyped-call]
     return result
 
 
 class _InParts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, Y: Tensor, x: Tensor, weigh: Weigh, graph: Graph) -> Tensor:
+    def forward(ctx: Any, h: Tensor, Y: Tensor, x: Tensor, weigh: Weigh, graph: Division) -> Tensor:
         ctx.save_for_backward(h, Y, x)
         ctx.weigh, ctx.graph, plan = weigh, graph, graph.plan
         out = h.new_empty(graph.receivers.n_segments, plan.dim_out, h.shape[2])
@@ -115,7 +115,7 @@ def _differentiate(
     Y: Tensor,
     x: Tensor,
     weigh: Weigh,
-    graph: Graph,
+    graph: Division,
     wanted: list[bool],
 ) -> list[Tensor | None]:
     """Return the gradients by h, Y and x, part by part."""
@@ -144,7 +144,7 @@ def _differentiate_again(
     Y: Tensor,
     x: Tensor,
     weigh: Weigh,
-    graph: Graph,
+    graph: Division,
     wanted: list[bool],
 ) -> list[Tensor | None]:
     """Return the gradients by h, Y and x, of which there are more derivatives."""
