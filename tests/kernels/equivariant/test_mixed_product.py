@@ -3,6 +3,8 @@
 Oracle: autograd of the formula in plain PyTorch and float64; `tensor_product`, which equals e3nn's.
 """
 
+import json
+
 import pytest
 import torch
 from torch.library import opcheck
@@ -20,6 +22,7 @@ from pipeline_kernels.equivariant.mixed_product.op import _gradient, _mix, _prod
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.equivariant.tensor_product import cpu as one_by_one
 from pipeline_kernels.message import Segments
+from processes import finish
 
 PLANS = {
     "first layer": ProductPlan.of("0e", 3, "0e + 1o + 2e + 3o"),
@@ -216,6 +219,15 @@ def test_sums_do_not_depend_on_threads():
         torch.set_num_threads(n_threads)
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("way", "least", "most"), [("mixed", 1, 3), ("shared", 4, 8)])
+def test_of_what_is_as_large_as_the_weights_little_is_in_memory(way, least, most):
+    """In units of the weights of all edges, of which two have the same."""
+    measured = json.loads(finish(["-m", "kernels.equivariant.product_memory", way]))
+    if measured is None:
+        pytest.skip("the system does not tell")
+    assert least < measured < most
 
 
 @pytest.mark.slow

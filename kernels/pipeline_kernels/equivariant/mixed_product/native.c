@@ -41,7 +41,7 @@ int64_t mixed_memory_size(const Graph *graph)
     return make_room(graph, 0, &b) + BYTES;
 }
 
-/* Asks for what the k-th edge by row reads of its receiver, and for `w` of its row. */
+/* Asks for what the k-th edge by row reads of its receiver, and for weights of its row. */
 INLINE void fetch_edge(const Graph *graph, const REAL *g, const REAL *w, int64_t k)
 {
     if (k >= graph->offsets[graph->n_nodes])
@@ -50,8 +50,7 @@ INLINE void fetch_edge(const Graph *graph, const REAL *g, const REAL *w, int64_t
     const char *row = (const char *)(g + graph->receivers[e] * graph->dim_out * graph->channels);
     for (int64_t i = 0; i < size; i += 64)
         __builtin_prefetch(row + i);
-    if (w)
-        fetch_next(w, graph, k - 1);
+    fetch_next(w, graph, k - 1);
 }
 
 /* ---- an edge ---- */
@@ -94,7 +93,7 @@ static void step_tangents(const Mixed *k, const Graph *graph, const Block *b, in
 
 /* ---- a block ---- */
 
-static void step_all(const Mixed *k, const Graph *graph, const Block *b, Step *step, const REAL *dw)
+static void step_all(const Mixed *k, const Graph *graph, const Block *b, Step *step, const REAL *w)
 {
     const int64_t size = graph->dim_in * graph->channels, before = graph->offsets[k->begin];
     for (int64_t row = b->first; row < b->end; row++) {
@@ -106,7 +105,7 @@ static void step_all(const Mixed *k, const Graph *graph, const Block *b, Step *s
         for (int64_t i = graph->offsets[row]; i < graph->offsets[row + 1]; i++) {
             REAL *by_h = k->by_h + (i - before) * size;
             memset(by_h, 0, size * sizeof(REAL));
-            fetch_edge(graph, k->g, dw, i + 1);
+            fetch_edge(graph, k->g, w, i + 1);
             step(k, graph, b, edge_at(graph, i), by_h, weight, i > graph->offsets[row]);
         }
     }
