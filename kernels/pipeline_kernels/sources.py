@@ -65,6 +65,12 @@ SOURCES = {
         ),
         {**COLOURS, "D": ("2", "4")},
     ),
+    "edges": Source(
+        (
+            LANES,
+            "equivariant/edges/native.c",
+        )
+    ),
     "feed_forward": Source(
         (
             LANES,

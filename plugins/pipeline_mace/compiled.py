@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,8 +21,7 @@ from pipeline_core.planner import Planner
 from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement
-from pipeline_kernels.equivariant.harmonics import compute_harmonic_slopes, solid_harmonics
-from pipeline_kernels.equivariant.tensor_product.interpolated import Places
+from pipeline_kernels.equivariant.edges import differentiate_edges, measure_edges
 from pipeline_kernels.message import Segments
 from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State
 from pipeline_mace.elements import find_elements
@@ -93,7 +90,9 @@ class CompiledMACE(Potential):
         """
         assert domain is None
         graph = self._planner.plan(batch, self.numbers, self.elements)
-        neighbours, directions, distance = self._measure(graph, vectors)
+        scale = self.n_intervals / self.options.cutoff
+        edges = measure_edges(vectors, self.options.lmax, scale, self.n_intervals)
+        neighbours = Neighbours(*graph, edges.harmonics, edges.places)
         states, features = [], None
         energy = vectors.new_zeros(len(graph.element))
         for layer in self.layers:
@@ -101,7 +100,10 @@ class CompiledMACE(Potential):
             features = state.features
             energy = energy + state.energy
             states.append(state)
-        gradient = self._reverse(states, neighbours, directions, distance)
+        by_harmonics, by_place = self._reverse(states, neighbours)
+        gradient = self.scale * differentiate_edges(
+            edges, by_harmonics, by_place, self.options.lmax, scale
+        )
         energy = self.scale * energy + self.shift
         total = energy.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], energy)
         return {
@@ -110,38 +112,17 @@ class CompiledMACE(Potential):
             "stress": compute_stress(batch, vectors, gradient),
         }
 
-    def _measure(self, graph: _Graph, vectors: Tensor) -> tuple[Neighbours, Tensor, Tensor]:
-        """Return the edges as layers take them, directions (n_edges, 3) and distances."""
-        distance = torch.linalg.vector_norm(vectors, dim=1)
-        directions = vectors / -distance[:, None]  # from sender to receiver
-        harmonics = _compute_harmonics(directions, self.options.lmax)
-        places = Places.of(distance * (self.n_intervals / self.options.cutoff), self.n_intervals)
-        neighbours = Neighbours(*graph, harmonics, places)
-        return neighbours, directions, distance
-
-    def _reverse(
-        self,
-        states: Sequence[State],
-        neighbours: Neighbours,
-        directions: Tensor,
-        distance: Tensor,
-    ) -> Tensor:
-        """Return the derivative of the energy by the vectors of the edges, (n_edges, 3)."""
+    def _reverse(self, states: Sequence[State], neighbours: Neighbours) -> tuple[Tensor, Tensor]:
+        """Return the derivatives of the energy by harmonics and places of the edges."""
         by_features: Tensor | None = None
         by_harmonics = torch.zeros_like(neighbours.harmonics)
-        by_place = torch.zeros_like(distance)
+        by_place = by_harmonics.new_zeros(len(by_harmonics))
         layers = cast("list[CompiledLayer]", [*self.layers])
         for layer, state in zip(reversed(layers), reversed(states), strict=True):
             by_features, by_Y, by_x = layer.reverse(state, by_features, neighbours)
             by_harmonics += by_Y
             by_place += by_x
-        derivatives = _differentiate_harmonics(self.options.lmax).to(by_harmonics)
-        rows = (by_harmonics @ derivatives).unflatten(1, (3, -1))
-        by_direction = torch.einsum("ekm,em->ek", rows, neighbours.harmonics)
-        radial = by_place * (-self.n_intervals / self.options.cutoff)
-        across = by_direction - (by_direction * directions).sum(1, keepdim=True) * directions
-        gradient: Tensor = radial[:, None] * directions - across / distance[:, None]
-        return self.scale * gradient
+        return by_harmonics, by_place
 
 
 class _Graph(NamedTuple):
@@ -161,19 +142,6 @@ def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Grap
     ends = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
     atoms = AtomsByElement.of(element)
     return _Graph(element, torch.searchsorted(atoms.elements, element), atoms, *ends)
-
-
-def _compute_harmonics(directions: Tensor, lmax: int) -> Tensor:
-    """Return the harmonics of `pipeline_mace.basis`, of unit vectors."""
-    return solid_harmonics(directions.roll(1, dims=1), lmax)
-
-
-@cache
-def _differentiate_harmonics(lmax: int) -> Tensor:
-    """Return D such that d Y_a / d u_k = sum_b D[a, k b] Y_b, (n, 3 n) float64."""
-    # The harmonics are those of (z, x, y).
-    D = np.roll(compute_harmonic_slopes(lmax), -1, axis=0)
-    return torch.from_numpy(D).transpose(0, 1).flatten(1).contiguous()
 
 
 def _require_known(options: MACEOptions) -> None:

@@ -8,5 +8,6 @@
 | `linear`         | linear maps of each degree, of all atoms or those of an element           |
 | `so2`            | convolutions in the frames of edges, of eGNN-ESP                          |
 | `feed_forward`   | a layer of gated features after a norm, of eGNN-ESP                       |
+| `edges`          | distances, harmonics and spline places of edges, and the way back         |
 | `density`        | densities of neighbours about atoms                                       |
 """

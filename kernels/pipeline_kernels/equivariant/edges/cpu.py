@@ -1,0 +1,87 @@
+"""The edges on the CPU, in C. Each edge stands alone: no result depends on the threads."""
+
+import ctypes
+from ctypes import c_double, c_int64, c_void_p
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.edges.reference import EdgeMeasures, find_slopes
+from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
+from pipeline_kernels.equivariant.tensor_product.interpolated import Places
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.threads import choose_threads
+
+WORK = 20  # numbers read or written for a number of an edge, for the choice of threads
+POINTERS = (
+    *("vectors", "by_harmonics", "by_x", "norms", "slopes", "terms"),
+    *("directions", "distance", "harmonics", "first", "factors", "factor_slopes", "by_vectors"),
+)
+
+
+class Work(ctypes.Structure):
+    """`Work` in native.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in POINTERS),
+        *((name, c_int64) for name in ("n_edges", "lmax", "n_intervals", "n_terms")),
+        ("scale", c_double),
+    )
+
+
+def measure(vectors: Tensor, lmax: int, scale: float, n_intervals: int) -> EdgeMeasures:
+    """Implement `reference.measure`."""
+    n, vectors = len(vectors), make_plain(vectors.detach())
+    directions, distance = torch.empty_like(vectors), vectors.new_empty(n)
+    harmonics, first = (
+        vectors.new_empty(n, (lmax + 1) ** 2),
+        distance.new_empty(n, dtype=torch.int64),
+    )
+    places = Places(first, vectors.new_empty(n, 6), vectors.new_empty(n, 6))
+    arrays = {"vectors": vectors, "directions": directions, "distance": distance}
+    arrays |= {"harmonics": harmonics, "first": first}
+    arrays |= {"factors": places.factors, "factor_slopes": places.slopes}
+    _run("measure", arrays, lmax, scale, n_intervals)
+    return EdgeMeasures(directions, distance, harmonics, places)
+
+
+def differentiate(
+    edges: EdgeMeasures, by_harmonics: Tensor, by_x: Tensor, lmax: int, scale: float
+) -> Tensor:
+    """Implement `reference.differentiate`."""
+    result = torch.empty_like(edges.directions)
+    arrays = {"by_harmonics": make_plain(by_harmonics), "by_x": make_plain(by_x)}
+    arrays |= {name: getattr(edges, name) for name in ("directions", "distance", "harmonics")}
+    _run("differentiate", arrays | {"by_vectors": result}, lmax, scale)
+    return result
+
+
+def _run(
+    name: str, arrays: dict[str, Tensor], lmax: int, scale: float, n_intervals: int = 0
+) -> None:
+    harmonics = arrays["harmonics"]
+    library = load_library("edges", REAL=C_TYPES[harmonics.dtype])
+    norms, slopes, terms = _list_constants(lmax)
+    work = Work(
+        **{key: array.data_ptr() for key, array in arrays.items()},
+        norms=norms.ctypes.data,
+        slopes=slopes.ctypes.data,
+        terms=terms.ctypes.data,
+        n_edges=len(harmonics),
+        lmax=lmax,
+        n_intervals=n_intervals,
+        n_terms=len(terms),
+        scale=scale,
+    )
+    call_routine(library, name, work, n_threads=choose_threads(WORK * harmonics.numel()))
+
+
+@cache
+def _list_constants(lmax: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return norms of harmonics, and the entries of their slopes: values; axes, rows, columns."""
+    D = find_slopes(lmax).numpy()
+    terms = np.argwhere(D)
+    norms = np.ascontiguousarray(compute_harmonic_norms(lmax))
+    return norms, D[tuple(terms.T)].copy(), np.ascontiguousarray(terms, np.int64)
