@@ -12,7 +12,6 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from pipeline_kernels.equivariant.mixed_product.graph import Graph
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
@@ -109,18 +108,18 @@ class _Map:
 
     def __init__(self, A: Tensor, code: Sequence[int]) -> None:
         self.plan = ProductPlan.decode(code)
-        self.own, lanes = A.shape[1] // self.plan.n_paths, one_by_one.count_lanes(code, A.dtype)
-        self.channels = -(-self.own // lanes) * lanes
+        self.own = A.shape[1] // self.plan.n_paths
+        self.lanes = one_by_one.count_lanes(code, A.dtype)
+        self.channels = -(-self.own // self.lanes) * self.lanes
         self.A = self.fill_up(A.view(len(A), self.plan.n_paths, self.own)).flatten(1)
 
     def fill_up(self, x: Tensor) -> Tensor:
         """Return the tensor with zeros behind its channels."""
-        missing = self.channels - x.shape[2]
-        return make_plain(pad(x, (0, missing)) if missing else x)
+        return one_by_one.pad_channels(x, self.lanes)
 
     def crop(self, x: Tensor) -> Tensor:
         """Return the tensor with its own channels alone."""
-        return x if self.own == self.channels else x[..., : self.own].contiguous()
+        return one_by_one.crop_channels(x, self.own)
 
     def weigh(self, x: Tensor) -> Tensor:
         """Return the weights of rows, (n_rows, n_paths, channels)."""

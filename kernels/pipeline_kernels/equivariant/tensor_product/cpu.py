@@ -108,10 +108,10 @@ def product(
     plan = _decode(tuple(code))
     n_nodes, channels = edges[5].shape[0] - 1, h.shape[2]
     lanes = _count_lanes(plan, h.dtype)
-    h, w = _pad_channels(h, lanes), _pad_channels(w, lanes)
+    h, w = pad_channels(h, lanes), pad_channels(w, lanes)
     out = h.new_empty(n_nodes, plan.dim_out, h.shape[2])
     _run("product", plan, [h, Y, w], [out], edges, by_sender=False, rows=rows)
-    return _crop_channels(out, channels)
+    return crop_channels(out, channels)
 
 
 def gradient(
@@ -121,13 +121,13 @@ def gradient(
     plan = _decode(tuple(code))
     g, h, Y, w = operands
     channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
-    g, h, w = _pad_channels(g, lanes), _pad_channels(h, lanes), _pad_channels(w, lanes)
+    g, h, w = pad_channels(g, lanes), pad_channels(h, lanes), pad_channels(w, lanes)
     by_h, by_Y, by_w = (
         x.new_empty(x.shape if want else (0,) * x.ndim)
         for x, want in zip((h, Y, w), wanted, strict=True)
     )
     _run("gradient", plan, [g, h, Y, w], [by_h, by_Y, by_w], edges, by_sender=wanted[0])
-    return _crop_channels(by_h, channels), by_Y, _crop_channels(by_w, channels)
+    return crop_channels(by_h, channels), by_Y, crop_channels(by_w, channels)
 
 
 class Moving(ctypes.Structure):
@@ -147,13 +147,13 @@ def tangents(
     g, h, Y, w = operands
     dh, dY, dw = directions
     channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
-    g, h, w, dh, dw = (_pad_channels(x, lanes) for x in (g, h, w, dh, dw))
+    g, h, w, dh, dw = (pad_channels(x, lanes) for x in (g, h, w, dh, dw))
     moving = [h, make_plain(Y), w, dh, make_plain(dY), dw]
     pointers = Moving(*(x.data_ptr() for x in moving))
     by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
     _run("product_tangent", plan, [pointers], [by_g], edges, by_sender=False)
     _run("gradient_tangent", plan, [g, pointers], [by_h, by_w], edges, by_sender=True)
-    by_g, by_h, by_w = (_crop_channels(x, channels) for x in (by_g, by_h, by_w))
+    by_g, by_h, by_w = (crop_channels(x, channels) for x in (by_g, by_h, by_w))
     return by_g, by_h, by_w
 
 
@@ -194,13 +194,14 @@ def _count_lanes(plan: ProductPlan, dtype: torch.dtype) -> int:
     return compute_size(_load(plan, dtype)[0], "count_lanes")
 
 
-def _pad_channels(x: Tensor, lanes: int) -> Tensor:
+def pad_channels(x: Tensor, lanes: int) -> Tensor:
     """Return the tensor as C reads it, its channels filled up with zeros to whole vectors."""
     missing = -x.shape[2] % lanes
     return make_plain(pad(x, (0, missing)) if missing else x)
 
 
-def _crop_channels(x: Tensor, channels: int) -> Tensor:
+def crop_channels(x: Tensor, channels: int) -> Tensor:
+    """Return the tensor with so many channels alone."""
     return x if x.shape[2] <= channels else x[..., :channels].contiguous()
 
 
