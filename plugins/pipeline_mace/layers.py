@@ -162,7 +162,7 @@ class Interaction(nn.Module):
             senders, receivers = graph.senders, graph.receivers
             return lambda h, Y: kernels.tensor_product(h, Y, w, senders, receivers, plan)
         x, A = self.radial.divide(radial)
-        weights = kernels.mix_weights(x, A, plan)
+        weights = kernels.mix_weights(x, A)
         return lambda h, Y: kernels.mixed_product(h, Y, x, A, graph, plan, weights)
 
 

@@ -100,7 +100,7 @@ def check(plan, channels, dtype):
     moves = [t.double() for t in directions]
     moving = torch.autograd.grad(first[:3], [g, inputs[0], *inputs[2:]], moves)
     edges, code = graph.encode(), plan.encode()
-    w = mix_weights(*operands[3:], plan)
+    w = mix_weights(*operands[3:])
     for kept in (w, w.new_empty(0)):
         compare([_product(*operands[1:], kept, edges, code)], [exact], dtype)
         compare(_gradient(operands, kept, edges, code, [True] * 4), first, dtype)
@@ -206,7 +206,7 @@ def test_sums_do_not_depend_on_threads():
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            w = mix_weights(*operands[3:], plan)
+            w = mix_weights(*operands[3:])
             arguments = w, graph.encode(), plan.encode()
             results.append(
                 [
@@ -242,7 +242,23 @@ def test_operators_keep_the_rules_of_torch(channels):
     opcheck(_product, (*operands[1:], nothing, edges, code))
     opcheck(_gradient, (operands, nothing, edges, code, [True, True, True, False]))
     x, A = (t.detach() for t in operands[3:])
-    opcheck(_mix, (x, A, code), test_utils=("test_schema", "test_autograd_registration"))
+    opcheck(_mix, (x, A))
+
+
+def test_compiles_without_a_graph_break():
+    graph, plan = draw_graph(5, 8), PLANS["next layer"]
+    (_, *operands), _ = draw(plan, graph, 5)
+    operands = [t.requires_grad_() for t in operands]
+
+    def calculate(*operands):
+        return mixed_product(*operands, graph, plan)
+
+    ours = torch.compile(calculate, fullgraph=True, backend="aot_eager")(*operands)
+    eager = calculate(*operands)
+    assert torch.equal(ours, eager)
+    assert_close(
+        torch.autograd.grad(ours.sum(), operands), torch.autograd.grad(eager.sum(), operands)
+    )
 
 
 def test_what_does_not_fit_is_named():
@@ -257,3 +273,8 @@ def test_what_does_not_fit_is_named():
     few = Segments.of(torch.tensor([0]), 1)
     with pytest.raises(ValueError, match="expected as many edges of each, got 18, 18 and 1"):
         Graph.of(graph.senders, graph.receivers, few)
+    with pytest.raises(ValueError, match="expected as many edges of each, got 18, 1 and 18"):
+        Graph.unshared(graph.senders, few)
+    kept = mix_weights(x[1:], A)
+    with pytest.raises(ValueError, match=r"weights: expected \(10, 30\), .* got \(9, 30\)"):
+        mixed_product(h, Y, x, A, graph, plan, kept)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.mixed_product.graph import Graph
-from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.equivariant.tensor_product import cpu as one_by_one
 from pipeline_kernels.message.tall.cpu import multiply
 from pipeline_kernels.native import make_plain
@@ -39,9 +38,9 @@ class Mixed(ctypes.Structure):
     )
 
 
-def mix(x: Tensor, A: Tensor, code: Sequence[int]) -> Tensor:
-    """Implement `op._mix`: weights of all rows, (n_rows, n_paths, channels filled up)."""
-    return _Map(A, code).weigh(x)
+def mix(x: Tensor, A: Tensor) -> Tensor:
+    """Implement `op._mix`."""
+    return multiply(x, A)
 
 
 def product(
@@ -55,7 +54,7 @@ def product(
 ) -> Tensor:
     """Implement `op._product`."""
     task = _Task(A, edges, code)
-    w, rows = w if w.numel() else task.weigh(x), task.graph.rows.index
+    w, rows = task.take(w, x), task.graph.rows.index
     out = one_by_one.product(task.fill_up(h), Y, w, task.graph.ends, code, rows)
     return task.crop(out)
 
@@ -73,7 +72,7 @@ def gradient(
     by_Y, by_x = torch.empty_like(Y), torch.empty_like(x)
     by_A = task.make_sums() if wanted[3] else None
     arrays = {"g": task.fill_up(g), "h": task.fill_up(h), "Y": Y, "x": x}
-    arrays["w"] = w if w.numel() else task.weigh(x)
+    arrays["w"] = task.take(w, x)
     results = {"by_Y": by_Y if wanted[1] else None, "by_x": by_x if wanted[2] else None}
     by_h = task.run("mixed_gradient", arrays, results | {"by_A": by_A})
     grads = zip((task.crop(by_h), by_Y, by_x, task.join(by_A)), wanted, strict=True)
@@ -93,7 +92,7 @@ def tangents(
     dh, dY, dx = directions
     task = _Task(A, edges, code)
     g, h, dh = (task.fill_up(t) for t in (g, h, dh))
-    w, dw = w if w.numel() else task.weigh(x), task.weigh(dx)
+    w, dw = task.take(w, x), task.weigh(dx)
     factors, moves = (h, Y, w), (dh, dY, dw)
     rows = task.graph.rows.index
     by_g = one_by_one.product_tangent(factors, moves, task.graph.ends, code, rows)
@@ -103,11 +102,11 @@ def tangents(
     return task.crop(by_g), task.crop(by_h), by_x, task.join(by_A)
 
 
-class _Map:
-    """The map A as C has it: channels fill whole vectors."""
+class _Task:
+    """A graph and the map of its weights as C has them: channels fill whole vectors."""
 
-    def __init__(self, A: Tensor, code: Sequence[int]) -> None:
-        self.plan = ProductPlan.decode(code)
+    def __init__(self, A: Tensor, edges: Sequence[Tensor], code: Sequence[int]) -> None:
+        self.plan, self.graph = one_by_one.decode_plan(tuple(code)), Graph.decode(edges)
         self.own = A.shape[1] // self.plan.n_paths
         self.lanes = one_by_one.count_lanes(code, A.dtype)
         self.channels = -(-self.own // self.lanes) * self.lanes
@@ -125,13 +124,11 @@ class _Map:
         """Return the weights of rows, (n_rows, n_paths, channels)."""
         return multiply(x, self.A).view(len(x), self.plan.n_paths, self.channels)
 
-
-class _Task(_Map):
-    """The map and a graph, for derivatives."""
-
-    def __init__(self, A: Tensor, edges: Sequence[Tensor], code: Sequence[int]) -> None:
-        super().__init__(A, code)
-        self.graph = Graph.decode(edges)
+    def take(self, w: Tensor, x: Tensor) -> Tensor:
+        """Return the same of weights that are kept; where they are empty, make them."""
+        if not w.numel():
+            return self.weigh(x)
+        return self.fill_up(w.view(len(x), self.plan.n_paths, self.own))
 
     def make_sums(self) -> Tensor:
         """Return zeros for the derivatives by A of each range."""

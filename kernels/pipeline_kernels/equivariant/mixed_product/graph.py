@@ -33,21 +33,23 @@ class Graph:
         Raises:
             ValueError: numbers of edges differ.
         """
-        if not senders.n_elements == receivers.n_elements == rows.n_elements:
-            raise ValueError(
-                f"senders, receivers, rows: expected as many edges of each, got "
-                f"{senders.n_elements}, {receivers.n_elements} and {rows.n_elements}"
-            )
+        _require_equal(senders, receivers, rows)
         order = rows.order
         index = senders.index[order] if order.numel() else senders.index
         return cls(senders, receivers, rows, Segments.of(index, senders.n_segments))
 
     @classmethod
     def unshared(cls, senders: Segments, receivers: Segments) -> Self:
-        """Make it of edges that have weights of their own each."""
+        """Make it of edges that have weights of their own each.
+
+        Raises:
+            ValueError: numbers of edges differ.
+        """
         n = senders.n_elements
         steps = torch.arange(n + 1, device=senders.index.device)
-        return cls(senders, receivers, Segments(steps[:n], steps[:0], steps), senders)
+        rows = Segments(steps[:n], steps[:0], steps)
+        _require_equal(senders, receivers, rows)
+        return cls(senders, receivers, rows, senders)
 
     def encode(self) -> list[Tensor]:
         """Return it as an operator takes it; `decode` is the way back."""
@@ -64,3 +66,14 @@ class Graph:
     def ends(self) -> list[Tensor]:
         """Senders and receivers, as `tensor_product` takes them."""
         return self.encode()[:6]
+
+
+def _require_equal(senders: Segments, receivers: Segments, rows: Segments) -> None:
+    """Raise `ValueError` unless all tell of as many edges."""
+    numbers = senders.n_elements, receivers.n_elements, rows.n_elements
+    if len(set(numbers)) > 1:
+        raise ValueError(
+            "senders, receivers, rows: expected as many edges of each, got {}, {} and {}".format(
+                *numbers
+            )
+        )

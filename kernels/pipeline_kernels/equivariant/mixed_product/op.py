@@ -20,19 +20,18 @@ from pipeline_kernels.operators import define_derivative, define_operator
 DTYPES = (torch.float32, torch.float64)
 
 
-def mix_weights(x: Tensor, A: Tensor, plan: ProductPlan) -> Tensor:
-    """Make what `mixed_product` keeps of the weights, before its features are there.
+def mix_weights(x: Tensor, A: Tensor) -> Tensor:
+    """Make the weights that `mixed_product` keeps, before its features are there.
 
     Args:
-        x: as there, and so are A and plan.
+        x: as there.
         A: as there.
-        plan: as there.
 
     Returns:
-        The weights as the implementation wants them, without a derivative.
+        `x A`, without a derivative.
     """
     with torch.no_grad():
-        return _mix(x, A, plan.encode())
+        return _mix(x, A)
 
 
 def mixed_product(
@@ -77,7 +76,12 @@ def mixed_product(
     if h.device.type != "cpu":
         w = (x @ A)[graph.rows.index].unflatten(1, (plan.n_paths, -1))
         return tensor_product(h, Y, w, graph.senders, graph.receivers, plan)
-    w = mix_weights(x, A, plan) if weights is None else weights
+    w = mix_weights(x, A) if weights is None else weights
+    if w.shape != (len(x), A.shape[1]):
+        raise ValueError(
+            f"weights: expected ({len(x)}, {A.shape[1]}), as mix_weights makes them of x and A, "
+            f"got {tuple(w.shape)}"
+        )
     return _product(h, Y, x, A, w, graph.encode(), plan.encode())
 
 
@@ -103,11 +107,10 @@ def _check(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, graph: Graph, plan: Produ
 @define_operator(
     "mixed_product_weights",
     cpu=cpu.mix,
-    fake=lambda x, A, code: x.new_empty(0),
+    fake=lambda x, A: x.new_empty(x.shape[0], A.shape[1]),
 )
-def _mix(x: Tensor, A: Tensor, code: Sequence[int]) -> Tensor:
-    """Return the weights of rows as the implementation keeps them; plain PyTorch keeps none."""
-    return x.new_empty(0)
+def _mix(x: Tensor, A: Tensor) -> Tensor:
+    return x @ A
 
 
 def _shape_product(
@@ -133,7 +136,7 @@ def _product(
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> Tensor:
-    """Return the sums; `w` is what `_mix` returns for x and A, or empty."""
+    """Return the sums; `w` is `x A`, or empty."""
     return reference.product(h, Y, x, A, Graph.decode(edges), ProductPlan.decode(code))
 
 
@@ -159,7 +162,7 @@ def _gradient(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Differentiate `S(*operands)` by h, Y, x and A; what is not wanted comes back empty.
 
-    `w` is what `_mix` returns for x and A, or empty.
+    `w` is `x A`, or empty.
     """
     grads = reference.gradient(operands, Graph.decode(edges), ProductPlan.decode(code))
     pairs = zip(grads, wanted, strict=True)

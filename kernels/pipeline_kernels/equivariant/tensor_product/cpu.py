@@ -105,7 +105,7 @@ def product(
 
     With `rows`, edge e has the weights `w[rows[e]]`.
     """
-    plan = _decode(tuple(code))
+    plan = decode_plan(tuple(code))
     n_nodes, channels = edges[5].shape[0] - 1, h.shape[2]
     lanes = _count_lanes(plan, h.dtype)
     h, w = pad_channels(h, lanes), pad_channels(w, lanes)
@@ -118,7 +118,7 @@ def gradient(
     operands: Sequence[Tensor], edges: Edges, code: Sequence[int], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Implement `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
-    plan = _decode(tuple(code))
+    plan = decode_plan(tuple(code))
     g, h, Y, w = operands
     channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
     g, h, w = pad_channels(g, lanes), pad_channels(h, lanes), pad_channels(w, lanes)
@@ -143,7 +143,7 @@ def tangents(
     code: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Implement the first three results of `reference.tangents`."""
-    plan = _decode(tuple(code))
+    plan = decode_plan(tuple(code))
     g, h, Y, w = operands
     dh, dY, dw = directions
     channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
@@ -168,7 +168,7 @@ def product_tangent(
 
     Channels fill whole vectors (`count_lanes`).
     """
-    plan = _decode(tuple(code))
+    plan = decode_plan(tuple(code))
     moving = [make_plain(x) for x in (*factors, *directions)]
     out = moving[0].new_empty(edges[5].shape[0] - 1, plan.dim_out, moving[0].shape[2])
     pointers = Moving(*(x.data_ptr() for x in moving))
@@ -176,7 +176,8 @@ def product_tangent(
     return out
 
 
-_decode = cache(ProductPlan.decode)
+decode_plan = cache(ProductPlan.decode)
+"""A plan of the integers of its code as a tuple; its paths are listed once."""
 
 
 @cache
@@ -213,14 +214,14 @@ class Interpolation(ctypes.Structure):
 
 def count_lanes(code: Sequence[int], dtype: torch.dtype) -> int:
     """Return of what number of channels the routines with interpolated weights take multiples."""
-    return _count_lanes(_decode(tuple(code)), dtype)
+    return _count_lanes(decode_plan(tuple(code)), dtype)
 
 
 def interpolated_product(
     h: Tensor, Y: Tensor, interpolation: Sequence[Tensor], edges: Edges, code: Sequence[int]
 ) -> Tensor:
     """Implement `interpolated.multiply`."""
-    plan = _decode(tuple(code))
+    plan = decode_plan(tuple(code))
     out = h.new_empty(edges[5].shape[0] - 1, plan.dim_out, h.shape[2])
     pointers = Interpolation(*(x.data_ptr() for x in interpolation))
     _run("interpolated_product", plan, [h, Y, pointers], [out], edges, by_sender=False)
@@ -235,7 +236,7 @@ def interpolated_gradient(
     by_features: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Implement `interpolated.differentiate`."""
-    plan = _decode(tuple(code))
+    plan = decode_plan(tuple(code))
     g, h, Y = operands
     by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), torch.empty_like(Y), Y[:, 0] * 0
     pointers = Interpolation(*(x.data_ptr() for x in interpolation))
