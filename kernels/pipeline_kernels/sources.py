@@ -47,6 +47,7 @@ def write_layout(lmax: int, mmax: int) -> str:
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
 LANES = "lanes.c"
 PRODUCTS, SIGMOID = "products.c", "sigmoid.c"  # after it
+POLYNOMIALS = "hermite/polynomials.c"
 MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
 SAMPLES = (LANES, "su3/fields.c")  # where links of a sample meet
 
@@ -68,6 +69,7 @@ SOURCES = {
     "edges": Source(
         (
             LANES,
+            POLYNOMIALS,
             "equivariant/edges/native.c",
         )
     ),
@@ -84,6 +86,13 @@ SOURCES = {
             LANES,
             SIGMOID,
             "message/gated/native.c",
+        )
+    ),
+    "hermite": Source(
+        (
+            LANES,
+            POLYNOMIALS,
+            "hermite/native.c",
         )
     ),
     "linear": Source(

@@ -17,10 +17,10 @@ from pipeline_kernels.equivariant.contraction import (
 )
 from pipeline_kernels.equivariant.tensor_product.interpolated import (
     Ends,
-    Places,
     differentiate,
     multiply,
 )
+from pipeline_kernels.hermite import Places
 from pipeline_kernels.message import Segments
 from pipeline_mace.layers import (
     SILU_GAIN,

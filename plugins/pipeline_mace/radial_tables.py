@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.tensor_product.interpolated import Places
+from pipeline_kernels.hermite import Jet, Places, expand_jet
 from pipeline_mace.basis import RadialBasis
 from pipeline_mace.layers import SILU_GAIN, RadialWeights
 
@@ -33,14 +33,6 @@ class RadialTables(NamedTuple):
     error: float
 
 
-class Jet(NamedTuple):
-    """Functions of the distance, their first and their second derivatives, (n, functions) each."""
-
-    values: Tensor
-    slopes: Tensor
-    curvatures: Tensor
-
-
 def tabulate(basis: RadialBasis, networks: list[RadialWeights]) -> RadialTables:
     """Tabulate radial networks, all with the same knots, as many as `TOLERANCE` asks for.
 
@@ -54,8 +46,8 @@ def tabulate(basis: RadialBasis, networks: list[RadialWeights]) -> RadialTables:
     for n_intervals in _N_INTERVALS:
         unit = basis.cutoff / n_intervals
         knots = torch.arange(n_intervals + 1, dtype=torch.float64).clamp(min=_NEAREST) * unit
-        jet = Jet(*(unit**order * x for order, x in enumerate(_expand_basis(basis, knots))))
-        tables = [torch.stack(_propagate(network, jet), 1).flatten(0, 1) for network in networks]
+        jet = expand_jet(basis, knots)
+        tables = [_propagate(network, jet).tabulate(unit) for network in networks]
         pairs = zip(networks, tables, strict=True)
         error = max(_measure_error(basis, *pair, n_intervals) for pair in pairs)
         if error <= TOLERANCE:
@@ -66,33 +58,17 @@ def tabulate(basis: RadialBasis, networks: list[RadialWeights]) -> RadialTables:
     )
 
 
-def _expand_basis(basis: RadialBasis, distance: Tensor) -> Jet:
-    """Return the radial functions and two derivatives by the distance, (n, functions) each."""
-    with torch.enable_grad():
-        r = distance.clone().requires_grad_()
-        values = basis(r)
-        slopes = _differentiate(values, r)
-        curvatures = _differentiate(slopes, r)
-    return Jet(values.detach(), slopes.detach(), curvatures.detach())
-
-
-def _differentiate(columns: Tensor, r: Tensor) -> Tensor:
-    """Return the derivatives of columns, each row of which depends on the r of this row alone."""
-    parts = [torch.autograd.grad(x.sum(), r, create_graph=True)[0] for x in columns.unbind(1)]
-    return torch.stack(parts, dim=1)
-
-
 def _propagate(network: RadialWeights, jet: Jet) -> Jet:
     """Return the outputs of a network, and two derivatives, from those of its inputs."""
     *hidden, last = network.weights
     for w in hidden:
-        z, slope, curvature = (x @ (w * len(w) ** -0.5) for x in jet)
+        z, slope, curvature = jet.apply(w * len(w) ** -0.5)
         gate = torch.sigmoid(z)
         first = gate * (1 + z * (1 - gate))  # derivatives of silu
         second = gate * (1 - gate) * (2 + z * (1 - 2 * gate))
         parts = z * gate, first * slope, second * slope**2 + first * curvature
         jet = Jet(*(SILU_GAIN * x for x in parts))
-    return Jet(*(x @ (last * len(last) ** -0.5) for x in jet))
+    return jet.apply(last * len(last) ** -0.5)
 
 
 def _measure_error(

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, interpolated, reference
-from pipeline_kernels.equivariant.tensor_product.interpolated import Ends, Places
+from pipeline_kernels.equivariant.tensor_product.interpolated import Ends
+from pipeline_kernels.hermite import Places
 from pipeline_kernels.message import Segments
 
 N_INTERVALS, N_NODES, N_EDGES = 7, 6, 40

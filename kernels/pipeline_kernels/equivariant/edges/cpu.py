@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.edges.reference import EdgeMeasures, find_slopes
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
-from pipeline_kernels.equivariant.tensor_product.interpolated import Places
+from pipeline_kernels.hermite import Places
 from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
 from pipeline_kernels.threads import choose_threads
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_slopes, solid_harmonics
-from pipeline_kernels.equivariant.tensor_product.interpolated import Places
+from pipeline_kernels.hermite import Places
 
 
 class EdgeMeasures(NamedTuple):

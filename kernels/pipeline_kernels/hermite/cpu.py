@@ -1,0 +1,61 @@
+"""Splines on the CPU, in C. Each number stands alone: no result depends on the threads."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Final
+
+from torch import Tensor
+
+from pipeline_kernels.hermite.places import N_ROWS
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.threads import choose_threads
+
+MAX_GROUPS: Final = 8
+WORK: Final = 2 * N_ROWS
+"""Numbers read for one of a result, for the choice of threads."""
+
+
+class Splines(ctypes.Structure):
+    """`Splines` in native.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "table", "by_x")),
+        ("groups", ctypes.c_void_p * MAX_GROUPS),
+        ("widths", ctypes.c_int64 * MAX_GROUPS),
+        *((name, ctypes.c_int64) for name in ("n_groups", "n", "n_columns", "n_intervals")),
+    )
+
+
+def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Implement `reference.interpolate`."""
+    results = [table.new_empty(len(x), width) for width in widths]
+    _run("interpolate", x, table, results)
+    return results
+
+
+def differentiate(gradients: Sequence[Tensor], x: Tensor, table: Tensor) -> Tensor:
+    """Implement `reference.differentiate`."""
+    by_x = x.new_empty(len(x))
+    _run("differentiate", x, table, [make_plain(g) for g in gradients], by_x)
+    return by_x
+
+
+def _run(
+    name: str, x: Tensor, table: Tensor, groups: Sequence[Tensor], by_x: Tensor | None = None
+) -> None:
+    assert len(groups) <= MAX_GROUPS
+    library = load_library("hermite", REAL=C_TYPES[table.dtype])
+    x, table = make_plain(x), make_plain(table)
+    splines = Splines(
+        x.data_ptr(),
+        table.data_ptr(),
+        None if by_x is None else by_x.data_ptr(),
+        (ctypes.c_void_p * MAX_GROUPS)(*(group.data_ptr() for group in groups)),
+        (ctypes.c_int64 * MAX_GROUPS)(*(group.shape[1] for group in groups)),
+        len(groups),
+        len(x),
+        table.shape[1],
+        len(table) // N_ROWS - 1,
+    )
+    n_threads = choose_threads(WORK * len(x) * table.shape[1])
+    call_routine(library, name, splines, n_threads=n_threads)

@@ -1,0 +1,46 @@
+"""Functions with their derivatives at the knots: what tables are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Jet(NamedTuple):
+    """Functions of one number, their first and their second derivatives, `(n, functions)` each."""
+
+    values: Tensor
+    slopes: Tensor
+    curvatures: Tensor
+
+    def apply(self, weight: Tensor) -> Jet:
+        """Return the jet of the functions times `weight` (functions, others)."""
+        return Jet(*(x @ weight for x in self))
+
+    def tabulate(self, unit: float) -> Tensor:
+        """Return the table of knots `unit` apart, `(3 n, functions)`."""
+        return torch.stack([unit**order * x for order, x in enumerate(self)], 1).flatten(0, 1)
+
+
+def expand_jet(function: Callable[[Tensor], Tensor], x: Tensor) -> Jet:
+    """Return functions and two derivatives, by autograd.
+
+    Args:
+        function: takes numbers `(n,)` and returns `(n, functions)`, each row of its number alone.
+        x: `(n,)`.
+    """
+    with torch.enable_grad():
+        x = x.clone().requires_grad_()
+        values = function(x)
+        slopes = _differentiate(values, x)
+        curvatures = _differentiate(slopes, x)
+    return Jet(values.detach(), slopes.detach(), curvatures.detach())
+
+
+def _differentiate(columns: Tensor, x: Tensor) -> Tensor:
+    options = {"create_graph": True, "materialize_grads": True}
+    parts = [torch.autograd.grad(y.sum(), x, **options)[0] for y in columns.unbind(1)]
+    return torch.stack(parts, dim=1)
