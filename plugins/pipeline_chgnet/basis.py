@@ -7,10 +7,14 @@ of 31 pi r / cutoff has an error of 1e-5, and that error dominates the noise of 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+
+SHRINKAGE: Final = 1 - 1e-6
+"""Of cosines, as in version 0.3.0: keeps the derivative of the arc cosine finite for collinear
+bonds."""
 
 
 class RadialBasis(nn.Module):
@@ -98,11 +102,8 @@ class _SineCosine(torch.autograd.Function):
 def compute_angles(one: Tensor, other: Tensor) -> Tensor:
     """Return the angles between unit vectors, (n,), radian.
 
-    The cosine is shrunk by 1e-6, as in version 0.3.0, which keeps the derivative of the arc cosine
-    finite for collinear bonds.
-
     Args:
         one: (n, 3).
         other: (n, 3).
     """
-    return torch.acos((one * other).sum(1) * (1 - 1e-6))
+    return torch.acos((one * other).sum(1) * SHRINKAGE)

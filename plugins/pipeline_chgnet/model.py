@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_chgnet.basis import AngularBasis, RadialBasis, compute_angles
@@ -20,7 +19,7 @@ from pipeline_chgnet.layers import (
     update_bonds_and_angles,
 )
 from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
-from pipeline_chgnet.topology import Topology
+from pipeline_chgnet.topology import Topology, check_batch
 from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.domain import Domain, take_own
@@ -134,6 +133,12 @@ class CHGNet(Potential):
             result |= {name.replace("readout.", further, 1): x for name, x in first.items()}
         return result
 
+    def compile_inference(self) -> Potential:
+        """Return the same potential with its weights as constants (`compiled`)."""
+        from pipeline_chgnet.compiled import CompiledCHGNet
+
+        return CompiledCHGNet(self)
+
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies and magnetic moments.
 
@@ -152,7 +157,7 @@ class CHGNet(Potential):
         Raises:
             ValueError: An element is beyond plutonium, or the batch has no bond graph.
         """
-        _check_batch(batch)
+        check_batch(batch)
         topology = self._planner.plan(batch, domain)
         features, magmoms = self._convolve(
             self.atom_embedding(batch["atomic_numbers"] - 1),
@@ -267,14 +272,3 @@ class CHGNet(Potential):
 def _compute_lengths(vectors: Tensor) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1)
     return lengths
-
-
-def _check_batch(batch: Batch) -> None:
-    if "angle_edges" not in batch:
-        raise ValueError("the graph has no angles; set graph.angle_cutoff and build it again")
-    largest = int(batch["atomic_numbers"].max())
-    if largest > N_ELEMENTS:
-        raise ValueError(
-            f"CHGNet knows the elements from H to {chemical_symbols[N_ELEMENTS]}, not "
-            f"{chemical_symbols[largest]} (Z = {largest}); remove the structures that hold it"
-        )

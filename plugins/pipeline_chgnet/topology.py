@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
+from ase.data import chemical_symbols
 from torch import Tensor
 
+from pipeline_chgnet.options import N_ELEMENTS
 from pipeline_core.batch import Batch
 from pipeline_core.domain import Domain, DomainBonds
 from pipeline_kernels.message import Segments
@@ -103,6 +105,22 @@ class Topology:
             arm_bonds=Segments.of(arm_bond, n_short),
             angle_arms=(first.contiguous(), second.contiguous()),
             bonds=bonds,
+        )
+
+
+def check_batch(batch: Batch) -> None:
+    """Check that CHGNet can take a batch.
+
+    Raises:
+        ValueError: An element is beyond plutonium, or the batch has no bond graph.
+    """
+    if "angle_edges" not in batch:
+        raise ValueError("the graph has no angles; set graph.angle_cutoff and build it again")
+    largest = int(batch["atomic_numbers"].max())
+    if largest > N_ELEMENTS:
+        raise ValueError(
+            f"CHGNet knows the elements from H to {chemical_symbols[N_ELEMENTS]}, not "
+            f"{chemical_symbols[largest]} (Z = {largest}); remove the structures that hold it"
         )
 
 

@@ -10,7 +10,6 @@ from pipeline_kernels.hermite.places import N_ROWS
 from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
 from pipeline_kernels.threads import choose_threads
 
-MAX_GROUPS: Final = 8
 WORK: Final = 2 * N_ROWS
 """Numbers read for one of a result, for the choice of threads."""
 
@@ -19,9 +18,7 @@ class Splines(ctypes.Structure):
     """`Splines` in native.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("x", "table", "by_x")),
-        ("groups", ctypes.c_void_p * MAX_GROUPS),
-        ("widths", ctypes.c_int64 * MAX_GROUPS),
+        *((name, ctypes.c_void_p) for name in ("x", "table", "by_x", "groups", "widths")),
         *((name, ctypes.c_int64) for name in ("n_groups", "n", "n_columns", "n_intervals")),
     )
 
@@ -43,15 +40,16 @@ def differentiate(gradients: Sequence[Tensor], x: Tensor, table: Tensor) -> Tens
 def _run(
     name: str, x: Tensor, table: Tensor, groups: Sequence[Tensor], by_x: Tensor | None = None
 ) -> None:
-    assert len(groups) <= MAX_GROUPS
     library = load_library("hermite", REAL=C_TYPES[table.dtype])
     x, table = make_plain(x), make_plain(table)
+    addresses = (ctypes.c_void_p * len(groups))(*(group.data_ptr() for group in groups))
+    widths = (ctypes.c_int64 * len(groups))(*(group.shape[1] for group in groups))
     splines = Splines(
         x.data_ptr(),
         table.data_ptr(),
         None if by_x is None else by_x.data_ptr(),
-        (ctypes.c_void_p * MAX_GROUPS)(*(group.data_ptr() for group in groups)),
-        (ctypes.c_int64 * MAX_GROUPS)(*(group.shape[1] for group in groups)),
+        ctypes.addressof(addresses),
+        ctypes.addressof(widths),
         len(groups),
         len(x),
         table.shape[1],

@@ -41,6 +41,11 @@ def expand_jet(function: Callable[[Tensor], Tensor], x: Tensor) -> Jet:
 
 
 def _differentiate(columns: Tensor, x: Tensor) -> Tensor:
+    """Return the derivatives of all columns at once: how any sum of them changes is linear in its
+    factors, by which autograd differentiates it again.
+    """
+    factors = torch.zeros_like(columns, requires_grad=True)
     options = {"create_graph": True, "materialize_grads": True}
-    parts = [torch.autograd.grad(y.sum(), x, **options)[0] for y in columns.unbind(1)]
-    return torch.stack(parts, dim=1)
+    (change,) = torch.autograd.grad(columns, x, factors, **options)
+    (slopes,) = torch.autograd.grad(change.sum(), factors, **options)
+    return slopes

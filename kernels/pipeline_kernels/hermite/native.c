@@ -3,14 +3,13 @@
  * Every thread makes the same call and takes the next numbers from the counter that they share.
  */
 #define PIECE 64 /* numbers */
-#define MAX_GROUPS 8
 
 typedef struct {
     const double *x;
     const REAL *table;
     double *by_x;
-    REAL *groups[MAX_GROUPS]; /* of columns: results, or derivatives by them */
-    int64_t widths[MAX_GROUPS];
+    REAL *const *groups; /* of columns: results, or derivatives by them */
+    const int64_t *widths;
     int64_t n_groups, n, n_columns, n_intervals;
 } Splines;
 

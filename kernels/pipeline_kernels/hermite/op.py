@@ -15,7 +15,7 @@ def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]
         x: `(n,)` float64, from 0 to one less than there are knots; beyond it the outermost
             polynomial goes on.
         table: `(3 n_knots, n_columns)`, float32 or float64.
-        widths: of the groups of columns that results are to have, at most eight.
+        widths: of the groups of columns that results are to have.
 
     Returns:
         `(n, width)` for each group, in the type of the table.

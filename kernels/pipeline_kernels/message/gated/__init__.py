@@ -47,7 +47,11 @@ derivative by x of the change E' of E, the chain rule gives
 All are numbers without a unit; D is the number of features, H the width of the hidden layer.
 """
 
-from pipeline_kernels.message.gated.op import gated_messages
-from pipeline_kernels.message.gated.route import Route
+from pipeline_kernels.message.gated.op import (
+    compute_messages,
+    differentiate_messages,
+    gated_messages,
+)
+from pipeline_kernels.message.gated.route import Inputs, Route
 
-__all__ = ["Route", "gated_messages"]
+__all__ = ["Inputs", "Route", "compute_messages", "differentiate_messages", "gated_messages"]

@@ -84,6 +84,45 @@ def gated_messages(
     return sums
 
 
+def compute_messages(inputs: Inputs, route: Route) -> tuple[Tensor, Tensor | None]:
+    """Compute what `gated_messages` does where weights are constants; autograd does not see it.
+
+    Args:
+        inputs: All of one type.
+        route: As there.
+
+    Returns:
+        The sums, (n_targets, D), and what `differentiate_messages` takes of small systems.
+    """
+    _check(inputs, route)
+    keep = route.n_messages * count_kept(inputs) * inputs.gain.element_size() <= MAX_KEPT
+    sums, kept = _messages(keep, *_encode(inputs, route))
+    return sums, kept if keep else None
+
+
+def differentiate_messages(
+    g: Tensor, inputs: Inputs, route: Route, kept: Tensor | None
+) -> list[Tensor]:
+    """Take a derivative by the sums back; autograd does not see it.
+
+    Args:
+        g: (n_targets, D).
+        inputs: As those of `compute_messages`.
+        route: As there.
+        kept: What that returned.
+
+    Returns:
+        Derivatives by the tables and, if there are any, by the factors.
+    """
+    return _gradient(g, False, kept, *_encode(inputs, route))
+
+
+def _encode(inputs: Inputs, route: Route) -> Arguments:
+    parameters = [x for x in inputs[3:] if x is not None]
+    data = inputs.tables, inputs.factors, inputs.projection
+    return *data, parameters, *route.encode()
+
+
 def _is_worth_keeping(inputs: Inputs, route: Route) -> bool:
     """Whether a derivative by tables alone may follow, as forces of one structure need it."""
     if inputs.gain.device.type in TRITON_DEVICES or not torch.is_grad_enabled():

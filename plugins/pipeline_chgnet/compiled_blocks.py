@@ -1,0 +1,220 @@
+"""The convolutions of a compiled CHGNet one after the other, there and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_chgnet.compiled_layers import (
+    CompiledAngleUpdate,
+    CompiledAtomConvolution,
+    CompiledBondConvolution,
+    Record,
+)
+from pipeline_chgnet.topology import Topology
+
+
+class Inputs(NamedTuple):
+    """What splines give the layers, or derivatives by it.
+
+    Attributes:
+        atom_weights: (n_bonds, atom).
+        tables: Of the atom convolutions, (n_bonds, 2 width) each.
+        bond_weights: (n_short, bond).
+        bonds: First features of short bonds, (n_short, bond).
+        angles: First features of angles, (n_angles, angle).
+        mapped: What the first bond convolution and the first angle update make of them, (n_angles,
+            2 width) each, as far as there are such layers.
+    """
+
+    atom_weights: Tensor
+    tables: list[Tensor]
+    bond_weights: Tensor
+    bonds: Tensor
+    angles: Tensor
+    mapped: list[Tensor]
+
+
+class State(NamedTuple):
+    """Features, or derivatives by them.
+
+    Attributes:
+        atoms: (n_atoms, atom).
+        bonds: Those of short bonds, (n_short, bond).
+        angles: (n_angles, angle).
+    """
+
+    atoms: Tensor
+    bonds: Tensor
+    angles: Tensor
+
+
+@dataclass
+class Gradients:
+    """Derivatives by the inputs, as they come in: of the last layer first."""
+
+    atom_weights: Tensor
+    bond_weights: Tensor
+    bonds: Tensor
+    tables: list[Tensor] = field(default_factory=list)
+    mapped: list[Tensor] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> Gradients:
+        """Begin with zero."""
+        sums = inputs.atom_weights, inputs.bond_weights, inputs.bonds
+        return cls(*map(torch.zeros_like, sums))
+
+    def finish(self, first: State) -> Inputs:
+        """Return all of them, with those by the first features."""
+        return Inputs(
+            self.atom_weights,
+            self.tables[::-1],
+            self.bond_weights,
+            self.bonds.add_(first.bonds),
+            first.angles,
+            self.mapped[::-1],
+        )
+
+
+class AtomStep(nn.Module):
+    """An atom convolution.
+
+    Args:
+        layer: Of the trained network.
+        number: Among the convolutions, from 0 on.
+    """
+
+    def __init__(self, layer: Any, number: int) -> None:
+        super().__init__()
+        self.number, self.convolve = number, CompiledAtomConvolution(layer)
+
+    def forward(self, old: State, inputs: Inputs, topology: Topology) -> tuple[Tensor, Record]:
+        """Return the new features of atoms."""
+        changes = old.bonds - inputs.bonds if self.number else None
+        table = inputs.tables[self.number]
+        result: tuple[Tensor, Record] = self.convolve(
+            old.atoms, table, changes, inputs.atom_weights, topology
+        )
+        return result
+
+    def reverse(
+        self, g: Tensor, by_bonds: Tensor, record: Record, gradients: Gradients, topology: Topology
+    ) -> Tensor:
+        """Return derivatives by atoms; those by the old bonds are added to `by_bonds`."""
+        by_atoms, by_table, by_weights = self.convolve.reverse(g, record, topology)
+        gradients.tables.append(by_table)
+        gradients.atom_weights += by_weights
+        if self.number:
+            by_changes = by_table[: len(by_bonds)] @ self.convolve.bond.T
+            by_bonds += by_changes
+            gradients.bonds -= by_changes
+        return by_atoms
+
+
+class Block(nn.Module):
+    """An atom convolution, a bond convolution and, but for the last time, an angle update.
+
+    Args:
+        layers: Of the trained network.
+        number: Among the blocks, from 0 on.
+        is_parallel: Whether all of them see the features before the block.
+    """
+
+    def __init__(self, layers: tuple[Any, Any, Any | None], number: int, is_parallel: bool) -> None:
+        super().__init__()
+        of_atoms, of_bonds, of_angles = layers
+        self.is_first, self.is_parallel = number == 0, is_parallel
+        self.atoms = AtomStep(of_atoms, number)
+        self.bonds = CompiledBondConvolution(of_bonds, self.is_first)
+        self.angles = None if of_angles is None else CompiledAngleUpdate(of_angles, self.is_first)
+
+    def forward(self, old: State, inputs: Inputs, topology: Topology) -> tuple[State, list[Record]]:
+        """Return the features after the block, and the records of its layers."""
+        atoms, record = self.atoms(old, inputs, topology)
+        seen, records = old.atoms if self.is_parallel else atoms, [record]
+        mapped = inputs.mapped if self.is_first else [old.angles] * 2
+        bonds, record = self.bonds(seen, old.bonds, mapped[0], inputs.bond_weights, topology)
+        records.append(record)
+        if self.angles is None:
+            return State(atoms, bonds, old.angles), records
+        sides = old.bonds if self.is_parallel else bonds
+        angles, record = self.angles(seen, sides, old.angles, mapped[1], topology)
+        return State(atoms, bonds, angles), [*records, record]
+
+    def reverse(
+        self, g: State, records: list[Record], gradients: Gradients, topology: Topology
+    ) -> State:
+        """Return derivatives by the features before the block."""
+        by_atoms, by_bonds, by_angles = g
+        later = []
+        if self.angles is not None:
+            by_seen, by_sides, by_mapped = self.angles.reverse(by_angles, records[2], topology)
+            by_angles = self._add_angles(by_angles, by_mapped, gradients)
+            later = [by_seen, by_sides]
+            if not self.is_parallel:
+                by_atoms, by_bonds = by_atoms + by_seen, by_bonds + by_sides
+        by_seen, by_old_bonds, by_mapped, by_weights = self.bonds.reverse(
+            by_bonds, records[1], topology
+        )
+        by_angles = self._add_angles(by_angles, by_mapped, gradients)
+        gradients.bond_weights += by_weights
+        if not self.is_parallel:
+            by_atoms, by_seen = by_atoms + by_seen, None
+        elif later:
+            by_seen, by_old_bonds = by_seen + later[0], by_old_bonds + later[1]
+        by_old = self.atoms.reverse(by_atoms, by_old_bonds, records[0], gradients, topology)
+        return State(by_old if by_seen is None else by_old + by_seen, by_old_bonds, by_angles)
+
+    def _add_angles(self, by_angles: Tensor, by_table: Tensor, gradients: Gradients) -> Tensor:
+        """Add the derivative by the last table of messages to what it is by."""
+        if self.is_first:
+            gradients.mapped.append(by_table)
+            return by_angles
+        return by_angles + by_table
+
+
+class Convolutions(nn.Module):
+    """All convolutions of a trained network.
+
+    Args:
+        network: A `CHGNet` in double precision.
+    """
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        *first, last = network.atom_convolutions
+        parallel = network.options.updates == "parallel"
+        updates = [*network.angle_updates, None]
+        self.blocks = nn.ModuleList(
+            Block(layers, t, parallel)
+            for t, layers in enumerate(zip(first, network.bond_convolutions, updates, strict=False))
+        )
+        self.last = AtomStep(last, len(first))
+
+    def forward(
+        self, atoms: Tensor, inputs: Inputs, topology: Topology
+    ) -> tuple[Tensor, State, list[list[Record]]]:
+        """Return the last features of atoms, those before the last convolution, and the records."""
+        state, records = State(atoms, inputs.bonds, inputs.angles), []
+        for block in self.blocks:
+            state, of_block = block(state, inputs, topology)
+            records.append(of_block)
+        atoms, record = self.last(state, inputs, topology)
+        return atoms, state, [*records, [record]]
+
+    def reverse(
+        self, g: Tensor, records: list[list[Record]], inputs: Inputs, topology: Topology
+    ) -> Inputs:
+        """Return derivatives by the inputs from those by the last features of atoms."""
+        gradients = Gradients.of(inputs)
+        by_bonds, by_angles = torch.zeros_like(inputs.bonds), torch.zeros_like(inputs.angles)
+        by_atoms = self.last.reverse(g, by_bonds, records[-1][0], gradients, topology)
+        state = State(by_atoms, by_bonds, by_angles)
+        blocks = reversed(cast("list[Block]", [*self.blocks]))
+        for block, of_block in zip(blocks, reversed(records[:-1]), strict=True):
+            state = block.reverse(state, of_block, gradients, topology)
+        return gradients.finish(state)
