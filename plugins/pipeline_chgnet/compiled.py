@@ -81,7 +81,8 @@ class CompiledCHGNet(Potential):
         outputs = {"energy": energy, "magmoms": self.magmom(before.atoms).squeeze(1).abs()}
         if self.heads is not None:
             bonds = _restore_bonds(all_bonds, before, plan)
-            return outputs | self.heads(batch, vectors, Features(free, atoms, bonds))
+            direct: Outputs = self.heads(batch, vectors, Features(free, atoms, bonds))
+            return outputs | direct
         derivatives = self.convolutions.reverse(by_atoms, records, inputs, plan.topology)
         gradient = geometry.reverse(*self._reverse(derivatives, geometry), plan, len(vectors))
         return outputs | {
@@ -94,9 +95,9 @@ class CompiledCHGNet(Potential):
         weights, *of_bonds = self.bonds(geometry.lengths)
         n_tables = len(self.convolutions.blocks) + 1
         tables, all_bonds = of_bonds[:n_tables], of_bonds[n_tables:]
-        short = self.short(geometry.lengths[: len(plan.topology.short_bonds)])
+        bond_weights, bonds = self.short(geometry.lengths[: len(plan.topology.short_bonds)])
         angles, *mapped = self.angles(geometry.angles)
-        return Inputs(weights, tables, *short, angles, mapped), all_bonds
+        return Inputs(weights, tables, bond_weights, bonds, angles, mapped), all_bonds
 
     def _reverse(self, g: Inputs, geometry: Geometry) -> tuple[Tensor, Tensor]:
         """Return derivatives by lengths and angles from those by the inputs."""

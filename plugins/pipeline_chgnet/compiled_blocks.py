@@ -65,8 +65,10 @@ class Gradients:
     @classmethod
     def of(cls, inputs: Inputs) -> Gradients:
         """Begin with zero."""
-        sums = inputs.atom_weights, inputs.bond_weights, inputs.bonds
-        return cls(*map(torch.zeros_like, sums))
+        atom_weights, bond_weights, bonds = (
+            torch.zeros_like(x) for x in (inputs.atom_weights, inputs.bond_weights, inputs.bonds)
+        )
+        return cls(atom_weights, bond_weights, bonds)
 
     def finish(self, first: State) -> Inputs:
         """Return all of them, with those by the first features."""
@@ -150,24 +152,25 @@ class Block(nn.Module):
     ) -> State:
         """Return derivatives by the features before the block."""
         by_atoms, by_bonds, by_angles = g
-        later = []
+        of_atoms, of_bonds = records[:2]
+        seen, sides = [], []  # derivatives by what later layers have seen
         if self.angles is not None:
-            by_seen, by_sides, by_mapped = self.angles.reverse(by_angles, records[2], topology)
-            by_angles = self._add_angles(by_angles, by_mapped, gradients)
-            later = [by_seen, by_sides]
-            if not self.is_parallel:
-                by_atoms, by_bonds = by_atoms + by_seen, by_bonds + by_sides
-        by_seen, by_old_bonds, by_mapped, by_weights = self.bonds.reverse(
-            by_bonds, records[1], topology
-        )
-        by_angles = self._add_angles(by_angles, by_mapped, gradients)
-        gradients.bond_weights += by_weights
+            by_seen, by_sides, by_last = self.angles.reverse(by_angles, records[2], topology)
+            by_angles = self._add_angles(by_angles, by_last, gradients)
+            seen, sides = [by_seen], [by_sides]
         if not self.is_parallel:
-            by_atoms, by_seen = by_atoms + by_seen, None
-        elif later:
-            by_seen, by_old_bonds = by_seen + later[0], by_old_bonds + later[1]
-        by_old = self.atoms.reverse(by_atoms, by_old_bonds, records[0], gradients, topology)
-        return State(by_old if by_seen is None else by_old + by_seen, by_old_bonds, by_angles)
+            by_bonds = sum(sides, by_bonds)
+        by_seen, by_old, by_last, by_weights = self.bonds.reverse(by_bonds, of_bonds, topology)
+        by_angles = self._add_angles(by_angles, by_last, gradients)
+        gradients.bond_weights += by_weights
+        seen.append(by_seen)
+        if self.is_parallel:
+            by_old = sum(sides, by_old)
+            by_atoms = self.atoms.reverse(by_atoms, by_old, of_atoms, gradients, topology)
+            return State(sum(seen, by_atoms), by_old, by_angles)
+        by_atoms = sum(seen, by_atoms)
+        by_atoms = self.atoms.reverse(by_atoms, by_old, of_atoms, gradients, topology)
+        return State(by_atoms, by_old, by_angles)
 
     def _add_angles(self, by_angles: Tensor, by_table: Tensor, gradients: Gradients) -> Tensor:
         """Add the derivative by the last table of messages to what it is by."""

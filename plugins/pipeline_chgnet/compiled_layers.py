@@ -42,6 +42,12 @@ class Messages(nn.Module):
         projected: Whether the last table has features of angles, that are yet to be mapped.
     """
 
+    gain: Tensor
+    shift: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    projection: Tensor | None
+
     def __init__(self, maps: Maps, projected: bool) -> None:
         super().__init__()
         weight, bias = maps.hidden or (None, None)
@@ -53,8 +59,8 @@ class Messages(nn.Module):
 
     def forward(self, tables: Sequence[Tensor], route: Route, factors: Tensor | None) -> Record:
         """Sum the messages."""
-        parameters = self.projection, self.gain, self.shift, self.weight, self.bias
-        inputs = Inputs(tables, factors, *parameters)
+        parameters = self.gain, self.shift, self.weight, self.bias
+        inputs = Inputs(tables, factors, self.projection, *parameters)
         sums, kept = compute_messages(inputs, route)
         return Record(inputs, kept, sums)
 

@@ -53,9 +53,10 @@ class _Perceptron(nn.Module):
     def __init__(self, norm: nn.LayerNorm, readout: nn.Sequential) -> None:
         super().__init__()
         maps = [module for module in readout if isinstance(module, nn.Linear)]
-        weights, biases = [one.weight.T for one in maps], [one.bias for one in maps]
-        biases[0] = biases[0] + norm.bias @ weights[0]  # type: ignore[assignment]
-        weights[0] = norm.weight[:, None] * weights[0]
+        weights: list[Tensor] = [one.weight.T for one in maps]
+        biases: list[Tensor] = [one.bias for one in maps]
+        biases[:1] = [biases[0] + norm.bias @ weights[0]]
+        weights[:1] = [norm.weight[:, None] * weights[0]]
         self.weights, self.biases = (
             nn.ParameterList(nn.Parameter(x.detach().contiguous()) for x in each)
             for each in (weights, biases)

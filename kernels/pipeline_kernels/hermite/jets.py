@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -41,11 +42,12 @@ def expand_jet(function: Callable[[Tensor], Tensor], x: Tensor) -> Jet:
 
 
 def _differentiate(columns: Tensor, x: Tensor) -> Tensor:
-    """Return the derivatives of all columns at once: how any sum of them changes is linear in its
-    factors, by which autograd differentiates it again.
+    """Return the derivatives of all columns at once.
+
+    How a sum of them changes is linear in its factors, by which autograd differentiates it again.
     """
     factors = torch.zeros_like(columns, requires_grad=True)
-    options = {"create_graph": True, "materialize_grads": True}
-    (change,) = torch.autograd.grad(columns, x, factors, **options)
-    (slopes,) = torch.autograd.grad(change.sum(), factors, **options)
+    differentiate = partial(torch.autograd.grad, create_graph=True, materialize_grads=True)
+    (change,) = differentiate(columns, x, factors)
+    slopes: Tensor = differentiate(change.sum(), factors)[0]
     return slopes
