@@ -27,7 +27,7 @@ class Dynamics(Simulation):
 
 
 def make_calculator(side: str) -> Calculator:
-    """Return the calculator of a side: published weights, or a network with untrained heads."""
+    """Return the calculator of a side: published weights, compiled or not, or untrained heads."""
     if side == "peer":
         from chgnet.model import CHGNet as Peer
         from chgnet.model.dynamics import CHGNetCalculator
@@ -39,5 +39,7 @@ def make_calculator(side: str) -> Calculator:
     from pipeline_core.inference.calculator import PotentialCalculator
 
     model = build_model(side == "heads")
+    if side == "compiled":
+        model = model.compile_inference()
     graph = GraphOptions(cutoff=6.0, angle_cutoff=3.0)
     return PotentialCalculator(model, graph, chemical_symbols)

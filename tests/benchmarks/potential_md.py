@@ -10,7 +10,7 @@ MgO at 300 K, velocity Verlet, 1 fs, neighbour lists included, everything throug
 |--------|-------|-------------------------------------|------------------------------------------|
 | mace   | 64    | what `infer.compile` makes of the   | `MACECalculator` with the same weights   |
 |        |       | network; `plain` is the network     | and its own settings                     |
-| chgnet | 8     | the published network, not compiled | `CHGNetCalculator` with the same weights |
+| chgnet | 8     | the same of the published network   | `CHGNetCalculator` with the same weights |
 
 MACE has 128 channels of 0e and 1o, harmonics up to degree 3, correlation 3, cutoff 4.5 Å, two
 layers, random weights, and a scale at which the root mean square of forces is 1 eV/Å. Its peer
@@ -74,12 +74,13 @@ def measure_mace(dtype: str, args: argparse.Namespace) -> dict[str, Any]:
 def measure_chgnet(args: argparse.Namespace) -> dict[str, Any]:
     """Measure the dynamics of CHGNet."""
     ours = Path(sys.executable)
+    told = {"ours": "compiled", "plain": "ours", "peer": "peer"}
     starts = {
         name: (
             Side(ours, "_chgnet_md", args.threads, {} if name == "peer" else OPENMP),
-            {"side": name, "steps": args.steps},
+            {"side": side, "steps": args.steps},
         )
-        for name in ("ours", "peer")
+        for name, side in told.items()
     }
     size = {"model": "chgnet", "atoms": CHGNET_ATOMS, "dtype": "float32"}
     return size | measure(draw_start(CHGNET_ATOMS), starts, args)
