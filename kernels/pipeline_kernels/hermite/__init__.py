@@ -19,12 +19,16 @@ from pipeline_kernels.hermite import reference
 from pipeline_kernels.hermite.jets import Jet, expand_jet
 from pipeline_kernels.hermite.op import differentiate_interpolation, interpolate
 from pipeline_kernels.hermite.places import Places
+from pipeline_kernels.hermite.tables import TOLERANCE, Fit, fit
 
 __all__ = [
+    "TOLERANCE",
+    "Fit",
     "Jet",
     "Places",
     "differentiate_interpolation",
     "expand_jet",
+    "fit",
     "interpolate",
     "reference",
 ]

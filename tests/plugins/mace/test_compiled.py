@@ -14,8 +14,9 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.testing.potentials import build_batch
 from pipeline_kernels.equivariant.tensor_product import cpu
+from pipeline_kernels.hermite import TOLERANCE
 from pipeline_kernels.native import UnavailableError
-from pipeline_mace import compiled, radial_tables
+from pipeline_mace import compiled
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
@@ -61,7 +62,7 @@ def test_predictions_are_those_of_the_network(name):
     fast = network.compile_inference()
     with torch.no_grad():
         expected, actual = network(batch), fast(batch)
-    assert fast.spline_error <= radial_tables.TOLERANCE
+    assert fast.spline_error <= TOLERANCE
     assert actual.keys() == expected.keys()
     for key, values in expected.items():
         assert actual[key].dtype == values.dtype
@@ -139,6 +140,6 @@ def test_options_that_are_not_compiled_are_named(monkeypatch):
 
 
 def test_splines_that_miss_their_tolerance_are_refused(monkeypatch):
-    monkeypatch.setattr(radial_tables, "TOLERANCE", 0.0)
-    with pytest.raises(ValueError, match="splines of 1024 intervals miss the radial networks"):
+    monkeypatch.setattr("pipeline_kernels.hermite.tables.TOLERANCE", 0.0)
+    with pytest.raises(ValueError, match=r"splines of 2048 intervals miss what .* distances"):
         make_network(channels=4).compile_inference()
