@@ -12,42 +12,41 @@ typedef struct {
 
 int64_t interpolation_memory_size(const Graph *graph)
 {
-    return memory_size(graph) + BYTES + 2 * sizeof(REAL) * graph->n_paths * graph->channels;
+    return memory_size(graph) + BYTES + 3 * sizeof(REAL) * graph->n_paths * graph->channels;
 }
 
-INLINE vec mix(const REAL *rows, const vec *f, int64_t size, int64_t c)
+/* Weights of edge e and, if `with_slopes`, their derivatives: rows are read once for both. */
+INLINE void interpolate(const int with_slopes, const Interpolation *I, int64_t e, int64_t size,
+                        REAL *w, REAL *dw)
+{
+    const REAL *rows = I->table + I->first[e] * size;
+    vec f[ROWS], df[ROWS];
+    UNROLLED
+    for (int k = 0; k < ROWS; k++) {
+        f[k] = (vec){0} + I->factors[ROWS * e + k];
+        if (with_slopes)
+            df[k] = (vec){0} + I->slopes[ROWS * e + k];
+    }
+    for (int64_t c = 0; c < size; c += LANES) {
+        vec value = {0}, slope = {0};
+        UNROLLED
+        for (int k = 0; k < ROWS; k++) {
+            const vec row = at(rows + k * size + c);
+            value += f[k] * row;
+            if (with_slopes)
+                slope += df[k] * row;
+        }
+        *(loose *)(w + c) = value;
+        if (with_slopes)
+            *(loose *)(dw + c) = slope;
+    }
+}
+
+INLINE REAL sum_products(const REAL *x, const REAL *y, int64_t size)
 {
     vec sum = {0};
-    UNROLLED
-    for (int k = 0; k < ROWS; k++)
-        sum += f[k] * at(rows + k * size + c);
-    return sum;
-}
-
-INLINE void spread(const REAL *factors, vec *f)
-{
-    UNROLLED
-    for (int k = 0; k < ROWS; k++)
-        f[k] = (vec){0} + factors[k];
-}
-
-static void interpolate(const Interpolation *I, int64_t e, int64_t size, REAL *w)
-{
-    const REAL *rows = I->table + I->first[e] * size;
-    vec f[ROWS];
-    spread(I->factors + ROWS * e, f);
     for (int64_t c = 0; c < size; c += LANES)
-        *(loose *)(w + c) = mix(rows, f, size, c);
-}
-
-/* sum by_w dw/dx */
-static REAL differentiate(const Interpolation *I, int64_t e, int64_t size, const REAL *by_w)
-{
-    const REAL *rows = I->table + I->first[e] * size;
-    vec f[ROWS], sum = {0};
-    spread(I->slopes + ROWS * e, f);
-    for (int64_t c = 0; c < size; c += LANES)
-        sum += at(by_w + c) * mix(rows, f, size, c);
+        sum += at(x + c) * at(y + c);
     return add_lanes(sum);
 }
 
@@ -64,7 +63,7 @@ void interpolated_product(const REAL *h, const REAL *Y, const Interpolation *I, 
         for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
             const int64_t e = edge_at(graph, k);
             const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
-            interpolate(I, e, size, w);
+            interpolate(0, I, e, size, w, 0);
             for (int64_t p = 0; p < graph->n_paths; p++) {
                 const Path path = graph->paths[p];
                 products[path.coupling](Y + e * graph->dim_sh + path.row_Y, w + p * channels,
@@ -83,7 +82,7 @@ void interpolated_gradient(const REAL *g, const REAL *h, const REAL *Y, const In
     const int64_t channels = graph->channels, size = graph->n_paths * channels;
     vec *dY = (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
     REAL *unused_h = (REAL *)(dY + graph->dim_sh), *w = unused_h + graph->dim_in * channels;
-    REAL *by_w = w + size;
+    REAL *by_w = w + size, *dw = by_w + size;
     memset(unused_h, 0, graph->dim_in * channels * sizeof(REAL));
     FOR_NODES
     {
@@ -93,7 +92,7 @@ void interpolated_gradient(const REAL *g, const REAL *h, const REAL *Y, const In
             const int64_t e = edge_at(graph, k);
             const REAL *g_e = g + graph->receivers[e] * graph->dim_out * channels;
             const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
-            interpolate(I, e, size, w);
+            interpolate(1, I, e, size, w, dw);
             memset(dY, 0, graph->dim_sh * sizeof(*dY));
             for (int64_t p = 0; p < graph->n_paths; p++) {
                 const Path path = graph->paths[p];
@@ -103,7 +102,7 @@ void interpolated_gradient(const REAL *g, const REAL *h, const REAL *Y, const In
                                             row + path.row_h * channels, by_w + p * channels, 0,
                                             dY + path.row_Y, channels);
             }
-            by_x[e] = differentiate(I, e, size, by_w);
+            by_x[e] = sum_products(by_w, dw, size);
             for (int64_t m = 0; m < graph->dim_sh; m++)
                 by_Y[e * graph->dim_sh + m] = add_lanes(dY[m]);
         }
