@@ -76,6 +76,7 @@ class CompiledCHGNet(Potential):
         inputs, all_bonds = self._interpolate(geometry, plan)
         free = self.embedding(batch["atomic_numbers"] - 1)
         atoms, before, records = self.convolutions(free, inputs, plan.topology)
+        del inputs  # what the reverse takes of them is in the records, which it uses up
         sites, by_atoms = self.readout(atoms, self.find_heads(batch))
         energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
         outputs = {"energy": energy, "magmoms": self.magmom(before.atoms).squeeze(1).abs()}
@@ -83,7 +84,7 @@ class CompiledCHGNet(Potential):
             bonds = _restore_bonds(all_bonds, before, plan)
             direct: Outputs = self.heads(batch, vectors, Features(free, atoms, bonds))
             return outputs | direct
-        derivatives = self.convolutions.reverse(by_atoms, records, inputs, plan.topology)
+        derivatives = self.convolutions.reverse(by_atoms, before, records, plan.topology)
         gradient = geometry.reverse(*self._reverse(derivatives, geometry), plan, len(vectors))
         return outputs | {
             "forces": compute_forces(batch, gradient),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -52,26 +51,29 @@ class State(NamedTuple):
     angles: Tensor
 
 
-@dataclass
 class Gradients:
-    """Derivatives by the inputs, as they come in: of the last layer first."""
+    """Derivatives by the inputs, as they come in: of the last layer first.
 
-    atom_weights: Tensor
-    bond_weights: Tensor
-    bonds: Tensor
-    tables: list[Tensor] = field(default_factory=list)
-    mapped: list[Tensor] = field(default_factory=list)
+    Args:
+        last: The features of bonds and angles before the last convolution.
+    """
 
-    @classmethod
-    def of(cls, inputs: Inputs) -> Gradients:
-        """Begin with zero."""
-        atom_weights, bond_weights, bonds = (
-            torch.zeros_like(x) for x in (inputs.atom_weights, inputs.bond_weights, inputs.bonds)
-        )
-        return cls(atom_weights, bond_weights, bonds)
+    def __init__(self, last: State) -> None:
+        self.bonds = torch.zeros_like(last.bonds)
+        self.bond_weights = torch.zeros_like(last.bonds)
+        self.atom_weights: Tensor | None = None
+        self.tables: list[Tensor] = []
+        self.mapped: list[Tensor] = []
+
+    def add_table(self, by_table: Tensor, by_weights: Tensor) -> None:
+        """Take those of an atom convolution."""
+        self.tables.append(by_table)
+        before = self.atom_weights
+        self.atom_weights = by_weights if before is None else before.add_(by_weights)
 
     def finish(self, first: State) -> Inputs:
         """Return all of them, with those by the first features."""
+        assert self.atom_weights is not None
         return Inputs(
             self.atom_weights,
             self.tables[::-1],
@@ -108,8 +110,7 @@ class AtomStep(nn.Module):
     ) -> Tensor:
         """Return derivatives by atoms; those by the old bonds are added to `by_bonds`."""
         by_atoms, by_table, by_weights = self.convolve.reverse(g, record, topology)
-        gradients.tables.append(by_table)
-        gradients.atom_weights += by_weights
+        gradients.add_table(by_table, by_weights)
         if self.number:
             by_changes = by_table[: len(by_bonds)] @ self.convolve.bond.T
             by_bonds += by_changes
@@ -210,14 +211,21 @@ class Convolutions(nn.Module):
         return atoms, state, [*records, [record]]
 
     def reverse(
-        self, g: Tensor, records: list[list[Record]], inputs: Inputs, topology: Topology
+        self, g: Tensor, last: State, records: list[list[Record]], topology: Topology
     ) -> Inputs:
-        """Return derivatives by the inputs from those by the last features of atoms."""
-        gradients = Gradients.of(inputs)
-        by_bonds, by_angles = torch.zeros_like(inputs.bonds), torch.zeros_like(inputs.angles)
-        by_atoms = self.last.reverse(g, by_bonds, records[-1][0], gradients, topology)
+        """Return derivatives by the inputs from those by the last features of atoms.
+
+        Args:
+            g: (n_atoms, atom).
+            last: Features before the last convolution.
+            records: Of all layers; none is left, so that memory is free for what follows.
+            topology: Of the batch.
+        """
+        gradients = Gradients(last)
+        by_bonds, by_angles = torch.zeros_like(last.bonds), torch.zeros_like(last.angles)
+        (record,) = records.pop()
+        by_atoms = self.last.reverse(g, by_bonds, record, gradients, topology)
         state = State(by_atoms, by_bonds, by_angles)
-        blocks = reversed(cast("list[Block]", [*self.blocks]))
-        for block, of_block in zip(blocks, reversed(records[:-1]), strict=True):
-            state = block.reverse(state, of_block, gradients, topology)
+        for block in reversed(cast("list[Block]", [*self.blocks])):
+            state = block.reverse(state, records.pop(), gradients, topology)
         return gradients.finish(state)
