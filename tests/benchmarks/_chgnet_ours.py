@@ -20,6 +20,8 @@ from pipeline_core.memory import keep_freed_memory
 class Network(TrainedNetwork):
     """The plugin; starts from finished neighbour graphs."""
 
+    fused = True
+
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         if options["training"]:
             keep_freed_memory()  # as the command that trains does

@@ -24,7 +24,13 @@ class TrainedNetwork(ABC):
         model: The network.
         arrays: Of the structures, one after the other.
         device: Where it computes.
+
+    Attributes:
+        fused: Whether the side's own training fuses the steps of Adam; None if it leaves it to
+            torch.
     """
+
+    fused: bool | None = None
 
     def __init__(self, model: nn.Module, arrays: Arrays, device: str) -> None:
         self.model, self.device = model, device
@@ -38,7 +44,7 @@ class TrainedNetwork(ABC):
             name: torch.tensor(label, dtype=torch.float32, device=device)
             for name, label in labels.items()
         }
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=self.fused)
         self.calls = {"infer": self.infer, "step": self.step}
 
     @abstractmethod

@@ -25,6 +25,8 @@ class Network(Trained):
     `messages` is the attention of the last node block alone, with the features that reach it.
     """
 
+    fused = True
+
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         keep_freed_memory()  # as the command that trains does
         basis = Basis({symbol: tuple(shells) for symbol, shells in options["basis"].items()})

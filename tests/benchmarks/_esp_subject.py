@@ -15,11 +15,17 @@ class Trained(ABC):
 
     Args:
         model: The network.
+
+    Attributes:
+        fused: Whether the side's own training fuses the steps of Adam; None if it leaves it to
+            torch.
     """
+
+    fused: bool | None = None
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=self.fused)
         self.calls = {"step": self.step, "forward": self.forward}
 
     @abstractmethod
