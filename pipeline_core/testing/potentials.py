@@ -317,6 +317,22 @@ class PotentialConformance(OnProject):
             difference = shifted(batch)["energy"] - module(batch)["energy"]
         self.close(difference, torch.tensor([3.0 * len(crystal)], dtype=torch.float64))
 
+    def test_a_compiled_model_predicts_the_same(
+        self, module: Potential, run: Run, crystal: Atoms, cluster: Atoms
+    ) -> None:
+        """What `infer.compile` makes of the model, where it makes anything."""
+        if type(module).compile_inference is Potential.compile_inference:
+            pytest.skip("models of this kind are not compiled")
+        compiled = deepcopy(module).requires_grad_(False).compile_inference()
+        graph = run.get_section("graph", GraphOptions)
+        batch = build_batch([crystal, cluster], graph, torch.float64)
+        with torch.no_grad():
+            expected, actual = module(batch), compiled(batch)
+        assert actual.keys() == expected.keys()
+        for name, value in expected.items():
+            scale = max(1.0, float(value.abs().max()))
+            torch.testing.assert_close(actual[name], value, rtol=0, atol=1e-6 * scale)
+
     def test_single_precision_agrees_with_double(
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
