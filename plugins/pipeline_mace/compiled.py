@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
+from ase.data import atomic_numbers
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
@@ -22,25 +23,20 @@ from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement
 from pipeline_kernels.equivariant.edges import differentiate_edges, measure_edges
+from pipeline_kernels.hermite import Places
 from pipeline_kernels.message import Segments
-from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State
+from pipeline_mace.compiled_edges import Densities, repel
+from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State, Weights
+from pipeline_mace.compiled_readout import CompiledReadout
 from pipeline_mace.elements import find_elements
-from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.radial_tables import tabulate
-
-KNOWN: Final = frozenset(
-    {
-        *("channels", "max_l", "lmax", "correlation", "independent_couplings", "layers"),
-        *("first_interaction", "interaction", "radial_functions", "radial_features"),
-        *("envelope_power", "readout_features", "cutoff", "kernels", "scale_shift"),
-    }
-)
-"""Options that a compiled model follows, whatever their values."""
+from pipeline_mace.radial_tables import RadialNetworks
 
 
 class CompiledMACE(Potential):
     """What a trained `MACE` predicts, several times as fast; it cannot be trained.
+
+    Splines are made for the elements of the first structures, and made again when others occur.
 
     Args:
         network: The trained `MACE`; it is not changed.
@@ -51,7 +47,7 @@ class CompiledMACE(Potential):
         spline_error: Of the radial weights, relative to the largest one of a layer.
 
     Raises:
-        ValueError: The network has something that is not compiled.
+        ValueError: The radial networks vary too fast for splines.
     """
 
     direct = frozenset({"forces", "stress"})
@@ -60,20 +56,19 @@ class CompiledMACE(Potential):
     shift: Tensor
 
     def __init__(self, network: Potential, options: MACEOptions, elements: Sequence[str]) -> None:
-        _require_known(options)
-        super().__init__(network.predicts)
+        super().__init__(network.predicts, options.heads)
         exact: Any = deepcopy(network).cpu().double().eval().requires_grad_(False)
         self.options, self.elements = options, tuple(elements)
         self.atom_energies = exact.atom_energies
+        if self.head_names:
+            self.further_energies = exact.further_energies
         for name in ("numbers", "scale", "shift"):
             self.register_buffer(name, getattr(exact, name))
-        interactions = cast("list[Interaction]", [*exact.interactions])
-        radial = tabulate(exact.radial_basis, [one.radial for one in interactions])
-        self.n_intervals, self.spline_error = radial.n_intervals, radial.error
-        products = cast("list[ProductBasis]", [*exact.products])
-        readouts = cast("list[Readout]", [*exact.readouts])
-        parts = zip(interactions, products, readouts, radial.tables, strict=True)
+        self.repulsion = exact.repulsion
+        self._networks = RadialNetworks(exact.radial_basis, exact.transform, [*exact.interactions])
         embedding = exact.embedding * len(exact.embedding) ** -0.5
+        readouts = [CompiledReadout(one, options.gate) for one in exact.readouts]
+        parts = zip(exact.interactions, exact.products, readouts, strict=True)
         with torch.no_grad():
             self.layers = nn.ModuleList(
                 CompiledLayer(*part, None if number else embedding)
@@ -81,6 +76,14 @@ class CompiledMACE(Potential):
             )
         self.requires_grad_(False)
         self._planner = Planner(_make_graph, ("atomic_numbers", "edge_index"))
+        self._last: _Splines | None = None
+        self._find_splines(torch.arange(1), self.scale.dtype)  # to refuse at once
+
+    @property
+    def spline_error(self) -> float:
+        """See the class."""
+        assert self._last is not None
+        return self._last.error
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies (n_samples,) eV without the free atoms, forces eV/Å, stress eV/Å³.
@@ -90,21 +93,22 @@ class CompiledMACE(Potential):
         """
         assert domain is None
         graph = self._planner.plan(batch, self.numbers, self.elements)
-        scale = self.n_intervals / self.options.cutoff
-        edges = measure_edges(vectors, self.options.lmax, scale, self.n_intervals)
-        neighbours = Neighbours(*graph, edges.harmonics, edges.places)
-        states, features = [], None
-        energy = vectors.new_zeros(len(graph.element))
-        for layer in self.layers:
-            state = layer(features, neighbours)
-            features = state.features
-            energy = energy + state.energy
-            states.append(state)
-        by_harmonics, by_place = self._reverse(states, neighbours)
-        gradient = self.scale * differentiate_edges(
-            edges, by_harmonics, by_place, self.options.lmax, scale
-        )
-        energy = self.scale * energy + self.shift
+        splines = self._find_splines(graph.atoms.elements, vectors.dtype)
+        lmax, scale = self.options.lmax, splines.n_intervals / self.options.cutoff
+        edges = measure_edges(vectors, lmax, scale, splines.n_intervals)
+        head = self.find_heads(batch)
+        factors = self._find_factors(head, len(graph.element))
+        ends = graph.senders, graph.receivers
+        neighbours = Neighbours(graph.element, graph.atoms, *ends, edges.harmonics, factors)
+        densities = _measure_densities(splines, edges.distance * scale, graph)
+        states = self._calculate(splines, edges.places, densities, graph, neighbours)
+        energy = torch.stack([state.energy for state in states]).sum(0)
+        by_harmonics, by_place = self._reverse(states, densities, neighbours)
+        if self.repulsion is not None:
+            pairs, by_distance = repel(self.repulsion, edges.distance, batch, factors.sum(1))
+            energy, by_place = energy + pairs, by_place.add_(by_distance / scale)
+        gradient = differentiate_edges(edges, by_harmonics, by_place, lmax, scale)
+        energy = energy + (self.shift if head is None else self.shift[head])
         total = energy.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], energy)
         return {
             "energy": total,
@@ -112,27 +116,115 @@ class CompiledMACE(Potential):
             "stress": compute_stress(batch, vectors, gradient),
         }
 
-    def _reverse(self, states: Sequence[State], neighbours: Neighbours) -> tuple[Tensor, Tensor]:
+    def _find_factors(self, head: Tensor | None, n_atoms: int) -> Tensor:
+        """Return what multiplies energies of each head, (n_atoms, heads)."""
+        if head is None:
+            return self.scale.expand(n_atoms, 1)
+        factors = self.scale.new_zeros(n_atoms, len(self.scale))
+        return factors.scatter_(1, head[:, None], self.scale[head][:, None])
+
+    def _calculate(
+        self,
+        splines: _Splines,
+        places: Places,
+        densities: Densities | None,
+        graph: _Graph,
+        neighbours: Neighbours,
+    ) -> list[State]:
+        """Return what all layers have calculated."""
+        states: list[State] = []
+        for number, (layer, table) in enumerate(zip(self.layers, splines.tables, strict=True)):
+            kinds = graph.pairs if splines.has_pairs else None if number else graph.of_senders
+            shift = 0 if kinds is None else kinds * splines.n_rows
+            divisors = None if densities is None else densities.divisors(number)
+            weights = Weights(table, places._replace(first=places.first + shift), divisors)
+            features = states[-1].features if states else None
+            states.append(layer(features, weights, neighbours))
+        return states
+
+    def _reverse(
+        self, states: Sequence[State], densities: Densities | None, neighbours: Neighbours
+    ) -> tuple[Tensor, Tensor]:
         """Return the derivatives of the energy by harmonics and places of the edges."""
         by_features: Tensor | None = None
         by_harmonics = torch.zeros_like(neighbours.harmonics)
         by_place = by_harmonics.new_zeros(len(by_harmonics))
+        by_divisors = []
         layers = cast("list[CompiledLayer]", [*self.layers])
         for layer, state in zip(reversed(layers), reversed(states), strict=True):
-            by_features, by_Y, by_x = layer.reverse(state, by_features, neighbours)
-            by_harmonics += by_Y
-            by_place += by_x
+            g = layer.reverse(state, by_features, neighbours)
+            by_features = g.features
+            by_harmonics += g.harmonics
+            by_place += g.places
+            if g.divisors is not None:
+                by_divisors.append(g.divisors)
+        if densities is not None:
+            by_place += densities.reverse(by_divisors[::-1])
         return by_harmonics, by_place
+
+    def _find_splines(self, elements: Tensor, dtype: torch.dtype) -> _Splines:
+        """Return the splines for elements that occur: those of the last call, if it had the same.
+
+        Raises:
+            ValueError: There are none.
+        """
+        present = elements.tolist()
+        if self._last is None or self._last.key != (present, dtype):
+            numbers = [atomic_numbers[self.elements[place]] for place in present]
+            made = self._networks.tabulate(numbers)
+            layers = zip(cast("list[CompiledLayer]", [*self.layers]), made.layers, strict=True)
+            with torch.no_grad():
+                tables = [
+                    layer.finish_table(table, elements, made.n_rows).to(dtype)
+                    for layer, table in layers
+                ]
+            densities = None if made.densities is None else made.densities.to(dtype)
+            has_pairs = self._networks.transform is not None
+            sizes = made.n_intervals, made.n_rows, made.error
+            self._last = _Splines((present, dtype), tables, densities, has_pairs, *sizes)
+        return self._last
+
+
+class _Splines(NamedTuple):
+    """Splines for some elements.
+
+    Attributes:
+        key: What they are for: the elements and the type.
+        tables: Of each layer, see `CompiledLayer.finish_table`.
+        densities: See `radial_tables.Tables`.
+        has_pairs: Whether there is a table for each pair of elements.
+        n_intervals: Between knots.
+        n_rows: Of one table.
+        error: Of the radial weights.
+    """
+
+    key: tuple[list[int], torch.dtype]
+    tables: list[Tensor]
+    densities: Tensor | None
+    has_pairs: bool
+    n_intervals: int
+    n_rows: int
+    error: float
 
 
 class _Graph(NamedTuple):
-    """What follows from the atoms of a batch and who neighbours whom."""
+    """What follows from the atoms of a batch and who neighbours whom.
+
+    Attributes:
+        element: Of each atom.
+        atoms: The same, sorted.
+        senders: Of the edges.
+        receivers: Of the edges.
+        of_senders: Their elements among those that occur, (n_edges,).
+        pairs: Those of receivers and senders as one number, (n_edges,).
+    """
 
     element: Tensor
-    which: Tensor
     atoms: AtomsByElement
     senders: Segments
     receivers: Segments
+    of_senders: Tensor
+    pairs: Tensor
 
 
 def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Graph:
@@ -141,24 +233,13 @@ def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Grap
     n_atoms = len(element)
     ends = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
     atoms = AtomsByElement.of(element)
-    return _Graph(element, torch.searchsorted(atoms.elements, element), atoms, *ends)
+    which = torch.searchsorted(atoms.elements, element)
+    pairs = which[receiver] * len(atoms.elements) + which[sender]
+    return _Graph(element, atoms, *ends, which[sender], pairs)
 
 
-def _require_known(options: MACEOptions) -> None:
-    """Check that a network has nothing that is not compiled.
-
-    Raises:
-        ValueError: It has.
-    """
-    fields = type(options).model_fields
-    strange = [
-        f"model.{name}"
-        for name, field in fields.items()
-        if name not in KNOWN
-        and getattr(options, name) != field.get_default(call_default_factory=True)
-    ]
-    if strange:
-        raise ValueError(
-            f"networks with {', '.join(strange)} are not compiled; use the model without "
-            "infer.compile"
-        )
+def _measure_densities(splines: _Splines, places: Tensor, graph: _Graph) -> Densities | None:
+    if splines.densities is None:
+        return None
+    kinds = graph.pairs if splines.has_pairs else None
+    return Densities(splines.densities, places, kinds, splines.n_intervals + 1, graph.receivers)

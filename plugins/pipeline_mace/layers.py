@@ -143,7 +143,7 @@ class Interaction(nn.Module):
 
     def _measure_density(self, radial: Tensor, edges: EdgePlan, density: Tensor) -> Tensor:
         """Return what messages of each atom are divided by, (n_atoms, 1, 1)."""
-        of_rows = torch.tanh((radial @ (density * len(density) ** -0.5)) ** 2)
+        of_rows = compute_densities(radial, density)
         summed = segment_sum(edges.expand(of_rows), edges.graph.receivers)
         return (1 + summed)[:, :, None]
 
@@ -164,6 +164,16 @@ class Interaction(nn.Module):
         x, A = self.radial.divide(radial)
         weights = kernels.mix_weights(x, A)
         return lambda h, Y: kernels.mixed_product(h, Y, x, A, graph, plan, weights)
+
+
+def compute_densities(radial: Tensor, weights: Tensor) -> Tensor:
+    """Return what edges add to densities of their receivers, (n_edges, densities).
+
+    Args:
+        radial: (n_edges, functions).
+        weights: (functions, densities).
+    """
+    return torch.tanh((radial @ (weights * len(weights) ** -0.5)) ** 2)
 
 
 class ProductBasis(nn.Module):

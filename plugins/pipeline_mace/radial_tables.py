@@ -2,32 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from pipeline_kernels.hermite import Fit, Jet, expand_jet, fit
-from pipeline_mace.basis import RadialBasis
-from pipeline_mace.layers import SILU_GAIN, RadialWeights
+from pipeline_kernels.hermite import Jet, expand_jet, fit
+from pipeline_mace.basis import AgnesiTransform, RadialBasis
+from pipeline_mace.layers import SILU_GAIN, Interaction, RadialWeights, compute_densities
+
+MAX_BYTES: Final = 2**32
+"""Of the tables in double precision: splines of many pairs of elements are not worth it."""
 
 
-def tabulate(basis: RadialBasis, networks: Sequence[RadialWeights]) -> Fit:
-    """Tabulate the weights of the tensor products of all layers, (n_paths channels) each.
+class Tables(NamedTuple):
+    """Splines of the distance between 0 and the cutoff.
 
-    Args:
-        basis: In double precision.
-        networks: Of each layer, in double precision.
+    Where radial functions know the elements of both ends, there is a table for each pair of those
+    that occur, one below the other, those of one receiver together; else there is one.
 
-    Raises:
-        ValueError: The networks vary too fast with the distance.
+    Attributes:
+        layers: Weights of the tensor products, (n_tables 3 n_knots, n_paths channels) each.
+        densities: What the densities of all layers add up, (n_tables 3 n_knots, n_layers), or None.
+        n_intervals: Between knots.
+        error: The largest one, relative to the largest weight, as measured between knots.
     """
 
-    def expand(distances: Tensor) -> list[Jet]:
-        jet = expand_jet(basis, distances)
-        return [_propagate(network, jet) for network in networks]
+    layers: list[Tensor]
+    densities: Tensor | None
+    n_intervals: int
+    error: float
 
-    return fit(expand, basis.cutoff)
+    @property
+    def n_rows(self) -> int:
+        """Rows of one table."""
+        return len(Jet._fields) * (self.n_intervals + 1)
+
+
+class RadialNetworks(NamedTuple):
+    """What weights of edges come from, in double precision.
+
+    Attributes:
+        basis: Of the network.
+        transform: Of distances, if there is one.
+        interactions: Of all layers.
+    """
+
+    basis: RadialBasis
+    transform: AgnesiTransform | None
+    interactions: Sequence[Interaction]
+
+    def tabulate(self, numbers: Sequence[int]) -> Tables:
+        """Tabulate them for the elements that occur, all with the same knots.
+
+        Args:
+            numbers: Atomic numbers of the elements.
+
+        Raises:
+            ValueError: The networks vary too fast with the distance, or there are too many pairs.
+        """
+        pairs = [(a, b) for a in numbers for b in numbers] if self.transform else [(0, 0)]
+        self._require_memory(len(pairs))
+        has_density = self.interactions[0].density is not None
+
+        def expand(distances: Tensor) -> list[Jet]:
+            return [jet for pair in pairs for jet in self._expand(distances, pair)]
+
+        tables, n_intervals, error = fit(expand, self.basis.cutoff)
+        step = len(self.interactions) + has_density
+        *layers, densities = (torch.cat(tables[k::step]) for k in range(step))
+        if not has_density:
+            return Tables([*layers, densities], None, n_intervals, error)
+        return Tables(layers, densities, n_intervals, error)
+
+    def _expand(self, distances: Tensor, pair: tuple[int, int]) -> Iterator[Jet]:
+        """Yield the weights of all layers between two elements, and all densities if there are."""
+
+        def compute_functions(r: Tensor) -> Tensor:
+            ends = [torch.full_like(r, z, dtype=torch.int64) for z in pair]
+            transformed = None if self.transform is None else self.transform(r, ends)
+            radial: Tensor = self.basis(r, transformed)
+            return radial
+
+        jet = expand_jet(compute_functions, distances)
+        for one in self.interactions:
+            yield _propagate(one.radial, jet)
+        weights: list[Tensor] = [x.density for x in self.interactions if x.density is not None]
+        if weights:
+            together = torch.cat(weights, dim=1)
+            yield expand_jet(lambda r: compute_densities(compute_functions(r), together), distances)
+
+    def _require_memory(self, n_pairs: int) -> None:
+        """Check that tables are not too large, with 256 intervals.
+
+        Raises:
+            ValueError: They are.
+        """
+        width = sum(one.radial.weights[-1].shape[1] for one in self.interactions)
+        if n_pairs * width * len(Jet._fields) * 256 * 8 > MAX_BYTES:
+            raise ValueError(
+                f"splines of the weights between {n_pairs} pairs of elements would take more than "
+                f"{MAX_BYTES / 2**30:.0f} GiB; use the model without infer.compile"
+            )
 
 
 def _propagate(network: RadialWeights, jet: Jet) -> Jet:

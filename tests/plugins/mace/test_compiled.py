@@ -16,7 +16,7 @@ from pipeline_core.testing.potentials import build_batch
 from pipeline_kernels.equivariant.tensor_product import cpu
 from pipeline_kernels.hermite import TOLERANCE
 from pipeline_kernels.native import UnavailableError
-from pipeline_mace import compiled
+from pipeline_mace import radial_tables
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
@@ -31,6 +31,21 @@ NETWORKS = {
     "three layers": {"channels": 8, "layers": 3, "lmax": 2, "independent_couplings": True},
     "one layer": {"channels": 8, "layers": 1},
     "plain PyTorch": {"channels": 8, "kernels": "reference"},
+    "density": {"channels": 8, "normalization": "density"},
+    "density, plain": {"channels": 8, "normalization": "density", "interaction": "plain"},
+    "transform": {"channels": 8, "distance_transform": "agnesi", "radial_functions": 6},
+    "repulsion": {"channels": 8, "pair_repulsion": True, "envelope_power": 6, "cutoff": 4.5},
+    "published": {
+        "channels": 8,
+        "normalization": "density",
+        "distance_transform": "agnesi",
+        "pair_repulsion": True,
+        "heads": ["low", "high"],
+        "max_l": 0,
+    },
+    "levels": {"channels": 8, "heads": ["low", "high"], "readout_features": 5},
+    "tanh": {"channels": 8, "gate": "tanh"},
+    "no gate": {"channels": 8, "gate": "none", "scale_shift": False},
 }
 
 
@@ -82,9 +97,10 @@ def test_single_precision_is_as_good_as_that_of_the_network():
     assert float((actual - expected).abs().max()) < 1e-5 * float(expected.abs().max())
 
 
-def test_one_model_takes_structures_of_other_elements_and_types():
-    """The first layer keeps tables of the elements that it last saw."""
-    network = make_network(channels=8)
+@pytest.mark.parametrize("name", ["scalars", "published"])
+def test_one_model_takes_structures_of_other_elements_and_types(name):
+    """It keeps tables of the elements that it last saw."""
+    network = make_network(**NETWORKS[name])
     fast, structures = network.compile_inference(), make_structures()
     for dtype, tolerance in ((torch.float64, 1e-7), (torch.float32, 1e-4)):
         fast.to(dtype)
@@ -133,10 +149,30 @@ def test_an_unknown_element_is_named():
         make_network(channels=4).compile_inference()(batch)
 
 
-def test_options_that_are_not_compiled_are_named(monkeypatch):
-    monkeypatch.setattr(compiled, "KNOWN", compiled.KNOWN - {"lmax"})
-    with pytest.raises(ValueError, match=r"networks with model\.lmax are not compiled"):
-        make_network(channels=4, lmax=2).compile_inference()
+def test_every_option_is_compiled():
+    varied = {name for options in NETWORKS.values() for name in options}
+    assert set(MACEOptions.model_fields) <= varied
+
+
+def test_each_sample_has_the_forces_of_its_level():
+    network = make_network(channels=8, heads=["low", "high"], pair_repulsion=True)
+    network.scale[1], network.shift[1] = 0.2, 4.0
+    network.list_references()[1][29] = 5.0
+    fast, head = network.compile_inference(), torch.tensor([1, 0])
+    batch = build_batch(make_structures(), GRAPH, torch.float64) | {"head": head}
+    with torch.no_grad():
+        expected, actual, first = network(batch), fast(batch), network(batch | {"head": 0 * head})
+    assert float((expected["forces"] - first["forces"]).abs().max()) > 1e-2
+    for name, values in expected.items():
+        torch.testing.assert_close(actual[name], values, rtol=0, atol=1e-7)
+
+
+def test_splines_of_too_many_pairs_are_refused(monkeypatch):
+    monkeypatch.setattr(radial_tables, "MAX_BYTES", 2**20)
+    network = make_network(channels=8, distance_transform="agnesi")
+    fast = network.compile_inference()
+    with pytest.raises(ValueError, match=r"between 9 pairs .* use the model without infer.compile"):
+        fast(build_batch(make_structures(), GRAPH, torch.float64))
 
 
 def test_splines_that_miss_their_tolerance_are_refused(monkeypatch):
