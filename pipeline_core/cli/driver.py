@@ -27,6 +27,9 @@ Address = Annotated[
 ]
 Wait = Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the server to start.")]
 Double = Annotated[bool, typer.Option("--double", help="Calculate in double precision.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Take the model as constants, faster on a CPU.")
+]
 
 
 def driver(
@@ -36,6 +39,7 @@ def driver(
     wait: Wait = 60.0,
     head: Head = None,
     double: Double = False,
+    compile: Compile = False,  # noqa: A002 (the name of the option)
     device: options.Device = "auto",
 ) -> None:
     """Calculate forces for i-PI, or for another program that moves atoms by its protocol.
@@ -60,15 +64,17 @@ def driver(
     atoms = _read_structure(structure)
     with connect_ranks(device, path.parent) as ranks:
         if model.is_dir() and is_committee(model):
-            if double:
+            if double or compile:
                 raise ValueError(
-                    f"{model}: a committee is calibrated in the precision of its training; leave "
-                    f"--double out, or name {path} for one member"
+                    f"{model}: a committee is calibrated in the precision of its training, and as "
+                    f"it was trained; leave --double and --compile out, or name {path} for one "
+                    "member"
                 )
             calculator = load_committee(model, str(ranks.device), load_registry(), head)
         else:
             dtype = torch.float64 if double else None
-            calculator = load_calculator(path, str(ranks.device), dtype, head=head)
+            place = "cpu" if compile and device == "auto" else str(ranks.device)
+            calculator = load_calculator(path, place, dtype, compile=compile, head=head)
         n_structures = answer_server(address, atoms, calculator, wait)
     typer.echo(f"calculated {count(n_structures, 'structure')} for {address}")
 

@@ -54,7 +54,12 @@ def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculato
     if not options.has_work or not (ranks.is_rank_zero or ranks.size > 1):
         return None
     if run.members:
-        return make_run_committee(run, str(ranks.device)) if ranks.is_rank_zero else None
+        if not ranks.is_rank_zero:
+            return None
+        committee = make_run_committee(run, str(ranks.device))
+        if options.compile:
+            _require_compiled(run, committee.members[0], ranks)
+        return committee
     calculator_of = run.registry.select_hook("calculator", run.model_info.name)
     calculator = calculator_of(run=run, device=str(ranks.device))
     if options.compile:

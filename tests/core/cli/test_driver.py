@@ -12,6 +12,7 @@ from ase.calculators.socketio import SocketIOCalculator
 from core.evaluation.argon import REFERENCES, SCALE, make_run, make_structures
 from core.inference.test_committee import SCALES, make_committee
 from fake_packages import install
+from pipeline_core.potential import Potential
 
 
 @pytest.fixture
@@ -48,6 +49,15 @@ def test_a_server_gets_the_energy_of_ase(argon, folder, call, words):
     assert energy == pytest.approx(compute_energy(argon, SCALE), abs=1e-4)
 
 
+def test_a_model_is_compiled_where_that_is_asked(argon, folder, call, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Potential, "compile_inference", lambda self: asked.append(0) or self)
+    result, energy = ask(call, make_run(folder).model.parent, argon, "--compile")
+    assert result.exit_code == 0, result.output
+    assert asked
+    assert energy == pytest.approx(compute_energy(argon, SCALE), abs=1e-4)
+
+
 @pytest.mark.slow
 def test_a_server_gets_the_mean_of_a_committee(argon, folder, call):
     run = make_committee(folder)
@@ -57,6 +67,8 @@ def test_a_server_gets_the_mean_of_a_committee(argon, folder, call):
     assert energy == pytest.approx(compute_energy(argon, mean), abs=1e-4)
     said = call("driver", run.folder, "start.traj", "--double", "--address", "unix:nobody").stderr
     assert "a committee is calibrated in the precision of its training" in said
+    said = call("driver", run.folder, "start.traj", "--compile", "--address", "unix:nobody").stderr
+    assert "leave --double and --compile out" in said
 
 
 def test_what_cannot_be_is_refused_before_a_server_is_looked_for(argon, folder, call):
@@ -71,6 +83,7 @@ def test_what_cannot_be_is_refused_before_a_server_is_looked_for(argon, folder, 
     assert "address 'nowhere': expected HOST:PORT" in fail("start.traj", "--address", "nowhere")
     said = fail("start.traj", "--head", "pbe")
     assert "the model has one head, without a name, and no 'pbe'; leave the head out" in said
+    assert "are not compiled; use it without" in fail("start.traj", "--compile")
     words = ("start.traj", "--address", "unix:nobody", "--wait", "0")
     assert "unix:nobody: no server answers" in fail(*words)
 
