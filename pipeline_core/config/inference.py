@@ -29,8 +29,7 @@ class InferOptions(Section):
     """Use of the trained model. Each entry of a list has a `name` of its own in it."""
 
     compile: bool = False
-    """Whether the model is taken as constants, which is faster on a CPU: MACE and CHGNet. Ranks
-    cannot divide the atoms of such a model."""
+    """Whether the model is taken as constants, which is faster on a CPU: MACE and CHGNet."""
     head: str | None = None
     """Which of the heads of a model with several is used, such as a level of theory."""
     md: list[MolecularDynamics] = []

@@ -58,28 +58,23 @@ def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculato
             return None
         committee = make_run_committee(run, str(ranks.device))
         if options.compile:
-            _require_compiled(run, committee.members[0], ranks)
+            _require_compiled(run, committee.members[0])
         return committee
     calculator_of = run.registry.select_hook("calculator", run.model_info.name)
     calculator = calculator_of(run=run, device=str(ranks.device))
     if options.compile:
-        _require_compiled(run, calculator, ranks)
+        _require_compiled(run, calculator)
     if ranks.size > 1 and can_be_divided(calculator):
         section = run.get_section("partition", PartitionOptions)
         return DividedCalculator(calculator, ranks, section.method)
     return calculator
 
 
-def _require_compiled(run: Run, calculator: Calculator, ranks: Ranks) -> None:
+def _require_compiled(run: Run, calculator: Calculator) -> None:
     if not isinstance(calculator, PotentialCalculator):
         raise ValueError(
             f"infer.compile: plugin {run.model_info.name!r} has a calculator of its own, which is "
             "not compiled; leave infer.compile out"
-        )
-    if ranks.size > 1:
-        raise ValueError(
-            f"infer.compile: {ranks.size} ranks cannot divide the atoms of a compiled model; start "
-            "one rank, or leave infer.compile out"
         )
 
 

@@ -36,7 +36,8 @@ class Prediction:
 
     Attributes:
         outputs: By name, rows of atoms in their order.
-        gradients: Of the linear function of the outputs, by each parameter.
+        gradients: Of the linear function of the outputs, by each parameter; none of a compiled
+            model, which has only constants.
     """
 
     outputs: Mapping[str, Tensor]
@@ -128,9 +129,11 @@ def _differentiate(module: Potential, outputs: Outputs, atoms: Ints) -> Predicti
         flat = rows.reshape(len(first), -1)
         weights = torch.cos(place + 3.0 * first + torch.arange(flat.shape[1]))
         total = total + (weights * flat).sum()
+    detached = {name: rows.detach() for name, rows in outputs.items()}
+    if not total.requires_grad:
+        return Prediction(detached, {})
     names, weights_of = zip(*module.named_parameters(), strict=True)
     gradients = torch.autograd.grad(total, weights_of, materialize_grads=True)
-    detached = {name: rows.detach() for name, rows in outputs.items()}
     return Prediction(detached, dict(zip(names, gradients, strict=True)))
 
 

@@ -44,6 +44,7 @@ class CompiledCHGNet(Potential):
 
     direct = frozenset({"forces", "stress"})
     exact_vectors = True
+    takes_domains = True
 
     def __init__(self, network: Potential) -> None:
         super().__init__(network.predicts, network.head_names)
@@ -66,25 +67,31 @@ class CompiledCHGNet(Potential):
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict what `CHGNet.energies` does, and forces and stress.
 
+        With a domain, ranks exchange what those of `CHGNet` do, and derivatives by it.
+
         Raises:
             ValueError: An element is beyond plutonium, or the batch has no bond graph.
         """
-        assert domain is None
         check_batch(batch)
-        plan = self._planner.plan(batch)
+        plan = self._planner.plan(batch, domain)
         geometry = Geometry.of(vectors, plan)
         inputs, all_bonds = self._interpolate(geometry, plan)
         free = self.embedding(batch["atomic_numbers"] - 1)
-        atoms, before, records = self.convolutions(free, inputs, plan.topology)
+        atoms, before, records = self.convolutions(free, inputs, plan)
         del inputs  # what the reverse takes of them is in the records, which it uses up
         sites, by_atoms = self.readout(atoms, self.find_heads(batch))
         energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
-        outputs = {"energy": energy, "magmoms": self.magmom(before.atoms).squeeze(1).abs()}
+        outputs = {
+            "energy": energy,
+            "magmoms": self.magmom(plan.take_own(before.atoms)).squeeze(1).abs(),
+        }
         if self.heads is not None:
             bonds = _restore_bonds(all_bonds, before, plan)
-            direct: Outputs = self.heads(batch, vectors, Features(free, atoms, bonds))
+            direct: Outputs = self.heads(
+                batch, vectors, Features(plan.take_own(free), atoms, bonds), domain
+            )
             return outputs | direct
-        derivatives = self.convolutions.reverse(by_atoms, before, records, plan.topology)
+        derivatives = self.convolutions.reverse(by_atoms, before, records, plan)
         gradient = geometry.reverse(*self._reverse(derivatives, geometry), plan, len(vectors))
         return outputs | {
             "forces": compute_forces(batch, gradient),

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from pipeline_chgnet.compiled_geometry import Plan
 from pipeline_chgnet.compiled_layers import (
     CompiledAngleUpdate,
     CompiledAtomConvolution,
     CompiledBondConvolution,
     Record,
 )
-from pipeline_chgnet.topology import Topology
 
 
 class Inputs(NamedTuple):
@@ -41,7 +41,7 @@ class State(NamedTuple):
     """Features, or derivatives by them.
 
     Attributes:
-        atoms: (n_atoms, atom).
+        atoms: (n_all, atom); in a domain, those of the halo follow own ones.
         bonds: Those of short bonds, (n_short, bond).
         angles: (n_angles, angle).
     """
@@ -96,20 +96,21 @@ class AtomStep(nn.Module):
         super().__init__()
         self.number, self.convolve = number, CompiledAtomConvolution(layer)
 
-    def forward(self, old: State, inputs: Inputs, topology: Topology) -> tuple[Tensor, Record]:
-        """Return the new features of atoms."""
+    def forward(self, old: State, inputs: Inputs, plan: Plan) -> tuple[Tensor, Record]:
+        """Return the new features of own atoms."""
         changes = old.bonds - inputs.bonds if self.number else None
         table = inputs.tables[self.number]
-        result: tuple[Tensor, Record] = self.convolve(
-            old.atoms, table, changes, inputs.atom_weights, topology
-        )
-        return result
+        atoms, record = self.convolve(old.atoms, table, changes, inputs.atom_weights, plan.topology)
+        return plan.take_own(atoms), record
 
     def reverse(
-        self, g: Tensor, by_bonds: Tensor, record: Record, gradients: Gradients, topology: Topology
+        self, g: Tensor, by_bonds: Tensor, record: Record, gradients: Gradients, plan: Plan
     ) -> Tensor:
-        """Return derivatives by atoms; those by the old bonds are added to `by_bonds`."""
-        by_atoms, by_table, by_weights = self.convolve.reverse(g, record, topology)
+        """Return derivatives by all old atoms from those by new ones, which are own ones.
+
+        Those by the old bonds are added to `by_bonds`.
+        """
+        by_atoms, by_table, by_weights = self.convolve.reverse(plan.pad(g), record, plan.topology)
         gradients.add_table(by_table, by_weights)
         if self.number:
             by_changes = by_table[: len(by_bonds)] @ self.convolve.bond.T
@@ -135,25 +136,24 @@ class Block(nn.Module):
         self.bonds = CompiledBondConvolution(of_bonds, self.is_first)
         self.angles = None if of_angles is None else CompiledAngleUpdate(of_angles, self.is_first)
 
-    def forward(self, old: State, inputs: Inputs, topology: Topology) -> tuple[State, list[Record]]:
+    def forward(self, old: State, inputs: Inputs, plan: Plan) -> tuple[State, list[Record]]:
         """Return the features after the block, and the records of its layers."""
-        atoms, record = self.atoms(old, inputs, topology)
-        seen, records = old.atoms if self.is_parallel else atoms, [record]
+        atoms, record = self.atoms(old, inputs, plan)
+        wait, topology = plan.start(atoms), plan.topology
+        seen, records = plan.take_own(old.atoms) if self.is_parallel else atoms, [record]
         mapped = inputs.mapped if self.is_first else [old.angles] * 2
         bonds, record = self.bonds(seen, old.bonds, mapped[0], inputs.bond_weights, topology)
         records.append(record)
         if self.angles is None:
-            return State(atoms, bonds, old.angles), records
+            return State(wait(), bonds, old.angles), records
         sides = old.bonds if self.is_parallel else bonds
         angles, record = self.angles(seen, sides, old.angles, mapped[1], topology)
-        return State(atoms, bonds, angles), [*records, record]
+        return State(wait(), bonds, angles), [*records, record]
 
-    def reverse(
-        self, g: State, records: list[Record], gradients: Gradients, topology: Topology
-    ) -> State:
+    def reverse(self, g: State, records: list[Record], gradients: Gradients, plan: Plan) -> State:
         """Return derivatives by the features before the block."""
-        by_atoms, by_bonds, by_angles = g
-        of_atoms, of_bonds = records[:2]
+        by_atoms, by_bonds, by_angles = plan.collect(g.atoms), g.bonds, g.angles
+        (of_atoms, of_bonds), topology = records[:2], plan.topology
         seen, sides = [], []  # derivatives by what later layers have seen
         if self.angles is not None:
             by_seen, by_sides, by_last = self.angles.reverse(by_angles, records[2], topology)
@@ -167,10 +167,11 @@ class Block(nn.Module):
         seen.append(by_seen)
         if self.is_parallel:
             by_old = sum(sides, by_old)
-            by_atoms = self.atoms.reverse(by_atoms, by_old, of_atoms, gradients, topology)
-            return State(sum(seen, by_atoms), by_old, by_angles)
+            by_atoms = self.atoms.reverse(by_atoms, by_old, of_atoms, gradients, plan)
+            by_atoms[: len(by_seen)] += sum(seen)  # of own atoms, which come first
+            return State(by_atoms, by_old, by_angles)
         by_atoms = sum(seen, by_atoms)
-        by_atoms = self.atoms.reverse(by_atoms, by_old, of_atoms, gradients, topology)
+        by_atoms = self.atoms.reverse(by_atoms, by_old, of_atoms, gradients, plan)
         return State(by_atoms, by_old, by_angles)
 
     def _add_angles(self, by_angles: Tensor, by_table: Tensor, gradients: Gradients) -> Tensor:
@@ -200,32 +201,30 @@ class Convolutions(nn.Module):
         self.last = AtomStep(last, len(first))
 
     def forward(
-        self, atoms: Tensor, inputs: Inputs, topology: Topology
+        self, atoms: Tensor, inputs: Inputs, plan: Plan
     ) -> tuple[Tensor, State, list[list[Record]]]:
-        """Return the last features of atoms, those before the last convolution, and the records."""
+        """Return the last features of own atoms, all before the last convolution, and records."""
         state, records = State(atoms, inputs.bonds, inputs.angles), []
         for block in self.blocks:
-            state, of_block = block(state, inputs, topology)
+            state, of_block = block(state, inputs, plan)
             records.append(of_block)
-        atoms, record = self.last(state, inputs, topology)
+        atoms, record = self.last(state, inputs, plan)
         return atoms, state, [*records, [record]]
 
-    def reverse(
-        self, g: Tensor, last: State, records: list[list[Record]], topology: Topology
-    ) -> Inputs:
-        """Return derivatives by the inputs from those by the last features of atoms.
+    def reverse(self, g: Tensor, last: State, records: list[list[Record]], plan: Plan) -> Inputs:
+        """Return derivatives by the inputs from those by the last features of own atoms.
 
         Args:
-            g: (n_atoms, atom).
+            g: (n_own, atom).
             last: Features before the last convolution.
             records: Of all layers; none is left, so that memory is free for what follows.
-            topology: Of the batch.
+            plan: Of the batch.
         """
         gradients = Gradients(last)
         by_bonds, by_angles = torch.zeros_like(last.bonds), torch.zeros_like(last.angles)
         (record,) = records.pop()
-        by_atoms = self.last.reverse(g, by_bonds, record, gradients, topology)
+        by_atoms = self.last.reverse(g, by_bonds, record, gradients, plan)
         state = State(by_atoms, by_bonds, by_angles)
         for block in reversed(cast("list[Block]", [*self.blocks])):
-            state = block.reverse(state, records.pop(), gradients, topology)
+            state = block.reverse(state, records.pop(), gradients, plan)
         return gradients.finish(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from pipeline_chgnet.basis import SHRINKAGE
 from pipeline_chgnet.topology import Topology
 from pipeline_core.batch import Batch
+from pipeline_core.domain import Domain, take_own
 from pipeline_kernels.message import Segments, segment_sum
 
 
@@ -23,17 +25,37 @@ class Plan:
         order: Bonds of the batch, (n_bonds,).
         edges: Of bonds, (n_bonds,).
         arms: Of angles: each twice, as its first arm and as its second one.
+        domain: Whose atoms, edges and angles these are, if they are those of a domain.
     """
 
     topology: Topology
     order: Tensor
     edges: Tensor
     arms: Segments
+    domain: Domain | None
+
+    def take_own(self, rows: Tensor) -> Tensor:
+        """Return the rows of own atoms among those of all."""
+        return take_own(rows, self.domain)
+
+    def start(self, own: Tensor) -> Callable[[], Tensor]:
+        """Send rows of own atoms on their way; what comes back waits for those of all."""
+        return (lambda: own) if self.domain is None else self.domain.start(own).wait
+
+    def collect(self, rows: Tensor) -> Tensor:
+        """Return derivatives by rows of own atoms from those of all ranks by what they have got."""
+        return rows if self.domain is None else self.domain.collect(rows)
+
+    def pad(self, own: Tensor) -> Tensor:
+        """Return rows of all atoms: those of own ones, and zeros for the halo."""
+        if self.domain is None:
+            return own
+        return torch.cat([own, own.new_zeros(self.domain.atoms.n_halo, *own.shape[1:])])
 
     @classmethod
-    def of(cls, batch: Batch) -> Self:
-        """Make the plan of a batch that has a bond graph."""
-        topology = Topology.of(batch)
+    def of(cls, batch: Batch, domain: Domain | None = None) -> Self:
+        """Make the plan of a batch that has a bond graph, or of the inputs of a domain."""
+        topology = Topology.of(batch, domain)
         n_bonds, short = len(batch["bond_edge"]), topology.short_bonds
         is_long = torch.ones(n_bonds, dtype=torch.bool, device=short.device)
         is_long[short] = False
@@ -44,7 +66,7 @@ class Plan:
         messages = replace(topology.atom_messages, tables=(receiver, sender, bond), factors=bond)
         arms = Segments.of(torch.cat(topology.angle_arms), len(topology.arms))
         topology = replace(topology, atom_messages=messages)
-        return cls(topology, order, batch["bond_edge"][order], arms)
+        return cls(topology, order, batch["bond_edge"][order], arms, domain)
 
 
 class Geometry(NamedTuple):

@@ -171,6 +171,7 @@ class CompiledBondConvolution(nn.Module):
         """Update the features of short bonds."""
         tables = [*self.arms(atoms, bonds, topology), angles]
         record = self.messages(tables, topology.bond_messages, weights)
+        record = record._replace(sums=topology.complete(record.sums))
         return torch.addmm(bonds, weights * record.sums, self.output), record
 
     def reverse(
@@ -180,8 +181,9 @@ class CompiledBondConvolution(nn.Module):
         weights = record.inputs.factors
         assert weights is not None
         by_update = g @ self.output.T
+        by_sums = topology.complete(by_update * weights)  # whoever holds a bond adds to its sum
         by_arms, by_second, by_angles, by_weights = self.messages.reverse(
-            by_update * weights, record, topology.bond_messages
+            by_sums, record, topology.bond_messages
         )
         by_weights = by_weights.addcmul_(by_update, record.sums)
         by_atoms, by_bonds = self.arms.reverse(by_arms, by_second, topology)

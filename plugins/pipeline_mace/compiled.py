@@ -51,6 +51,7 @@ class CompiledMACE(Potential):
     """
 
     direct = frozenset({"forces", "stress"})
+    takes_domains = True
     numbers: Tensor
     scale: Tensor
     shift: Tensor
@@ -75,7 +76,7 @@ class CompiledMACE(Potential):
                 for number, part in enumerate(parts)
             )
         self.requires_grad_(False)
-        self._planner = Planner(_make_graph, ("atomic_numbers", "edge_index"))
+        self._planner = Planner(_make_graph, ("atomic_numbers", "atom_sample", "edge_index"))
         self._last: _Splines | None = None
         self._find_splines(torch.arange(1), self.scale.dtype)  # to refuse at once
 
@@ -88,18 +89,19 @@ class CompiledMACE(Potential):
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies (n_samples,) eV without the free atoms, forces eV/Å, stress eV/Å³.
 
+        With a domain, ranks exchange the features of atoms between layers, and their derivatives.
+
         Raises:
             ValueError: An element was not in the training data.
         """
-        assert domain is None
         graph = self._planner.plan(batch, self.numbers, self.elements)
-        splines = self._find_splines(graph.atoms.elements, vectors.dtype)
+        splines = self._find_splines(graph.present, vectors.dtype)
         lmax, scale = self.options.lmax, splines.n_intervals / self.options.cutoff
         edges = measure_edges(vectors, lmax, scale, splines.n_intervals)
         head = self.find_heads(batch)
-        factors = self._find_factors(head, len(graph.element))
+        factors = self._find_factors(head, len(graph.atoms.order))
         ends = graph.senders, graph.receivers
-        neighbours = Neighbours(graph.element, graph.atoms, *ends, edges.harmonics, factors)
+        neighbours = Neighbours(graph.element, graph.atoms, *ends, edges.harmonics, factors, domain)
         densities = _measure_densities(splines, edges.distance * scale, graph)
         states = self._calculate(splines, edges.places, densities, graph, neighbours)
         energy = torch.stack([state.energy for state in states]).sum(0)
@@ -211,8 +213,9 @@ class _Graph(NamedTuple):
     """What follows from the atoms of a batch and who neighbours whom.
 
     Attributes:
-        element: Of each atom.
-        atoms: The same, sorted.
+        element: Of each atom; in a domain, those of the halo follow own ones.
+        present: The elements that occur.
+        atoms: Own atoms, by element.
         senders: Of the edges.
         receivers: Of the edges.
         of_senders: Their elements among those that occur, (n_edges,).
@@ -220,6 +223,7 @@ class _Graph(NamedTuple):
     """
 
     element: Tensor
+    present: Tensor
     atoms: AtomsByElement
     senders: Segments
     receivers: Segments
@@ -230,12 +234,13 @@ class _Graph(NamedTuple):
 def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Graph:
     element = find_elements(batch, numbers, elements)
     receiver, sender = batch["edge_index"].unbind(1)
-    n_atoms = len(element)
-    ends = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
-    atoms = AtomsByElement.of(element)
-    which = torch.searchsorted(atoms.elements, element)
-    pairs = which[receiver] * len(atoms.elements) + which[sender]
-    return _Graph(element, atoms, *ends, which[sender], pairs)
+    n_own = len(batch["atom_sample"])
+    ends = Segments.of(sender, len(element)), Segments.of(receiver, n_own)
+    present = element.unique() if len(element) else element.new_zeros(1)
+    which = torch.searchsorted(present, element)
+    pairs = which[receiver] * len(present) + which[sender]
+    own = AtomsByElement.of(element[:n_own])
+    return _Graph(element, present, own, *ends, which[sender], pairs)
 
 
 def _measure_densities(splines: _Splines, places: Tensor, graph: _Graph) -> Densities | None:

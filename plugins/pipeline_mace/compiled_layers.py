@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pipeline_core.domain import Domain
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,
@@ -27,15 +28,16 @@ from pipeline_mace.layers import Interaction, ProductBasis
 
 
 class Neighbours(NamedTuple):
-    """Atoms and edges of a batch.
+    """Atoms and edges of a batch, or of a domain, whose own atoms come before the halo.
 
     Attributes:
-        element: Of each atom, (n_atoms,).
-        atoms: The same, sorted.
+        element: Of all atoms, (n_all,).
+        atoms: The same of own ones, sorted.
         senders: Of the edges.
         receivers: Of the edges.
         harmonics: (n_edges, (lmax + 1)²).
         factors: Of what each head says of an atom, (n_atoms, heads).
+        domain: The domain, if there is one.
     """
 
     element: Tensor
@@ -44,6 +46,7 @@ class Neighbours(NamedTuple):
     receivers: Segments
     harmonics: Tensor
     factors: Tensor
+    domain: Domain | None
 
 
 class Weights(NamedTuple):
@@ -66,7 +69,7 @@ class State(NamedTuple):
     Attributes:
         features: Of the atoms, (n_atoms, components, channels).
         energy: Of the atoms, (n_atoms,).
-        sent: What the edges took, (n_atoms, components, channels).
+        sent: What the edges took, (n_all, components, channels).
         messages: What was multiplied, (n_atoms, (lmax + 1)², channels).
         divided: Messages after the division, if there is one.
         weights: Of the edges.
@@ -166,12 +169,7 @@ class CompiledLayer(nn.Module):
     def forward(self, features: Tensor | None, weights: Weights, neighbours: Neighbours) -> State:
         """Calculate the layer; without features it is the first."""
         atoms = neighbours.atoms
-        if features is None:
-            sent = neighbours.harmonics.new_ones(len(neighbours.element), 1, self.sent.shape[1])
-            before = self.before[neighbours.element] if self.residual else None
-        else:
-            sent = self.up(features)
-            before = self.skip(features, atoms) if self.residual else None
+        sent, before = self._send(features, neighbours)
         ends = self._find_ends(neighbours)
         messages = multiply(sent, neighbours.harmonics, weights.table, weights.places, ends)
         if not self.is_first:
@@ -187,6 +185,19 @@ class CompiledLayer(nn.Module):
             features[:, : before.shape[1]] += before
         energy = self.readout(features[:, 0], neighbours.factors)
         return State(features, energy, sent, messages, divided, weights)
+
+    def _send(
+        self, features: Tensor | None, neighbours: Neighbours
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return what edges take, (n_all, components, channels), and what the layer adds to."""
+        if features is None:
+            element, n_own = neighbours.element, len(neighbours.atoms.order)
+            sent = neighbours.harmonics.new_ones(len(element), 1, self.sent.shape[1])
+            return sent, self.before[element[:n_own]] if self.residual else None
+        sent, domain = self.up(features), neighbours.domain
+        flight = None if domain is None else domain.start(sent)
+        before = self.skip(features, neighbours.atoms) if self.residual else None
+        return sent if flight is None else flight.wait(), before
 
     def reverse(
         self, state: State, by_features: Tensor | None, neighbours: Neighbours
@@ -215,6 +226,8 @@ class CompiledLayer(nn.Module):
         )
         if self.is_first:
             return Derivatives(by_sent, by_Y, by_x, by_divisors)
+        if neighbours.domain is not None:
+            by_sent = neighbours.domain.collect(by_sent)
         by_input = self.up.reverse(by_sent)
         if self.residual:
             part = by_features[:, : self.residual**2]

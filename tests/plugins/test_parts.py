@@ -121,6 +121,20 @@ def test_parts_make_up_the_whole(model, structure):
         compare(parts, whole)
 
 
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("model", [name for name in MODELS if "stranger" not in name])
+def test_parts_of_a_compiled_model_make_up_the_whole(model, structure):
+    module, graph = make_model(model)
+    atoms = STRUCTURES[structure]()
+    whole = predict_whole(module, atoms, graph).outputs
+    compiled = module.requires_grad_(False).compile_inference()
+    for n_ranks, how in [(1, "slices"), (2, "slices"), (3, "at random"), (4, "slices")]:
+        parts = predict_by_parts(compiled, atoms, graph, cut(atoms, n_ranks, how)).outputs
+        assert parts.keys() == whole.keys()
+        for name, rows in whole.items():
+            torch.testing.assert_close(parts[name], rows, rtol=0, atol=1e-7)
+
+
 def work_as_rank(folder):
     """Predict parts of all structures by all models as one of several processes."""
     with connect_ranks("cpu", folder) as ranks:
