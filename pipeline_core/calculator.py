@@ -61,6 +61,7 @@ def share_calculator(
     device: str = "auto",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
+    compile: bool = False,  # noqa: A002 (the name of the option)
     head: str | None = None,
 ) -> Iterator[Calculator | None]:
     """Load a trained potential as an ASE calculator whose structures all ranks divide between them.
@@ -79,13 +80,14 @@ def share_calculator(
         device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
         dtype: As `load_calculator`.
         registry: As there.
+        compile: As there.
         head: As there.
 
     Raises:
         ValueError: As there, or the model cannot be divided.
     """
     with connect_ranks(device, Path(path).absolute().parent) as ranks:
-        calculator = load_calculator(path, str(ranks.device), dtype, registry, head=head)
+        calculator = load_calculator(path, str(ranks.device), dtype, registry, compile, head)
         if ranks.size == 1:
             yield calculator
             return

@@ -28,7 +28,10 @@ NAMES = ("energy", "forces", "stress", "magmoms")
 
 
 def make_calculators():
-    """Return calculators of random models, by name; the pairs know nothing of ranks."""
+    """Return calculators of random models, by name; the pairs know nothing of ranks.
+
+    Those of constants exchange features and their derivatives without autograd.
+    """
     torch.manual_seed(0)
     pair = LennardJones()
     pair.receptive_field = 1
@@ -45,6 +48,9 @@ def make_calculators():
         "mace": (MACE(mace, Facts(("Ar",), 12.0)), graphs[0]),
         "chgnet": (CHGNet(chgnet), graphs[1]),
     }
+    for name in ("mace", "chgnet"):
+        module, graph = models[name]
+        models[f"compiled {name}"] = module.compile_inference(), graph
     return {
         name: PotentialCalculator(module, graph, ["Ar"], dtype=torch.float64)
         for name, (module, graph) in models.items()

@@ -9,7 +9,7 @@ from core.inference.divided_on_ranks import follow_atoms, make_calculators, make
 from forked_ranks import run_on_ranks
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
-MODELS = ("pair", "mace", "chgnet")
+MODELS = ("pair", "mace", "chgnet", "compiled mace", "compiled chgnet")
 
 
 @pytest.fixture(scope="module")
