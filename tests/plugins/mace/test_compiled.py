@@ -16,7 +16,7 @@ from pipeline_core.testing.potentials import build_batch
 from pipeline_kernels.equivariant.tensor_product import cpu
 from pipeline_kernels.hermite import TOLERANCE
 from pipeline_kernels.native import UnavailableError
-from pipeline_mace import radial_tables
+from pipeline_mace.compiled import tables
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
@@ -168,7 +168,7 @@ def test_each_sample_has_the_forces_of_its_level():
 
 
 def test_splines_of_too_many_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr(radial_tables, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(tables, "MAX_BYTES", 2**20)
     network = make_network(channels=8, distance_transform="agnesi")
     fast = network.compile_inference()
     with pytest.raises(ValueError, match=r"between 9 pairs .* use the model without infer.compile"):

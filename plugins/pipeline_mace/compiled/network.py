@@ -1,10 +1,4 @@
-"""A trained MACE whose weights are constants, with a reverse pass that is written out.
-
-Radial networks become splines of the distance (`radial_tables`), so that neither they nor weights
-of edges are calculated. The first layer starts from a table of elements. Couplings and weights of
-the products are combined once, linear maps of an element with those before them. Forces need no
-record of autograd: each layer knows how to take a derivative by its results back to its inputs.
-"""
+"""The compiled network."""
 
 from __future__ import annotations
 
@@ -25,12 +19,12 @@ from pipeline_kernels.equivariant.contraction import AtomsByElement
 from pipeline_kernels.equivariant.edges import differentiate_edges, measure_edges
 from pipeline_kernels.hermite import Places
 from pipeline_kernels.message import Segments
-from pipeline_mace.compiled_edges import Densities, repel
-from pipeline_mace.compiled_layers import CompiledLayer, Neighbours, State, Weights
-from pipeline_mace.compiled_readout import CompiledReadout
+from pipeline_mace.compiled.edges import Densities, repel
+from pipeline_mace.compiled.layers import CompiledLayer, Neighbours, State, Weights
+from pipeline_mace.compiled.readout import CompiledReadout
+from pipeline_mace.compiled.tables import RadialNetworks, Tables
 from pipeline_mace.elements import find_elements
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.radial_tables import RadialNetworks
 
 
 class CompiledMACE(Potential):
@@ -77,6 +71,7 @@ class CompiledMACE(Potential):
             )
         self.requires_grad_(False)
         self._planner = Planner(_make_graph, ("atomic_numbers", "atom_sample", "edge_index"))
+        self._tables: Tables | None = None
         self._last: _Splines | None = None
         self._find_splines(torch.arange(1), self.scale.dtype)  # to refuse at once
 
@@ -164,6 +159,18 @@ class CompiledMACE(Potential):
             by_place += densities.reverse(by_divisors[::-1])
         return by_harmonics, by_place
 
+    def _tabulate(self, numbers: Sequence[int]) -> Tables:
+        """Return the tables for elements that occur; without a transform they are always the same.
+
+        Raises:
+            ValueError: There are none.
+        """
+        if self._networks.transform is not None:
+            return self._networks.tabulate(numbers)
+        if self._tables is None:
+            self._tables = self._networks.tabulate(numbers)
+        return self._tables
+
     def _find_splines(self, elements: Tensor, dtype: torch.dtype) -> _Splines:
         """Return the splines for elements that occur: those of the last call, if it had the same.
 
@@ -173,7 +180,7 @@ class CompiledMACE(Potential):
         present = elements.tolist()
         if self._last is None or self._last.key != (present, dtype):
             numbers = [atomic_numbers[self.elements[place]] for place in present]
-            made = self._networks.tabulate(numbers)
+            made = self._tabulate(numbers)
             layers = zip(cast("list[CompiledLayer]", [*self.layers]), made.layers, strict=True)
             with torch.no_grad():
                 tables = [
@@ -193,7 +200,7 @@ class _Splines(NamedTuple):
     Attributes:
         key: What they are for: the elements and the type.
         tables: Of each layer, see `CompiledLayer.finish_table`.
-        densities: See `radial_tables.Tables`.
+        densities: See `tables.Tables`.
         has_pairs: Whether there is a table for each pair of elements.
         n_intervals: Between knots.
         n_rows: Of one table.

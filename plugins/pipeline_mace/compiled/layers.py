@@ -23,7 +23,7 @@ from pipeline_kernels.equivariant.tensor_product.interpolated import (
 )
 from pipeline_kernels.hermite import Places
 from pipeline_kernels.message import Segments
-from pipeline_mace.compiled_readout import CompiledReadout
+from pipeline_mace.compiled.readout import CompiledReadout
 from pipeline_mace.layers import Interaction, ProductBasis
 
 
@@ -147,7 +147,7 @@ class CompiledLayer(nn.Module):
         that sends.
 
         Args:
-            table: Of radial weights, see `radial_tables.Tables`.
+            table: Of radial weights, see `tables.Tables`.
             elements: That occur, (n_present,).
             n_rows: Of the table of a pair.
         """

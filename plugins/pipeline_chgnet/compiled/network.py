@@ -1,10 +1,4 @@
-"""A trained CHGNet whose weights are constants, with a reverse pass that is written out.
-
-What depends on the length of a bond or on an angle alone are splines (`compiled_tables`): weights,
-first features, and what the first maps of perceptrons make of them. Long bonds, which never change,
-need no more, and short ones add what changes. Forces need no record of autograd: each layer knows
-how to take a derivative by its results back to its inputs.
-"""
+"""The compiled network."""
 
 from __future__ import annotations
 
@@ -16,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline_chgnet.compiled_blocks import Convolutions, Inputs, State
-from pipeline_chgnet.compiled_geometry import Geometry, Plan
-from pipeline_chgnet.compiled_readout import CompiledReadout
-from pipeline_chgnet.compiled_tables import Splines
+from pipeline_chgnet.compiled.blocks import Convolutions, Inputs, State
+from pipeline_chgnet.compiled.geometry import Geometry, Plan
+from pipeline_chgnet.compiled.readout import CompiledReadout
+from pipeline_chgnet.compiled.tables import Splines
 from pipeline_chgnet.heads import Features
 from pipeline_chgnet.topology import Topology, check_batch
 from pipeline_core.batch import Batch, count_samples

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pipeline_chgnet.compiled_geometry import Plan
-from pipeline_chgnet.compiled_layers import (
+from pipeline_chgnet.compiled.geometry import Plan
+from pipeline_chgnet.compiled.layers import (
     CompiledAngleUpdate,
     CompiledAtomConvolution,
     CompiledBondConvolution,
