@@ -1,8 +1,8 @@
 """Routines in C whose vectors hold the same number of several matrices, or of several samples.
 
 Where each matrix stands alone, matrices are the lanes of vectors, and the C of a family stands on
-vectors.c and matrices.c. Where links of a sample meet, samples are the lanes, and it stands on
-fields.c: batches smaller than a vector repay little.
+vectors.c, matrices.c and blocks.c. Where links of a sample meet, samples are the lanes, and it
+stands on fields.c: batches smaller than a vector repay little.
 """
 
 import ctypes

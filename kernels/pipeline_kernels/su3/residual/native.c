@@ -13,6 +13,7 @@ typedef struct {
     Poly exponential;
     psi_of of_h;
     map M, psi, slope;
+    upcoming next; /* of a derivative, which reads and fills most */
 } point;
 
 /* ---- one link ---- */
@@ -29,10 +30,18 @@ INLINE void evaluate(const mat *u, const mat *sigma, point *p, const int derivat
     vec c[N - 1];
     memcpy(c, p->c, sizeof(c));
     p->exponential = exponential_polynomial(c, derivatives);
+    if (derivatives)
+        ask(&p->next);
     p->turn = polynomial(p->exponential.f, &power[1], &square);
     compute_pairs(p->c, &p->of_h, derivatives);
+    if (derivatives)
+        ask(&p->next);
     compute_psi(&p->of_h, &p->psi);
+    if (derivatives)
+        ask(&p->next);
     left_product(&p->loop, 1, &p->M);
+    if (derivatives)
+        ask(&p->next);
     multiply(&p->psi, &p->M, &p->slope);
     add_diagonal(&p->slope, all(1));
 }
@@ -85,9 +94,13 @@ static void pull_log_determinant(point *p, vec factor, mat *by_loop)
 {
     map product;
     multiply(&p->slope, &p->psi, &product); /* tr slope^-1 Psi dM */
+    ask(&p->next);
     const mat by_M = pull_left_product(&product);
+    ask(&p->next);
     multiply(&p->M, &p->slope, &product); /* tr M slope^-1 dPsi */
+    ask(&p->next);
     const mat by_g = pull_psi(&p->of_h, &product);
+    ask(&p->next);
     m_add_scaled(by_loop, factor, &by_M);
     m_add_scaled(by_loop, factor, &by_g);
 }
@@ -106,7 +119,9 @@ static void pull(point *p, const mat *u, const mat *sigma, const mat *by_moved, 
 {
     mat by_loop = pull_turn(p, u, by_moved);
     if (any((mask)(by_log_det != 0))) {
+        ask(&p->next);
         invert(&p->slope);
+        ask(&p->next);
         pull_log_determinant(p, by_log_det, &by_loop);
     }
     const mat turn = m_adjoint(&p->turn), direct = m_mul(&turn, by_moved);
@@ -196,6 +211,8 @@ void residual_gradient(const REAL *U, const REAL *paths, const double *weights, 
         vec factor;
         load_rows(by_log_det + first, 1, n, &factor);
         point p;
+        p.next = UPCOMING(paths, by_paths, n_paths * NUMBERS);
+        ask(&p.next);
         mat by_u, by_sigma;
         if (inverse) {
             const mat source = load(moved + first * NUMBERS, n);

@@ -1,0 +1,150 @@
+/* Blocks of LANES matrices, from memory to vectors and back, behind matrices.c. */
+#define NUMBERS (2 * N * N) /* of a matrix in memory: row after row, real and imaginary part */
+
+typedef REAL row __attribute__((vector_size(sizeof(REAL) * LANES), aligned(sizeof(REAL)), may_alias));
+
+#if BYTES == 64
+#define LIST(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7)
+#elif BYTES == 32
+#define LIST(F) F(0), F(1), F(2), F(3)
+#else
+#define LIST(F) F(0), F(1)
+#endif
+
+/* A matrix of LANES vectors, in place: swaps off-diagonal blocks, half as large each time. */
+INLINE void transpose(vec *a)
+{
+#define FIRST(j) (j & s ? LANES + j - s : j)
+#define SECOND(j) (j & s ? LANES + j : j + s)
+    UNROLLED for (int s = LANES / 2; s > 0; s /= 2)
+        UNROLLED for (int i = 0; i < LANES; i++)
+            if (!(i & s)) {
+                const vec first = __builtin_shuffle(a[i], a[i + s], (mask){LIST(FIRST)});
+                a[i + s] = __builtin_shuffle(a[i], a[i + s], (mask){LIST(SECOND)});
+                a[i] = first;
+            }
+#undef FIRST
+#undef SECOND
+}
+
+/* Numbers of a matrix are transposed LANES at a time, the last of them once more if need be. */
+#define PARTS ((NUMBERS + LANES - 1) / LANES)
+#define BEGIN(part) ((part) * LANES < NUMBERS - LANES ? (part) * LANES : NUMBERS - LANES)
+
+/* n matrices, at most LANES, of which each begins `stride` numbers after the one before; lanes
+ * beyond n hold copies of the first. */
+INLINE mat load_strided(const REAL *x, int64_t stride, int64_t n)
+{
+    vec numbers[NUMBERS];
+    UNROLLED for (int part = 0; part < PARTS; part++)
+    {
+        const int64_t begin = BEGIN(part);
+        vec rows[LANES];
+        UNROLLED for (int l = 0; l < LANES; l++)
+            rows[l] = __builtin_convertvector(
+                *(const row *)(x + (l < n ? l : 0) * stride + begin), vec);
+        transpose(rows);
+        UNROLLED for (int i = 0; i < LANES; i++) numbers[begin + i] = rows[i];
+    }
+    mat a;
+    EACH(i, j) a.e[i][j] = (cvec){numbers[2 * (N * i + j)], numbers[2 * (N * i + j) + 1]};
+    return a;
+}
+
+INLINE mat load(const REAL *x, int64_t n) { return load_strided(x, NUMBERS, n); }
+
+INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
+{
+    vec numbers[NUMBERS];
+    EACH(i, j)
+    {
+        numbers[2 * (N * i + j)] = a->e[i][j].re;
+        numbers[2 * (N * i + j) + 1] = a->e[i][j].im;
+    }
+    UNROLLED for (int part = 0; part < PARTS; part++)
+    {
+        const int64_t begin = BEGIN(part);
+        vec rows[LANES];
+        UNROLLED for (int i = 0; i < LANES; i++) rows[i] = numbers[begin + i];
+        transpose(rows);
+        UNROLLED for (int l = 0; l < LANES; l++)
+            if (l < n)
+                *(row *)(x + l * stride + begin) = __builtin_convertvector(rows[l], row);
+    }
+}
+
+INLINE void store(REAL *x, const mat *a, int64_t n) { store_strided(x, a, NUMBERS, n); }
+
+/* The same for a real vector per matrix, `width` numbers each. */
+INLINE void load_rows(const double *x, int64_t width, int64_t n, vec *rows)
+{
+    if (n < LANES || width < LANES) {
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t l = 0; l < LANES; l++)
+                rows[i][l] = x[(l < n ? l : 0) * width + i];
+        return;
+    }
+    for (int64_t begin = 0; begin < width; begin += LANES) {
+        const int64_t place = begin < width - LANES ? begin : width - LANES;
+        vec part[LANES];
+        UNROLLED for (int l = 0; l < LANES; l++) memcpy(&part[l], x + l * width + place, BYTES);
+        transpose(part);
+        UNROLLED for (int i = 0; i < LANES; i++) rows[place + i] = part[i];
+    }
+}
+
+INLINE void store_rows(double *x, int64_t width, int64_t n, const vec *rows)
+{
+    if (n < LANES || width < LANES) {
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t l = 0; l < n; l++)
+                x[l * width + i] = rows[i][l];
+        return;
+    }
+    for (int64_t begin = 0; begin < width; begin += LANES) {
+        const int64_t place = begin < width - LANES ? begin : width - LANES;
+        vec part[LANES];
+        UNROLLED for (int i = 0; i < LANES; i++) part[i] = rows[place + i];
+        transpose(part);
+        UNROLLED for (int l = 0; l < LANES; l++) memcpy(x + l * width + place, &part[l], BYTES);
+    }
+}
+
+/* ---- one block after the other ---- */
+
+/* Blocks of one chunk after the other, each taken from the counter that all threads share. Within
+ * the body: `first`, the first matrix, and `n`, how many. */
+#define CHUNK 32
+#define FOR_BLOCKS(total, counter)                                                                \
+    for (int64_t chunk;                                                                           \
+         (chunk = __atomic_fetch_add(counter, CHUNK * LANES, __ATOMIC_RELAXED)) < (total);)       \
+        for (int64_t first = chunk, n;                                                            \
+             first < chunk + CHUNK * LANES &&                                                     \
+             (n = (total) - first < LANES ? (total) - first : LANES) > 0;                         \
+             first += LANES)
+
+/* Memory that the next block reads and fills, asked for while this one is calculated: the processor
+ * foresees no numbers whose matrices lie far apart. No more at once than it waits for at a time. */
+typedef struct {
+    const char *read, *filled;
+    int64_t n_lines; /* of the caches, in each */
+} upcoming;
+
+#define LINE 64
+#define LINES_AT_ONCE 14
+
+/* Of the `width` numbers that each matrix has in either array. */
+#define UPCOMING(from, to, width)                                                                 \
+    ((upcoming){(const char *)((from) + (first + n) * (width)),                                   \
+                (const char *)((to) + (first + n) * (width)),                                     \
+                first + n < total ? n * (width) * (int64_t)sizeof(*(from)) / LINE : 0})
+
+INLINE void ask(upcoming *u)
+{
+    for (int k = 0; k < LINES_AT_ONCE && u->n_lines > 0; k++, u->n_lines--) {
+        __builtin_prefetch(u->read, 0, 2);
+        __builtin_prefetch(u->filled, 0, 2);
+        u->read += LINE;
+        u->filled += LINE;
+    }
+}
