@@ -1,7 +1,20 @@
 /* Blocks of LANES matrices, from memory to vectors and back, behind matrices.c. */
 #define NUMBERS (2 * N * N) /* of a matrix in memory: row after row, real and imaginary part */
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 typedef REAL row __attribute__((vector_size(sizeof(REAL) * LANES), aligned(sizeof(REAL)), may_alias));
+
+INLINE vec load_row(const REAL *x)
+{
+#if defined(__AVX512F__) /* else a compiler widens floats half by half */
+    if (sizeof(REAL) == sizeof(float))
+        return (vec)_mm512_cvtps_pd(_mm256_loadu_ps((const float *)x));
+#endif
+    return __builtin_convertvector(*(const row *)x, vec);
+}
 
 #if BYTES == 64
 #define LIST(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7)
@@ -31,18 +44,29 @@ INLINE void transpose(vec *a)
 #define PARTS ((NUMBERS + LANES - 1) / LANES)
 #define BEGIN(part) ((part) * LANES < NUMBERS - LANES ? (part) * LANES : NUMBERS - LANES)
 
-/* n matrices, at most LANES, of which each begins `stride` numbers after the one before; lanes
- * beyond n hold copies of the first. */
+/* n matrices, each of which begins `stride` numbers after the one before, and the first again in
+ * place of those that a block has not. */
+static void fill(REAL *block, const REAL *x, int64_t stride, int64_t n)
+{
+    for (int64_t l = 0; l < LANES; l++)
+        memcpy(block + l * NUMBERS, x + (l < n ? l : 0) * stride, NUMBERS * sizeof(REAL));
+}
+
+/* The same as vectors, n at most LANES. */
 INLINE mat load_strided(const REAL *x, int64_t stride, int64_t n)
 {
+    REAL block[LANES * NUMBERS];
+    if (n < LANES) {
+        fill(block, x, stride, n);
+        x = block;
+        stride = NUMBERS;
+    }
     vec numbers[NUMBERS];
     UNROLLED for (int part = 0; part < PARTS; part++)
     {
         const int64_t begin = BEGIN(part);
         vec rows[LANES];
-        UNROLLED for (int l = 0; l < LANES; l++)
-            rows[l] = __builtin_convertvector(
-                *(const row *)(x + (l < n ? l : 0) * stride + begin), vec);
+        UNROLLED for (int l = 0; l < LANES; l++) rows[l] = load_row(x + l * stride + begin);
         transpose(rows);
         UNROLLED for (int i = 0; i < LANES; i++) numbers[begin + i] = rows[i];
     }
@@ -53,7 +77,7 @@ INLINE mat load_strided(const REAL *x, int64_t stride, int64_t n)
 
 INLINE mat load(const REAL *x, int64_t n) { return load_strided(x, NUMBERS, n); }
 
-INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
+INLINE void store_block(REAL *x, const mat *a, int64_t stride)
 {
     vec numbers[NUMBERS];
     EACH(i, j)
@@ -68,9 +92,17 @@ INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
         UNROLLED for (int i = 0; i < LANES; i++) rows[i] = numbers[begin + i];
         transpose(rows);
         UNROLLED for (int l = 0; l < LANES; l++)
-            if (l < n)
-                *(row *)(x + l * stride + begin) = __builtin_convertvector(rows[l], row);
+            *(row *)(x + l * stride + begin) = __builtin_convertvector(rows[l], row);
     }
+}
+
+INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
+{
+    REAL block[LANES * NUMBERS];
+    const int whole = n == LANES;
+    store_block(whole ? x : block, a, whole ? stride : NUMBERS);
+    for (int64_t l = 0; !whole && l < n; l++)
+        memcpy(x + l * stride, block + l * NUMBERS, NUMBERS * sizeof(REAL));
 }
 
 INLINE void store(REAL *x, const mat *a, int64_t n) { store_strided(x, a, NUMBERS, n); }
