@@ -129,20 +129,33 @@ INLINE cvec m_trace(const mat *a)
     return sum;
 }
 
+/* The sum of one for each row, which do not wait for each other. */
+INLINE cvec c_total(const cvec *rows)
+{
+    cvec sum = rows[0];
+    UNROLLED for (int i = 1; i < N; i++) sum = c_add(sum, rows[i]);
+    return sum;
+}
+
 /* tr a b */
 INLINE cvec m_trace_mul(const mat *a, const mat *b)
 {
-    cvec sum = {all(0), all(0)};
-    EACH(i, j) sum = c_mul_add(a->e[i][j], b->e[j][i], sum);
-    return sum;
+    cvec rows[N];
+    EACH(i, j) rows[i] = j ? c_mul_add(a->e[i][j], b->e[j][i], rows[i])
+                           : c_mul(a->e[i][j], b->e[j][i]);
+    return c_total(rows);
 }
 
 /* tr a^dagger b */
 INLINE cvec m_inner(const mat *a, const mat *b)
 {
-    cvec sum = {all(0), all(0)};
-    EACH(i, j) sum = c_mul_add(c_conj(a->e[i][j]), b->e[i][j], sum);
-    return sum;
+    cvec rows[N];
+    EACH(i, j)
+    {
+        const cvec x = c_conj(a->e[i][j]);
+        rows[i] = j ? c_mul_add(x, b->e[i][j], rows[i]) : c_mul(x, b->e[i][j]);
+    }
+    return c_total(rows);
 }
 
 /* Matrix of cofactors: inverse(a) = transpose(cofactors) / det. */
