@@ -42,7 +42,7 @@ def _run(
         return
     if table.numel() and not 0 <= int(table.min()) <= int(table.max()) < links.shape[1]:
         raise ValueError(f"table: expected numbers of {links.shape[1]} links, got others")
-    library = lanes.load_library("paths", links.shape[-1], links.dtype)
+    library = lanes.load_for_samples("paths", links)
     table, adjoint = table.contiguous(), adjoint.contiguous()
     sizes = len(links), links.shape[1], *table.shape
     lanes.run_samples(
