@@ -155,28 +155,34 @@ INLINE void store_rows(double *x, int64_t width, int64_t n, const vec *rows)
              (n = (total) - first < LANES ? (total) - first : LANES) > 0;                         \
              first += LANES)
 
-/* Memory that the next block reads and fills, asked for while this one is calculated: the processor
- * foresees no numbers whose matrices lie far apart. No more at once than it waits for at a time. */
+/* Two stretches of memory that the next block reads or fills, asked for while this one is
+ * calculated: the processor foresees no numbers whose matrices lie far apart. No more at once than
+ * it waits for at a time. */
 typedef struct {
-    const char *read, *filled;
+    const char *one, *other;
     int64_t n_lines; /* of the caches, in each */
 } upcoming;
 
 #define LINE 64
 #define LINES_AT_ONCE 14
 
-/* Of the `width` numbers that each matrix has in either array. */
-#define UPCOMING(from, to, width)                                                                 \
-    ((upcoming){(const char *)((from) + (first + n) * (width)),                                   \
-                (const char *)((to) + (first + n) * (width)),                                     \
-                first + n < total ? n * (width) * (int64_t)sizeof(*(from)) / LINE : 0})
+#define UPCOMING(from, to, n_numbers)                                                             \
+    ((upcoming){(const char *)(from), (const char *)(to),                                         \
+                first + n < total ? (n_numbers) * (int64_t)sizeof(*(from)) / LINE : 0})
+/* Of what is read, where each matrix has `width` numbers: in halves. */
+#define UPCOMING_OF(x, width)                                                                     \
+    UPCOMING((x) + (first + n) * (width), (x) + (first + n) * (width) + n * (width) / 2,          \
+             n * (width) / 2)
+/* The same, and the array of derivatives. */
+#define UPCOMING_BY(x, by_x, width)                                                               \
+    UPCOMING((x) + (first + n) * (width), (by_x) + (first + n) * (width), n * (width))
 
 INLINE void ask(upcoming *u)
 {
     for (int k = 0; k < LINES_AT_ONCE && u->n_lines > 0; k++, u->n_lines--) {
-        __builtin_prefetch(u->read, 0, 2);
-        __builtin_prefetch(u->filled, 0, 2);
-        u->read += LINE;
-        u->filled += LINE;
+        __builtin_prefetch(u->one, 0, 2);
+        __builtin_prefetch(u->other, 0, 2);
+        u->one += LINE;
+        u->other += LINE;
     }
 }

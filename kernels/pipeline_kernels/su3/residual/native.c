@@ -13,7 +13,7 @@ typedef struct {
     Poly exponential;
     psi_of of_h;
     map M, psi, slope;
-    upcoming next; /* of a derivative, which reads and fills most */
+    upcoming next;
 } point;
 
 /* ---- one link ---- */
@@ -30,18 +30,14 @@ INLINE void evaluate(const mat *u, const mat *sigma, point *p, const int derivat
     vec c[N - 1];
     memcpy(c, p->c, sizeof(c));
     p->exponential = exponential_polynomial(c, derivatives);
-    if (derivatives)
-        ask(&p->next);
+    ask(&p->next);
     p->turn = polynomial(p->exponential.f, &power[1], &square);
     compute_pairs(p->c, &p->of_h, derivatives);
-    if (derivatives)
-        ask(&p->next);
+    ask(&p->next);
     compute_psi(&p->of_h, &p->psi);
-    if (derivatives)
-        ask(&p->next);
+    ask(&p->next);
     left_product(&p->loop, 1, &p->M);
-    if (derivatives)
-        ask(&p->next);
+    ask(&p->next);
     multiply(&p->psi, &p->M, &p->slope);
     add_diagonal(&p->slope, all(1));
 }
@@ -182,6 +178,8 @@ void residual_step(const REAL *U, const REAL *paths, const double *weights, REAL
         const mat sigma = load_sum(paths + first * n_paths * NUMBERS, weights + first * n_paths,
                                    n_paths, n, rows);
         point p;
+        p.next = UPCOMING_OF(paths, n_paths * NUMBERS);
+        ask(&p.next);
         mat image;
         if (inverse) {
             image = solve(&u, &sigma, &p);
@@ -211,7 +209,7 @@ void residual_gradient(const REAL *U, const REAL *paths, const double *weights, 
         vec factor;
         load_rows(by_log_det + first, 1, n, &factor);
         point p;
-        p.next = UPCOMING(paths, by_paths, n_paths * NUMBERS);
+        p.next = UPCOMING_BY(paths, by_paths, n_paths * NUMBERS);
         ask(&p.next);
         mat by_u, by_sigma;
         if (inverse) {

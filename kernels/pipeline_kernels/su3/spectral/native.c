@@ -249,11 +249,16 @@ INLINE void map_blocks(const REAL *L, const double *parameters, REAL *W, double 
     vec rows[width];
     FOR_BLOCKS(total, counter)
     {
+        upcoming next = UPCOMING_OF(parameters, width);
+        ask(&next);
         const mat l = load(L + first * NUMBERS, n);
         const spectrum s = decompose(&l);
+        ask(&next);
         load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
+        ask(&next);
         const rotation r = rotate(&s, m.changes);
+        ask(&next);
         mat w = m_scalar(complex_of(all(1), all(0)));
         m_polynomial(&w, &r.W, &s);
         store(W + first * NUMBERS, &w, n);
@@ -272,7 +277,7 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
     FOR_BLOCKS(total, counter)
     {
         const mat l = load(L + first * NUMBERS, n), F = load(by_W + first * NUMBERS, n);
-        upcoming next = UPCOMING(parameters, by_parameters, width);
+        upcoming next = UPCOMING_BY(parameters, by_parameters, width);
         ask(&next);
         const spectrum s = decompose(&l);
         ask(&next);
