@@ -65,7 +65,7 @@ class EagerOperator(CustomOpDef):
             if self.derivative is None or not recorded:
                 return self.run(args, tensors)
             result = _Differentiable.apply(self, args, *tensors)  # type: ignore[no-untyped-call]
-        returns_list = len(self._opoverload._schema.returns) == 1 and isinstance(result, tuple)
+        returns_list = isinstance(result, tuple) and len(self._opoverload._schema.returns) == 1
         return list(result) if returns_list else result
 
     def run(self, args: Sequence[Any], tensors: Sequence[Tensor]) -> Any:
