@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ class EagerOperator(CustomOpDef):
             if self.derivative is None or not recorded:
                 return self.run(args, tensors)
             result = _Differentiable.apply(self, args, *tensors)  # type: ignore[no-untyped-call]
-        returns_list = len(self._opoverload._schema.returns) == 1 and isinstance(result, tuple)
+        returns_list = isinstance(result, tuple) and len(self._opoverload._schema.returns) == 1
         return list(result) if returns_list else result
 
     def run(self, args: Sequence[Any], tensors: Sequence[Tensor]) -> Any:
@@ -96,14 +97,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        needed = iter(list_wanted(ctx))
-        nested: list[Any] = []
-        for count, is_tensor in zip(ctx.counts, ctx.are_tensors, strict=True):
-            if count is not None:
-                nested.append([next(needed) for _ in range(count)])
-            else:
-                nested.append(is_tensor and next(needed))
-        view = _Context(tuple(nested), ctx)
+        view = _Context(ctx)
         by_args = ctx.backward(view, *([[*grads]] if ctx.returns_list else grads))
         flat: list[Tensor | None] = []
         for grad, count, is_tensor in zip(by_args, ctx.counts, ctx.are_tensors, strict=True):
@@ -119,7 +113,10 @@ def list_wanted(ctx: Any) -> list[bool]:
 
     Forces are derivatives by positions alone, though parameters could be differentiated by, too.
     """
-    return [node is not None and _is_visited(node) for node, _ in ctx.next_functions]
+    nodes = [node for node, _ in ctx.next_functions]
+    if len(nodes) - nodes.count(None) == 1:  # to which it leads, or nobody would ask
+        return [node is not None for node in nodes]
+    return [node is not None and _is_visited(node) for node in nodes]
 
 
 def _is_visited(node: Any) -> bool:
@@ -129,12 +126,23 @@ def _is_visited(node: Any) -> bool:
         return True
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Context:
     """What a derivative may ask of autograd, by the arguments of the operator."""
 
-    needs_input_grad: tuple[Any, ...]
     inner: Any
+
+    @cached_property
+    def needs_input_grad(self) -> tuple[Any, ...]:
+        """Which derivatives are wanted; found out for those alone that ask."""
+        needed = iter(list_wanted(self.inner))
+        nested: list[Any] = []
+        for count, is_tensor in zip(self.inner.counts, self.inner.are_tensors, strict=True):
+            if count is not None:
+                nested.append([next(needed) for _ in range(count)])
+            else:
+                nested.append(is_tensor and next(needed))
+        return tuple(nested)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

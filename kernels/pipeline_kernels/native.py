@@ -33,6 +33,7 @@ C_TYPES = {
     torch.complex128: "double",
 }
 LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # of what torch names so
+SHORTER = {"x86-64-v4": "x86-64-v3"}  # the level of vectors half as long, with all else
 PREBUILT = FOLDER / "prebuilt"
 MAX_ARGUMENTS = 24  # of a routine: as in crew.c
 
@@ -57,24 +58,25 @@ class UnavailableError(RuntimeError):
 
 
 @cache
-def load_library(name: str, prelude: str = "", **macros: str) -> ctypes.CDLL:
+def load_library(name: str, prelude: str = "", level: str = "", **macros: str) -> ctypes.CDLL:
     """Load a library of `sources.SOURCES`: as built with the package, kept, or compiled now.
 
     Args:
         name: the key of the source.
         prelude: what stands before its files in place of its own.
+        level: key of `compiler.LEVELS`, that of this processor if not given.
         macros: macros to define, for instance `REAL="float"`.
 
     Raises:
         UnavailableError: if it cannot be had; the user has been warned.
     """
-    return open_library(name, write_source(name, prelude), **macros)
+    return open_library(name, write_source(name, prelude), level, **macros)
 
 
 @cache
-def open_library(name: str, text: str, **macros: str) -> ctypes.CDLL:
+def open_library(name: str, text: str, level: str = "", **macros: str) -> ctypes.CDLL:
     """Load the library that this C gives, as `load_library` does."""
-    level = choose_level()
+    level = level or choose_level()
     file = compiler.name_library(name, text, macros, level)
     if (PREBUILT / file).exists():
         return ctypes.CDLL(str(PREBUILT / file))

@@ -48,7 +48,7 @@ COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
 LANES = "lanes.c"
 PRODUCTS, SIGMOID = "products.c", "sigmoid.c"  # after it
 POLYNOMIALS = "hermite/polynomials.c"
-MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
+MATRICES = ("su3/vectors.c", "su3/matrices.c", "su3/blocks.c")  # where each matrix stands alone
 SAMPLES = (LANES, "su3/fields.c")  # where links of a sample meet
 
 SOURCES = {

@@ -17,7 +17,9 @@ measure, those to project from normal numbers, parameters of the splines (8 bins
 has 4^4 sites, six staples for each link of one direction and parity, and eight channels. The last
 line printed is one JSON object, with a list for each figure: one entry a case. Times are the
 smallest of all repeats. `difference` is the largest between a result of ours and of the peer, which
-calculates in the type of the matrices, ours of single matrices in double.
+calculates in the type of the matrices, ours of single matrices in double. Both sides have what the
+commands give to whatever they run: memory that is freed is kept, and threads of OpenMP that have
+nothing to do leave the cores to others at once.
 
 `roofline_share` is the least time that this machine could take, over ours: the time that a copy of
 as many bytes takes, of which only those count that must move (each kernel reads each input once and
@@ -26,6 +28,10 @@ writes each output once), or if that is longer the time that as many operations
 kernel calculates, in as many threads. Both rates are measured before each case; the best of the run
 count.
 """
+
+import pipeline_core.cli  # noqa: F401  first: it says how OpenMP's threads wait
+
+# isort: split
 
 import argparse
 import json
@@ -36,6 +42,8 @@ import torch
 from _su3_cases import Case, iterate_cases
 from message_ops import copy_bandwidth, name_hardware, time_fastest
 from torch import Tensor
+
+from pipeline_core.memory import keep_freed_memory
 
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}
 PRODUCT_SIZES = (384, 512, 1024)
@@ -123,6 +131,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    keep_freed_memory()
     limits, rows = Limits(args.device, args.repeats), {}
     cases = [
         (f"{case.name}, {name}", case)

@@ -17,8 +17,8 @@ singular values give numbers, and values and derivatives near them keep all digi
 determines. Arithmetic is double; matrices may be complex64.
 
 Each family is a folder as `pipeline_kernels` says. Where matrices are independent, its C stands on
-`vectors.c` and `matrices.c` and treats several at once as lanes of vectors; where links of a sample
-meet, samples are the lanes, on `fields.c` (`lanes.py` calls both). Triton stands on
+`vectors.c`, `matrices.c` and `blocks.c` and treats several at once as lanes of vectors; where links
+of a sample meet, samples are the lanes, on `fields.c` (`lanes.py` calls both). Triton stands on
 `matrices_cuda.py`. Derivatives of the second order are those of the references (`derivatives.py`).
 """
 

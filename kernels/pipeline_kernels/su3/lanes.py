@@ -1,8 +1,8 @@
 """Routines in C whose vectors hold the same number of several matrices, or of several samples.
 
 Where each matrix stands alone, matrices are the lanes of vectors, and the C of a family stands on
-vectors.c and matrices.c. Where links of a sample meet, samples are the lanes, and it stands on
-fields.c: batches smaller than a vector repay little.
+vectors.c, matrices.c and blocks.c. Where links of a sample meet, samples are the lanes, and it
+stands on fields.c: batches smaller than a vector repay little.
 """
 
 import ctypes
@@ -65,15 +65,37 @@ def count_blocks(library: ctypes.CDLL, n_samples: int) -> int:
     return -(-n_samples // native.compute_size(library, "n_lanes"))
 
 
-def load_library(family: str, n_colours: int, dtype: torch.dtype) -> ctypes.CDLL:
+def load_library(family: str, n_colours: int, dtype: torch.dtype, level: str = "") -> ctypes.CDLL:
     """Load the library of a family.
 
     Args:
         family: name of the folder.
         n_colours: 2 or 3.
         dtype: of the matrices.
+        level: as `native.load_library` takes it.
 
     Raises:
         UnavailableError: if it cannot be had.
     """
-    return native.load_library(f"su3_{family}", N=str(n_colours), REAL=native.C_TYPES[dtype])
+    return native.load_library(
+        f"su3_{family}", level=level, N=str(n_colours), REAL=native.C_TYPES[dtype]
+    )
+
+
+def load_for_samples(family: str, links: Tensor) -> ctypes.CDLL:
+    """Load the library of a family whose lanes are samples, with shorter vectors for few samples.
+
+    What one vector holds one thread calculates: halves of it are for two, or one of them has no
+    sample. The choice does not depend on the number of threads, nor then does any bit of a result.
+
+    Args:
+        family: name of the folder.
+        links: samples first, matrices last.
+
+    Raises:
+        UnavailableError: if it cannot be had.
+    """
+    kind = family, links.shape[-1], links.dtype
+    library, shorter = load_library(*kind), native.SHORTER.get(native.choose_level())
+    is_one_vector = count_blocks(library, len(links)) == 1
+    return load_library(*kind, shorter) if shorter and is_one_vector else library

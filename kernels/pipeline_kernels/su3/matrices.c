@@ -1,15 +1,13 @@
 /* What C of this family stands on: small complex matrices and their eigenvalues. The text of
- * vectors.c is put before this one, and this one before that of a kernel (sources.py).
+ * vectors.c is put before this one, then those of blocks.c and of a kernel (sources.py).
  *
  *     N      macro: number of colours, 2 or 3
  *     REAL   macro: what matrices in memory are made of, float or double
  *
- * Matrices are the lanes of vectors: a block of LANES matrices is loaded into one `mat`, each of
- * whose 2 N N numbers is a vector. All arithmetic is double. A lane never looks at its neighbours,
- * so that a result does not depend on what else is in the block.
+ * Matrices are the lanes of vectors: a block of LANES matrices is one `mat`, each of whose 2 N N
+ * numbers is a vector. All arithmetic is double. A lane never looks at its neighbours, so that a
+ * result does not depend on what else is in the block.
  */
-#define NUMBERS (2 * N * N) /* of a matrix in memory: row after row, real and imaginary part */
-
 typedef struct {
     vec re, im;
 } cvec;
@@ -39,132 +37,10 @@ INLINE cvec c_either(mask m, cvec a, cvec b)
     return (cvec){either(m, a.re, b.re), either(m, a.im, b.im)};
 }
 
-/* ---- matrices in memory ---- */
+/* ---- matrices ---- */
 
 #define EACH(i, j)                                                                                \
     UNROLLED for (int i = 0; i < N; i++) UNROLLED for (int j = 0; j < N; j++)
-
-typedef REAL row __attribute__((vector_size(sizeof(REAL) * LANES), aligned(sizeof(REAL)), may_alias));
-
-#if BYTES == 64
-#define LIST(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7)
-#elif BYTES == 32
-#define LIST(F) F(0), F(1), F(2), F(3)
-#else
-#define LIST(F) F(0), F(1)
-#endif
-
-/* A matrix of LANES vectors, in place: swaps off-diagonal blocks, half as large each time. */
-INLINE void transpose(vec *a)
-{
-#define FIRST(j) (j & s ? LANES + j - s : j)
-#define SECOND(j) (j & s ? LANES + j : j + s)
-    UNROLLED for (int s = LANES / 2; s > 0; s /= 2)
-        UNROLLED for (int i = 0; i < LANES; i++)
-            if (!(i & s)) {
-                const vec first = __builtin_shuffle(a[i], a[i + s], (mask){LIST(FIRST)});
-                a[i + s] = __builtin_shuffle(a[i], a[i + s], (mask){LIST(SECOND)});
-                a[i] = first;
-            }
-#undef FIRST
-#undef SECOND
-}
-
-/* Numbers of a matrix are transposed LANES at a time, the last of them once more if need be. */
-#define PARTS ((NUMBERS + LANES - 1) / LANES)
-#define BEGIN(part) ((part) * LANES < NUMBERS - LANES ? (part) * LANES : NUMBERS - LANES)
-
-/* n matrices, at most LANES, of which each begins `stride` numbers after the one before; lanes
- * beyond n hold copies of the first. */
-INLINE mat load_strided(const REAL *x, int64_t stride, int64_t n)
-{
-    vec numbers[NUMBERS];
-    UNROLLED for (int part = 0; part < PARTS; part++)
-    {
-        const int64_t begin = BEGIN(part);
-        vec rows[LANES];
-        UNROLLED for (int l = 0; l < LANES; l++)
-            rows[l] = __builtin_convertvector(
-                *(const row *)(x + (l < n ? l : 0) * stride + begin), vec);
-        transpose(rows);
-        UNROLLED for (int i = 0; i < LANES; i++) numbers[begin + i] = rows[i];
-    }
-    mat a;
-    EACH(i, j) a.e[i][j] = (cvec){numbers[2 * (N * i + j)], numbers[2 * (N * i + j) + 1]};
-    return a;
-}
-
-INLINE mat load(const REAL *x, int64_t n) { return load_strided(x, NUMBERS, n); }
-
-INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
-{
-    vec numbers[NUMBERS];
-    EACH(i, j)
-    {
-        numbers[2 * (N * i + j)] = a->e[i][j].re;
-        numbers[2 * (N * i + j) + 1] = a->e[i][j].im;
-    }
-    UNROLLED for (int part = 0; part < PARTS; part++)
-    {
-        const int64_t begin = BEGIN(part);
-        vec rows[LANES];
-        UNROLLED for (int i = 0; i < LANES; i++) rows[i] = numbers[begin + i];
-        transpose(rows);
-        UNROLLED for (int l = 0; l < LANES; l++)
-            if (l < n)
-                *(row *)(x + l * stride + begin) = __builtin_convertvector(rows[l], row);
-    }
-}
-
-INLINE void store(REAL *x, const mat *a, int64_t n) { store_strided(x, a, NUMBERS, n); }
-
-/* The same for a real vector per matrix, `width` numbers each. */
-INLINE void load_rows(const double *x, int64_t width, int64_t n, vec *rows)
-{
-    if (n < LANES || width < LANES) {
-        for (int64_t i = 0; i < width; i++)
-            for (int64_t l = 0; l < LANES; l++)
-                rows[i][l] = x[(l < n ? l : 0) * width + i];
-        return;
-    }
-    for (int64_t begin = 0; begin < width; begin += LANES) {
-        const int64_t place = begin < width - LANES ? begin : width - LANES;
-        vec part[LANES];
-        UNROLLED for (int l = 0; l < LANES; l++) memcpy(&part[l], x + l * width + place, BYTES);
-        transpose(part);
-        UNROLLED for (int i = 0; i < LANES; i++) rows[place + i] = part[i];
-    }
-}
-
-INLINE void store_rows(double *x, int64_t width, int64_t n, const vec *rows)
-{
-    if (n < LANES || width < LANES) {
-        for (int64_t i = 0; i < width; i++)
-            for (int64_t l = 0; l < n; l++)
-                x[l * width + i] = rows[i][l];
-        return;
-    }
-    for (int64_t begin = 0; begin < width; begin += LANES) {
-        const int64_t place = begin < width - LANES ? begin : width - LANES;
-        vec part[LANES];
-        UNROLLED for (int i = 0; i < LANES; i++) part[i] = rows[place + i];
-        transpose(part);
-        UNROLLED for (int l = 0; l < LANES; l++) memcpy(x + l * width + place, &part[l], BYTES);
-    }
-}
-
-/* Blocks of one chunk after the other, each taken from the counter that all threads share. Within
- * the body: `first`, the first matrix, and `n`, how many. */
-#define CHUNK 32
-#define FOR_BLOCKS(total, counter)                                                                \
-    for (int64_t chunk;                                                                           \
-         (chunk = __atomic_fetch_add(counter, CHUNK * LANES, __ATOMIC_RELAXED)) < (total);)       \
-        for (int64_t first = chunk, n;                                                            \
-             first < chunk + CHUNK * LANES &&                                                     \
-             (n = (total) - first < LANES ? (total) - first : LANES) > 0;                         \
-             first += LANES)
-
-/* ---- matrices ---- */
 
 INLINE mat m_scalar(cvec f)
 {
@@ -253,20 +129,33 @@ INLINE cvec m_trace(const mat *a)
     return sum;
 }
 
+/* The sum of one for each row, which do not wait for each other. */
+INLINE cvec c_total(const cvec *rows)
+{
+    cvec sum = rows[0];
+    UNROLLED for (int i = 1; i < N; i++) sum = c_add(sum, rows[i]);
+    return sum;
+}
+
 /* tr a b */
 INLINE cvec m_trace_mul(const mat *a, const mat *b)
 {
-    cvec sum = {all(0), all(0)};
-    EACH(i, j) sum = c_mul_add(a->e[i][j], b->e[j][i], sum);
-    return sum;
+    cvec rows[N];
+    EACH(i, j) rows[i] = j ? c_mul_add(a->e[i][j], b->e[j][i], rows[i])
+                           : c_mul(a->e[i][j], b->e[j][i]);
+    return c_total(rows);
 }
 
 /* tr a^dagger b */
 INLINE cvec m_inner(const mat *a, const mat *b)
 {
-    cvec sum = {all(0), all(0)};
-    EACH(i, j) sum = c_mul_add(c_conj(a->e[i][j]), b->e[i][j], sum);
-    return sum;
+    cvec rows[N];
+    EACH(i, j)
+    {
+        const cvec x = c_conj(a->e[i][j]);
+        rows[i] = j ? c_mul_add(x, b->e[i][j], rows[i]) : c_mul(x, b->e[i][j]);
+    }
+    return c_total(rows);
 }
 
 /* Matrix of cofactors: inverse(a) = transpose(cofactors) / det. */

@@ -1,5 +1,7 @@
 """What all operators of this family take: complex matrices of two or three colours."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,18 @@ def check_matrices(name: str, U: Tensor) -> None:
         raise ValueError(f"{name}: expected one dtype of {DTYPES}, got {U.dtype}")
     if U.ndim < 2 or U.shape[-2:] not in {(2, 2), (3, 3)}:
         raise ValueError(f"{name}: expected (..., N, N) with N = 2 or 3, got {tuple(U.shape)}")
+
+
+def apply_flat(operator: Callable[..., Tensor], U: Tensor, *others: object) -> Tensor:
+    """Apply an operator of matrices `(n, N, N)` to matrices `(..., N, N)`.
+
+    Where there is one dimension before they are taken as they are: views take time, and again when
+    they are differentiated.
+    """
+    if U.ndim == 3:
+        return operator(U, *others)
+    result = operator(U.reshape(-1, *U.shape[-2:]), *others)
+    return result.reshape(*U.shape[:-2], *result.shape[1:])
 
 
 def conjugate_transpose(M: Tensor) -> Tensor:

@@ -89,18 +89,17 @@ INLINE vec arc(vec y, vec x)
     const mask far = low > 0.41421356237309503 * high; /* tan(pi/8) */
     const vec t = either(far, low - high, low) /
                   larger(either(far, low + high, high), all(TINY));
-    const vec u = t * t;
-    vec p = u * -0.019175404711104935 + 0.03923044778479309;
-    p = p * u - 0.050854078345894844;
-    p = p * u + 0.05858140904866328;
-    p = p * u - 0.06664510525508936;
-    p = p * u + 0.07692183125376892;
-    p = p * u - 0.0909090457530649;
-    p = p * u + 0.11111111015187018;
-    p = p * u - 0.14285714284665682;
-    p = p * u + 0.19999999999995516;
-    p = p * u - 0.3333333333333333;
-    p = p * u * t + t;
+    const vec u = t * t, v = u * u; /* even and odd powers apart: neither waits for the other */
+    vec p = v * -0.019175404711104935 - 0.050854078345894844;
+    vec q = v * 0.03923044778479309 + 0.05858140904866328;
+    p = p * v - 0.06664510525508936;
+    q = q * v + 0.07692183125376892;
+    p = p * v - 0.0909090457530649;
+    q = q * v + 0.11111111015187018;
+    p = p * v - 0.14285714284665682;
+    q = q * v + 0.19999999999995516;
+    p = p * v - 0.3333333333333333;
+    p = (q * u + p) * u * t + t;
     p = either(far, p + 0.78539816339744830962, p);
     p = either(b > a, 1.57079632679489661923 - p, p);
     p = either((mask)x < 0, 3.14159265358979323846 - p, p);
@@ -158,11 +157,21 @@ INLINE vec logarithm_of(vec x)
     return power * 6.93147180369123816490e-01 + (power * 1.90821492927058770002e-10 + p);
 }
 
-/* For numbers >= 0. */
-INLINE vec cube_root(vec x)
+/* For numbers >= 0, with one over it. From a third of the exponent, which a number's upper bits are
+ * but for 4 %, by y <- y (1 - h)^(-1/3), h = 1 - x y^3, as a series: nothing is divided. */
+INLINE vec cube_root(vec x, vec *inverse)
 {
     const vec safe = larger(x, all(TINY));
-    vec r = exponential_of(logarithm_of(safe) * 0.33333333333333333);
-    r = r - (r * r * r - safe) / (3 * r * r);
+    const vec bits = (vec)(((mask)safe >> 32) + (mask)all(ROUNDING)) - ROUNDING;
+    vec y = (vec)(bits_of(1430190000.0 - bits * (1.0 / 3)) << 32);
+    UNROLLED for (int step = 0; step < 2; step++)
+    {
+        const vec h = 1 - safe * y * (y * y);
+        y += y * h * (1.0 / 3 + h * (2.0 / 9 + h * (14.0 / 81)));
+    }
+    const vec square = y * y;
+    vec r = safe * square;
+    r += (safe - r * r * r) * (square * (1.0 / 3));
+    *inverse = y + y * (1 - r * y);
     return either(x > TINY, r, all(0));
 }

@@ -87,11 +87,11 @@ INLINE cvec single_root(const mat *a, const mat *square, cvec p)
     const vec norm = m_inner(a, a).re;
     const vec s = root(norm * beyond_line(a, square, norm)) * (1.0 / 6); /* sqrt(q^2 - p^3) */
     const cvec cube = complex_of(q.re + with_sign(s, q.re), q.im);
-    vec sine, cosine;
+    vec sine, cosine, inverse;
     sin_cos(arc(cube.im, cube.re) * (1.0 / 3), &sine, &cosine);
-    const vec r = cube_root(root(c_norm(cube)));
+    const vec r = cube_root(root(c_norm(cube)), &inverse);
     const cvec x = complex_of(r * cosine, r * sine);
-    const cvec y = c_scale(1 / larger(r * r, all(TINY)), c_mul(p, c_conj(x)));
+    const cvec y = c_mul(p, complex_of(inverse * cosine, -inverse * sine));
     const cvec sum = c_add(x, y), half = c_scale(all(-0.5), sum);
     const cvec side = c_times_i(c_scale(all(0.86602540378443864676), c_sub(x, y)));
     cvec farthest = sum;

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3.angles import cpu, reference
 from pipeline_kernels.su3.derivatives import define_with_gradient
-from pipeline_kernels.su3.matrices import check_matrices
+from pipeline_kernels.su3.matrices import apply_flat, check_matrices
 
 
 def eigenangles(U: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def eigenangles(U: Tensor) -> Tensor:
         ValueError: if these are no such matrices by shape or type.
     """
     check_matrices("U", U)
-    return _angles(U.reshape(-1, *U.shape[-2:])).reshape(U.shape[:-1])
+    return apply_flat(_angles, U)
 
 
 def _make_angles(U: Tensor) -> Tensor:

@@ -106,10 +106,9 @@ INLINE Poly exponential_polynomial(vec *c, const int derivatives)
         UNROLLED for (int j = 0; j < N - 1; j++)
             c[j] *= either(m, all(1.0 / (1 << (N - j))), all(1));
     }
-    double factorial[TERMS + 1];
+    double factorial[TERMS + 1]; /* its inverse, divided by the compiler where it is unrolled */
     factorial[0] = 1;
-    for (int k = 1; k <= TERMS; k++)
-        factorial[k] = factorial[k - 1] / k;
+    UNROLLED for (int k = 1; k <= TERMS; k++) factorial[k] = factorial[k - 1] / k;
     Poly p;
     memset(&p, 0, sizeof(p));
     UNROLLED for (int k = TERMS; k >= 0; k--)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.exponential import cpu, reference
-from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 
 
 def exponential(A: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def exponential(A: Tensor) -> Tensor:
         ValueError: if these are no such matrices by shape or type.
     """
     check_matrices("A", A)
-    return _exponential(A.reshape(-1, *A.shape[-2:])).reshape(A.shape)
+    return apply_flat(_exponential, A)
 
 
 _exponential, _gradient = define_with_gradient(

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.logarithm import cpu, reference
-from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 
 
 def logarithm(U: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def logarithm(U: Tensor) -> Tensor:
         ValueError: if these are no such matrices by shape or type.
     """
     check_matrices("U", U)
-    return _logarithm(U.reshape(-1, *U.shape[-2:])).reshape(U.shape)
+    return apply_flat(_logarithm, U)
 
 
 _logarithm, _gradient = define_with_gradient(

@@ -22,7 +22,11 @@ class Paths(ctypes.Structure):
 
 
 def path_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
-    """Implement `reference.path_products`."""
+    """Implement `reference.path_products`, and check the table for it and its derivative."""
+    if table.numel():
+        least, largest = table.aminmax()
+        if int(least) < 0 or int(largest) >= links.shape[1]:
+            raise ValueError(f"table: expected numbers of {links.shape[1]} links, got others")
     out = links.new_empty(links.shape[0], *table.shape[1:], *links.shape[2:])
     _run("path_products", links, [out], table, adjoint)
     return out
@@ -40,9 +44,7 @@ def _run(
 ) -> None:
     if links.numel() == 0:
         return
-    if table.numel() and not 0 <= int(table.min()) <= int(table.max()) < links.shape[1]:
-        raise ValueError(f"table: expected numbers of {links.shape[1]} links, got others")
-    library = lanes.load_library("paths", links.shape[-1], links.dtype)
+    library = lanes.load_for_samples("paths", links)
     table, adjoint = table.contiguous(), adjoint.contiguous()
     sizes = len(links), links.shape[1], *table.shape
     lanes.run_samples(

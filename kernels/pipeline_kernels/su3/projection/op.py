@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
-from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 from pipeline_kernels.su3.projection import cpu, reference
 
 
@@ -27,7 +27,7 @@ def polar(M: Tensor) -> Tensor:
         ValueError: if these are no such matrices by shape or type.
     """
     check_matrices("M", M)
-    return _polar(M.reshape(-1, *M.shape[-2:]), False).reshape(M.shape)
+    return apply_flat(_polar, M, False)
 
 
 def project(M: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def project(M: Tensor) -> Tensor:
         ValueError: if these are no such matrices by shape or type.
     """
     check_matrices("M", M)
-    return _polar(M.reshape(-1, *M.shape[-2:]), True).reshape(M.shape)
+    return apply_flat(_polar, M, True)
 
 
 _polar, _gradient = define_with_gradient(

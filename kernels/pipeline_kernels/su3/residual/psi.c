@@ -59,7 +59,7 @@ INLINE sum series(const vec *c, int first, const int derivatives)
     q[2] = -6 * c[1];
 #endif
     factor[0] = first == 2 ? 1.0 / 2 : 1.0 / 6;
-    for (int k = 1; k < PSI_TERMS; k++)
+    UNROLLED for (int k = 1; k < PSI_TERMS; k++)
         factor[k] = factor[k - 1] / ((2 * k + first) * (2 * k + first - 1));
     sum s;
     memset(&s, 0, sizeof(s));

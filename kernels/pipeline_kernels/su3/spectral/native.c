@@ -249,11 +249,16 @@ INLINE void map_blocks(const REAL *L, const double *parameters, REAL *W, double 
     vec rows[width];
     FOR_BLOCKS(total, counter)
     {
+        upcoming next = UPCOMING_OF(parameters, width);
+        ask(&next);
         const mat l = load(L + first * NUMBERS, n);
         const spectrum s = decompose(&l);
+        ask(&next);
         load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
+        ask(&next);
         const rotation r = rotate(&s, m.changes);
+        ask(&next);
         mat w = m_scalar(complex_of(all(1), all(0)));
         m_polynomial(&w, &r.W, &s);
         store(W + first * NUMBERS, &w, n);
@@ -272,11 +277,15 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
     FOR_BLOCKS(total, counter)
     {
         const mat l = load(L + first * NUMBERS, n), F = load(by_W + first * NUMBERS, n);
+        upcoming next = UPCOMING_BY(parameters, by_parameters, width);
+        ask(&next);
         const spectrum s = decompose(&l);
+        ask(&next);
         vec f, by_gaps[GAPS], by_growths[GAPS], g[N], changes[N], single = all(0);
         load_rows(by_log_det + first, 1, n, &f);
         load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
+        ask(&next);
         const rotation r = rotate(&s, m.changes);
         UNROLLED for (int k = 0; k < GAPS; k++) by_gaps[k] = by_growths[k] = all(0);
 
@@ -286,6 +295,7 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
             single = c_mul(c_conj(r.single), in[0]).im;
         to_angles(&s, single, c_mul(c_conj(r.upper), in[1]).im, c_mul(c_conj(r.lower), in[2]).im,
                   changes);
+        ask(&next);
         pull_changes(&s, &m, changes, by_gaps, by_growths);
         pull_sines(s.gaps, &m, f, by_gaps, by_growths);
         pull_splines(s.gaps, &m, f, by_growths, by_gaps, rows, bins, inverse);

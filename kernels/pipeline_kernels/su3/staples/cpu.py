@@ -29,7 +29,7 @@ def staple_layer(
     out = S.new_empty(S.shape[0], coefficients.shape[0], *S.shape[2:])
     if S.numel() == 0 or out.numel() == 0:
         return out.zero_()
-    library = lanes.load_library("staples", S.shape[-1], S.dtype)
+    library = lanes.load_for_samples("staples", S)
     _run(library, "staples", [S, out], coefficients, (forward, backward, mask))
     return out
 
@@ -41,7 +41,7 @@ def staple_gradient(
     by_S = S.new_empty(S.shape)
     if S.numel() == 0 or G.numel() == 0:
         return by_S.zero_(), torch.zeros_like(coefficients)
-    library = lanes.load_library("staples", S.shape[-1], S.dtype)
+    library = lanes.load_for_samples("staples", S)
     n_blocks = lanes.count_blocks(library, len(S))
     partial = torch.zeros(n_blocks, *coefficients.shape, dtype=torch.float64)
     arrays = [S, G, by_S, partial]

@@ -5,9 +5,11 @@
  * lies, whatever the tables say. Staples of one link in all channels are multiplied out, then
  * combined, before those of the next.
  */
-#define ROWS 4              /* of a tile of sums in registers */
-#define COLUMNS (2 * N)     /* divides NUMBERS */
-#define LONGEST 64          /* links over which sums are kept in REAL */
+/* Of sums in registers: rows, columns of a combination, rows of the other side of a pair. */
+#define ROWS 4
+#define COLUMNS (REGISTERS >= 32 ? 2 * N : N) /* divides NUMBERS */
+#define PAIRED (REGISTERS >= 32 ? 4 : 2)
+#define LONGEST 64 /* links over which sums are kept in REAL */
 
 typedef struct {
     const int64_t *forward, *backward; /* neighbours of each site, direction by direction */
@@ -99,7 +101,7 @@ static void combine(vec *out, int64_t n, const REAL *f, int64_t f_row, int64_t f
 INLINE void pair_tile(const int na, const int nb, vec *sums, int64_t step, const vec *x,
                       const vec *y)
 {
-    vec s[ROWS][ROWS];
+    vec s[PAIRED][ROWS];
     UNROLLED for (int a = 0; a < na; a++) UNROLLED for (int b = 0; b < nb; b++)
         s[a][b] = sums[a * step + b];
     for (int c = 0; c < NUMBERS; c++)
@@ -112,15 +114,15 @@ INLINE void pair_tile(const int na, const int nb, vec *sums, int64_t step, const
 static void pair(vec *sums, const vec *x, int64_t n, const vec *y, int64_t count)
 {
     for (int64_t a = 0; a < n;) {
-        const int64_t na = a + ROWS <= n ? ROWS : 1;
+        const int64_t na = a + PAIRED <= n ? PAIRED : 1;
         for (int64_t b = 0; b < count;) {
             const int64_t nb = b + ROWS <= count ? ROWS : 1;
             vec *to = sums + a * count + b;
             const vec *from = x + a * NUMBERS, *with = y + b * NUMBERS;
-            if (na == ROWS && nb == ROWS)
-                pair_tile(ROWS, ROWS, to, count, from, with);
-            else if (na == ROWS)
-                pair_tile(ROWS, 1, to, count, from, with);
+            if (na == PAIRED && nb == ROWS)
+                pair_tile(PAIRED, ROWS, to, count, from, with);
+            else if (na == PAIRED)
+                pair_tile(PAIRED, 1, to, count, from, with);
             else if (nb == ROWS)
                 pair_tile(1, ROWS, to, count, from, with);
             else

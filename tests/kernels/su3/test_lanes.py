@@ -1,0 +1,18 @@
+"""Samples as lanes: how long the vectors are that hold them."""
+
+import pytest
+import torch
+
+from pipeline_kernels import native
+from pipeline_kernels.su3 import lanes
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_samples_that_one_vector_holds_are_given_shorter_ones(compiled_c, dtype):
+    if native.choose_level() not in native.SHORTER:
+        pytest.skip("this processor has no longer and shorter vectors")
+    longest = native.compute_size(lanes.load_library("paths", 3, dtype), "n_lanes")
+    for n_samples, expected in ((1, longest // 2), (longest, longest // 2), (longest + 1, longest)):
+        library = lanes.load_for_samples("paths", torch.empty(n_samples, 1, 3, 3, dtype=dtype))
+
+        assert native.compute_size(library, "n_lanes") == expected
