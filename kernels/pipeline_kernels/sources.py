@@ -58,6 +58,15 @@ SOURCES = {
         )
     ),
     "crew": Source(("crew.c",), {}),
+    "density": Source(
+        (
+            LANES,
+            PRODUCTS,
+            SIGMOID,
+            "equivariant/density/native.c",
+        ),
+        {"REAL": ("double",)},
+    ),
     "dirac": Source(
         (
             *SAMPLES,
