@@ -167,6 +167,14 @@ SOURCES = {
             "tree/native.c",
         )
     ),
+    "wigner": Source(
+        (
+            LANES,
+            PRODUCTS,
+            "equivariant/wigner/native.c",
+        ),
+        {"REAL": ("double",)},
+    ),
 }
 
 
