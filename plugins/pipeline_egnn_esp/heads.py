@@ -18,8 +18,8 @@ from pipeline_egnn_esp.maps import join_blocks, split_degrees, take_channels
 class CoupledLinear(nn.Module):
     """A linear map of the channels of each degree to the irreps of blocks of this degree.
 
-    What makes blocks of irreps is one product with a constant matrix: few operations more than it
-    has entries, and none that picks numbers.
+    What makes blocks of irreps is one product with a constant matrix: no number has to be picked
+    from where it lies.
 
     Args:
         channels: Of every degree that comes in.
@@ -59,10 +59,12 @@ class CoupledLinear(nn.Module):
         """Map (n, (lmax + 1)², channels) to blocks, (n, n_common, n_common)."""
         dim = len(self.weights) ** 2
         x = take_channels(x if dim == x.shape[1] else x[:, :dim], self.n_channels)
-        of_degrees = enumerate(split_degrees(x))
-        parts = [part @ self._join(degree) for degree, part in of_degrees]  # (n, 2 l + 1, irreps)
+        parts = [
+            (part.flatten(0, 1) @ self._join(degree)).unflatten(0, part.shape[:2]).flatten(1)
+            for degree, part in enumerate(split_degrees(x))
+        ]
         parts[0] = parts[0] + self.bias
-        coupled = torch.cat([part.flatten(1) for part in parts], dim=1)
+        coupled = torch.cat(parts, dim=1)
         flat = coupled @ self.blocks.flatten(1).to(coupled.dtype)
         return torch.unflatten(flat, 1, self.blocks.shape[1:])
 
