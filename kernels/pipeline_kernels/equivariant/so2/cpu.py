@@ -22,7 +22,8 @@ NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "natural")
 STRIDES = ("y_edge", "y_row", "f_edge", "f_degree")
 OPERANDS = ("a", "b", "start", "out")
 SIZES = ("rows", "depth", "width")
-DISTANCES = ("a_row", "a_step", "b_row", "start_row", "out_row", "a_move", "b_move", "out_move")
+DISTANCES = ("a_row", "a_step", "b_row", "start_row", "out_row")
+MOVES = ("a_move", "b_move", "out_move", "start_move")
 CHUNK = 36  # rows of a product that a thread takes at once
 PIECES = 16  # per thread, so that none waits long for the last
 TILE_BYTES = 2**20  # of operands of a matrix product: half of a common second-level cache
@@ -42,7 +43,7 @@ class NativeProduct(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in OPERANDS),
-        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES, "streams")),
+        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES, *MOVES, "streams")),
     )
 
 
@@ -83,6 +84,17 @@ def factor_gradient(
 ) -> None:
     """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
     _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
+
+
+def add_orders(sums: Tensor, x: Tensor, layout: Layout) -> None:
+    """Write `x_m + x_-m` of the orders above 0 to sums, `(n_edges, rows of m > 0, C)`."""
+    assert sums.is_contiguous()
+    assert x.stride(1) == x.shape[2]
+    sizes = len(x), x.stride(0), x.shape[2]
+    n_threads = choose_threads(2 * sums.numel())
+    call_routine(
+        load(layout, x.dtype), "add_orders", x.data_ptr(), sums, *sizes, n_threads=n_threads
+    )
 
 
 def prepare(products: Sequence[tiles.Product], n_edges: int, layout: Layout) -> tiles.Multiply:
@@ -134,9 +146,11 @@ def _describe(product: tiles.Product, n_edges: int) -> NativeProduct:
         sizes, steps, start = (a.shape[1], -1), (1, a.stride(0)), out
     else:
         sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
-    start_row = out.stride(0) if product.summed else 0
-    moves = [x.stride(0) if len(x) == n_edges else 0 for x in (a, b, out)]
-    moves[2 if product.summed else 1] = 0  # no rows of edges
+    rows = None if start is None or start.ndim == 1 else start  # of each edge
+    start_row = 0 if rows is None else rows.stride(0)
+    moves = [x.stride(0) if x is not None and len(x) == n_edges else 0 for x in (a, b, out, rows)]
+    for fixed in (2, 3) if product.summed else (1,):
+        moves[fixed] = 0  # no rows of edges
     operands = map(_find_address, (a, b, start, out))
     return NativeProduct(
         *operands, *sizes, out.shape[1], *steps, b.stride(0), start_row, out.stride(0), *moves
