@@ -103,7 +103,7 @@ typedef struct {
     REAL *out;
     int64_t rows, depth, width;
     int64_t a_row, a_step, b_row, start_row, out_row;
-    int64_t a_move, b_move, out_move, start_move;
+    int64_t a_move, b_move, out_move;
     int64_t streams;
 } Product;
 
@@ -223,7 +223,7 @@ void multiply_all(const Product *products, int64_t n, int64_t first, int64_t cou
         p.b += first * p.b_move;
         p.out += first * p.out_move + row * p.out_row;
         if (p.start)
-            p.start += first * p.start_move + row * p.start_row;
+            p.start += row * p.start_row;
         multiply(&p);
     }
 }

@@ -15,7 +15,8 @@ from pipeline_core.potential import MAX_Z, compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.heads import Heads
-from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
+from pipeline_egnn_esp.layers import EdgeBlock, NodeBlock
+from pipeline_egnn_esp.messages import Edges
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.stages import make_edge_stage, make_node_stage
 from pipeline_egnn_esp.surroundings import Surroundings

@@ -25,7 +25,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.domain import Domain
 from pipeline_egnn_esp.baselines import take_edges
 from pipeline_egnn_esp.inference.slots import BlockSlots
-from pipeline_egnn_esp.layers import Edges
+from pipeline_egnn_esp.messages import Edges
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_kernels.halo import exchange

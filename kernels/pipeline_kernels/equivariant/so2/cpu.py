@@ -22,8 +22,7 @@ NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "natural")
 STRIDES = ("y_edge", "y_row", "f_edge", "f_degree")
 OPERANDS = ("a", "b", "start", "out")
 SIZES = ("rows", "depth", "width")
-DISTANCES = ("a_row", "a_step", "b_row", "start_row", "out_row")
-MOVES = ("a_move", "b_move", "out_move", "start_move")
+DISTANCES = ("a_row", "a_step", "b_row", "start_row", "out_row", "a_move", "b_move", "out_move")
 CHUNK = 36  # rows of a product that a thread takes at once
 PIECES = 16  # per thread, so that none waits long for the last
 TILE_BYTES = 2**20  # of operands of a matrix product: half of a common second-level cache
@@ -43,7 +42,7 @@ class NativeProduct(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in OPERANDS),
-        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES, *MOVES, "streams")),
+        *((name, ctypes.c_int64) for name in (*SIZES, *DISTANCES, "streams")),
     )
 
 
@@ -146,11 +145,9 @@ def _describe(product: tiles.Product, n_edges: int) -> NativeProduct:
         sizes, steps, start = (a.shape[1], -1), (1, a.stride(0)), out
     else:
         sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
-    rows = None if start is None or start.ndim == 1 else start  # of each edge
-    start_row = 0 if rows is None else rows.stride(0)
-    moves = [x.stride(0) if x is not None and len(x) == n_edges else 0 for x in (a, b, out, rows)]
-    for fixed in (2, 3) if product.summed else (1,):
-        moves[fixed] = 0  # no rows of edges
+    start_row = 0 if start is None or start.ndim == 1 else start.stride(0)
+    moves = [x.stride(0) if len(x) == n_edges else 0 for x in (a, b, out)]
+    moves[2 if product.summed else 1] = 0  # no rows of edges
     operands = map(_find_address, (a, b, start, out))
     return NativeProduct(
         *operands, *sizes, out.shape[1], *steps, b.stride(0), start_row, out.stride(0), *moves

@@ -13,14 +13,14 @@ Multiply = Callable[[slice], None]
 class Product:
     """What is multiplied for each tile: `out = start + a b`, or `out += a^T b` if summed.
 
-    Rows of `a`, of `out` or `b`, and of a `start` of two dimensions belong to edges: to all of
-    them, or to those of a tile. The latter are room for the tile at hand.
+    Rows of `a`, and of `out` or `b`, belong to edges: to all of them, or to those of a tile. The
+    latter are room for the tile at hand.
 
     Attributes:
         out: the result.
         a: the left operand.
         b: the right operand.
-        start: a row to start from, or one of each edge.
+        start: a row to start from, or one of each edge of a tile.
         summed: whether the sum is over edges.
     """
 
@@ -44,7 +44,7 @@ def prepare(products: Sequence[Product], n_edges: int) -> Multiply:
             if start is None:
                 torch.mm(a, product.b, out=out)
                 continue
-            start = start if start.ndim == 1 else cut(start, span, n_edges)
+            start = start if start.ndim == 1 else start[: len(out)]
             torch.addmm(start, a, product.b, out=out)
 
     return multiply
