@@ -170,6 +170,7 @@ class EdgeBlock(nn.Module):
         layout = self.messages.layout
         factors = compute_gate_factors(messages, gates, layout)
         turned = self.messages.hidden.unnatural
-        y = e + self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
+        y = self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
+        y += e
         result: Tensor = self.feed_forward(y, second)
         return result

@@ -91,6 +91,7 @@ class DegreeLinear(nn.Module):
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
         weights, n_degrees = self.join().unbind(0), len(self.weights)
         y = equivariant_linear(x, weights, LinearPlan.of([1] * n_degrees), [1.0] * n_degrees)
+        y = y.to(x.dtype)  # features are in single precision under autocast, too
         y[:, 0, : len(self.bias)] += self.bias
         return y
 
