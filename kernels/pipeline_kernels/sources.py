@@ -59,6 +59,15 @@ SOURCES = {
         )
     ),
     "crew": Source(("crew.c",), {}),
+    "density": Source(
+        (
+            LANES,
+            PRODUCTS,
+            SIGMOID,
+            "equivariant/density/native.c",
+        ),
+        {"REAL": ("double",)},
+    ),
     "dirac": Source(
         (
             *SAMPLES,
@@ -166,6 +175,14 @@ SOURCES = {
             LANES,
             "tree/native.c",
         )
+    ),
+    "wigner": Source(
+        (
+            LANES,
+            PRODUCTS,
+            "equivariant/wigner/native.c",
+        ),
+        {"REAL": ("double",)},
     ),
 }
 

@@ -170,9 +170,13 @@ class TwoCentre(nn.Module):
 
 def split_batch(batch: Batch) -> Iterator[Batch]:
     """Yield a batch with some of its edges at a time, at least once; the atoms are always there."""
-    names = [name for name in _OF_EDGES if name in batch]
     for begin in range(0, max(1, len(batch["edge_index"])), _PIECE):
-        yield {**batch, **{name: batch[name][begin : begin + _PIECE] for name in names}}
+        yield take_edges(batch, slice(begin, begin + _PIECE))
+
+
+def take_edges(batch: Batch, part: slice | Tensor) -> Batch:
+    """Return a batch with some of its edges, and all atoms."""
+    return {**batch, **{name: batch[name][part] for name in _OF_EDGES if name in batch}}
 
 
 def fit_two_centre(basis: Basis, cutoff: float, batches: Iterable[Batch]) -> TwoCentre:

@@ -18,6 +18,9 @@ from pipeline_egnn_esp.maps import join_blocks, split_degrees, take_channels
 class CoupledLinear(nn.Module):
     """A linear map of the channels of each degree to the irreps of blocks of this degree.
 
+    What makes blocks of irreps is one product with a constant matrix: no number has to be picked
+    from where it lies.
+
     Args:
         channels: Of every degree that comes in.
         coupling: Says which irreps blocks consist of.
@@ -25,7 +28,7 @@ class CoupledLinear(nn.Module):
             parity that no channel has are zero.
     """
 
-    order: Tensor
+    blocks: Tensor
 
     def __init__(self, channels: Channels, coupling: Coupling, *, parity: bool) -> None:
         super().__init__()
@@ -49,16 +52,21 @@ class CoupledLinear(nn.Module):
             for degree, kinds in enumerate(unnatural)
         ]
         places = torch.cat([part.T.flatten() for part in rows])
-        self.register_buffer("order", places.argsort(), persistent=False)
+        blocks = coupling.uncouple(torch.eye(coupling.n_coupled, dtype=torch.float64)[places])
+        self.register_buffer("blocks", blocks, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (n, (lmax + 1)², channels) to coupled components, (n, n_coupled)."""
+        """Map (n, (lmax + 1)², channels) to blocks, (n, n_common, n_common)."""
         dim = len(self.weights) ** 2
         x = take_channels(x if dim == x.shape[1] else x[:, :dim], self.n_channels)
-        of_degrees = enumerate(split_degrees(x))
-        parts = [part @ self._join(degree) for degree, part in of_degrees]  # (n, 2 l + 1, irreps)
+        parts = [
+            (part.flatten(0, 1) @ self._join(degree)).unflatten(0, part.shape[:2]).flatten(1)
+            for degree, part in enumerate(split_degrees(x))
+        ]
         parts[0] = parts[0] + self.bias
-        return torch.cat([part.flatten(1) for part in parts], dim=1)[:, self.order]
+        coupled = torch.cat(parts, dim=1)
+        flat = coupled @ self.blocks.flatten(1).to(coupled.dtype)
+        return torch.unflatten(flat, 1, self.blocks.shape[1:])
 
     def _join(self, degree: int) -> Tensor:
         """Return the weights of a degree, (channels, irreps)."""
@@ -137,7 +145,8 @@ class Heads(nn.Module):
 
     def _make_blocks(self, linear: CoupledLinear, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            return self.coupling.uncouple(linear(x))
+            blocks: Tensor = linear(x)
+            return blocks
 
     def _mask(self, blocks: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         mask = self.present[rows][:, :, None] & self.present[columns][:, None, :]

@@ -11,9 +11,7 @@ blocks of the first layers leave out channels and components that are still zero
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -23,138 +21,14 @@ from pipeline_egnn_esp.maps import (
     DegreeLinear,
     DegreeNorm,
     FeedForward,
-    count_gates,
     make_so2_weights,
     take_channels,
 )
+from pipeline_egnn_esp.messages import Edges, Messages
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.stages import Stage
-from pipeline_kernels.equivariant.so2 import (
-    Layout,
-    Table,
-    compute_gate_factors,
-    from_edges,
-    so2_convolution,
-    so2_linear,
-)
-from pipeline_kernels.message import Segments
+from pipeline_kernels.equivariant.so2 import compute_gate_factors, from_edges, so2_linear
 from pipeline_kernels.message.softmax import segment_softmax
-
-SILU_GAIN: Final = 1.6791767923989418
-"""1/sqrt(E[silu(z)²]) for normal z."""
-EMBEDDING_RANGE: Final = 1e-3
-"""Embeddings of the elements at the ends of an edge start within plus and minus this."""
-
-
-@dataclass(frozen=True, eq=False)
-class Edges:
-    """Edges and the places of their ends among the atoms of a rank: first its own, then its halo.
-
-    Attributes:
-        receivers: Place of each receiver, one of the own atoms.
-        senders: Place of each sender.
-        frames: Wigner matrices of each edge, (n_edges, n_entries(lmax)).
-        gaussians: Of each distance, (n_edges, radial_functions).
-        elements: Elements of receiver and sender, by their place in the basis, (n_edges, 2).
-        attended: Places and edges of those that atoms attend to; None if they do to all.
-        fading: Logarithm of what the weight of each in the attention is multiplied by, (n_edges,).
-    """
-
-    receivers: Segments
-    senders: Segments
-    frames: Tensor
-    gaussians: Tensor
-    elements: Tensor
-    attended: tuple[Tensor, Edges] | None = None
-    fading: Tensor | None = None
-
-    def select(self, part: Tensor, n_senders: int) -> Edges:
-        """Return some of the edges, which come from the first `n_senders` atoms."""
-        return Edges(
-            Segments.of(self.receivers.index[part], self.receivers.n_segments),
-            Segments.of(self.senders.index[part], n_senders),
-            self.frames[part],
-            self.gaussians[part],
-            self.elements[part],
-        )
-
-
-class RadialWeights(nn.Module):
-    """A perceptron from distance and elements of an edge to factors of features.
-
-    Args:
-        options: Sizes of the network.
-        n_elements: Number of elements.
-        n_features: Number of features of each degree.
-    """
-
-    def __init__(self, options: ESPOptions, n_elements: int, n_features: int) -> None:
-        super().__init__()
-        channels, outputs = options.channels, n_features * (options.lmax + 1)
-        self.receivers, self.senders = (nn.Embedding(n_elements, channels) for _ in range(2))
-        for embedding in (self.receivers, self.senders):
-            nn.init.uniform_(embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
-        layers: list[nn.Module] = []
-        for inputs in (options.radial_functions + 2 * channels, channels):
-            layers += [nn.Linear(inputs, channels), nn.LayerNorm(channels), nn.SiLU()]
-        self.perceptron = nn.Sequential(*layers, nn.Linear(channels, outputs))
-        for layer in self.perceptron:
-            if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, std=SILU_GAIN / sqrt(layer.in_features))
-                nn.init.zeros_(layer.bias)
-        self.n_degrees = options.lmax + 1
-
-    def forward(self, edges: Edges) -> Tensor:
-        """Return the factors of each degree and feature, (n_edges, lmax + 1, n_features)."""
-        receiver, sender = edges.elements.unbind(1)
-        ends = self.senders(sender), self.receivers(receiver)
-        factors: Tensor = self.perceptron(torch.cat([edges.gaussians, *ends], dim=1))
-        factors = factors.to(edges.frames.dtype)
-        return torch.unflatten(factors, 1, (self.n_degrees, -1))
-
-
-class Messages(nn.Module):
-    """Messages [x_sender, x_receiver, e] by order in the frame of their edge, and scalars.
-
-    The channels of the three, scaled by radial weights, turned to the frame and mixed.
-
-    Args:
-        options: Sizes of the network.
-        n_elements: Number of elements.
-        stage: What comes in, and what goes out.
-        n_extra: Number of scalars.
-    """
-
-    def __init__(
-        self, options: ESPOptions, n_elements: int, stage: Stage, n_extra: int = 0
-    ) -> None:
-        super().__init__()
-        self.layout = Layout(options.lmax, stage.mmax)
-        self.inputs = stage.atoms, stage.atoms, stage.edges
-        self.radial = RadialWeights(options, n_elements, sum(part.total for part in self.inputs))
-        self.hidden = stage.hidden
-        self.n_extra = n_extra + count_gates(options.lmax, stage.hidden)
-        self.linear = make_so2_weights(
-            self.layout, self.inputs, stage.hidden, self.n_extra, axial=stage.axial
-        )
-
-    def forward(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
-        """Return messages (n_edges, components, hidden channels) and scalars (n_edges, n_extra)."""
-        features = x, x[: edges.receivers.n_segments], e
-        rows = edges.senders, edges.receivers, None
-        weights, bias = self.linear()
-        return so2_convolution(
-            [
-                Table(take_channels(part, channels.total), ends, channels.unnatural)
-                for part, ends, channels in zip(features, rows, self.inputs, strict=True)
-            ],
-            edges.frames,
-            weights,
-            bias,
-            self.layout,
-            self.radial(edges),
-            self.n_extra,
-        )
 
 
 class SmoothLeakyReLU(nn.Module):
@@ -296,6 +170,7 @@ class EdgeBlock(nn.Module):
         layout = self.messages.layout
         factors = compute_gate_factors(messages, gates, layout)
         turned = self.messages.hidden.unnatural
-        y = e + self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
+        y = self.out(from_edges(messages, edges.frames, layout, None, factors, turned))
+        y += e
         result: Tensor = self.feed_forward(y, second)
         return result

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from pipeline_egnn_esp.channels import Channels
 from pipeline_kernels.equivariant.feed_forward import Weights, feed_forward, normalise
+from pipeline_kernels.equivariant.linear import LinearPlan, equivariant_linear
 from pipeline_kernels.equivariant.so2 import Layout
 
 
@@ -88,11 +89,11 @@ class DegreeLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
-        weights = self.join()
-        of_degrees = zip(split_degrees(x), weights.unbind(0), strict=True)
-        parts = [part @ W for part, W in of_degrees]
-        parts[0] = parts[0] + functional.pad(self.bias, (0, weights.shape[2] - len(self.bias)))
-        return torch.cat(parts, dim=1)
+        weights, n_degrees = self.join().unbind(0), len(self.weights)
+        y = equivariant_linear(x, weights, LinearPlan.of([1] * n_degrees), [1.0] * n_degrees)
+        y = y.to(x.dtype)  # features are in single precision under autocast, too
+        y[:, 0, : len(self.bias)] += self.bias
+        return y
 
 
 class FeedForward(nn.Module):

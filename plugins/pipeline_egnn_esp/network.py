@@ -15,7 +15,8 @@ from pipeline_core.potential import MAX_Z, compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.heads import Heads
-from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
+from pipeline_egnn_esp.layers import EdgeBlock, NodeBlock
+from pipeline_egnn_esp.messages import Edges
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.stages import make_edge_stage, make_node_stage
 from pipeline_egnn_esp.surroundings import Surroundings
@@ -158,11 +159,14 @@ class Network(nn.Module):
         Returns:
             (n_edges, (lmax + 1)², channels), in the type of the parameters.
         """
-        e = self.embed(self.length_embedding(edges.gaussians))
+        of_length = self.length_embedding(edges.gaussians)
         if self.options.bond_cutoff is None:
-            return e
-        around: Tensor = self.surroundings(compute_edge_vectors(batch), edges)
-        return e + functional.pad(around, (0, e.shape[2] - around.shape[2]))
+            return self.embed(of_length)
+        e: Tensor = self.surroundings(compute_edge_vectors(batch), edges)
+        if e.shape[2] < self.options.channels:
+            e = functional.pad(e, (0, self.options.channels - e.shape[2]))
+        e[:, 0, : of_length.shape[1]] += of_length
+        return e
 
     def make_edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
         """Make the edges as the layers take them.

@@ -8,6 +8,7 @@ between orders m and -m, hence not in order 0; atoms receive them a layer later.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline_egnn_esp.channels import Channels
 from pipeline_egnn_esp.options import ESPOptions
@@ -26,6 +27,8 @@ class Stage:
         feed_forward: Hidden ones of the feed-forward layer.
         mmax: Highest order of messages.
         axial: Whether unnatural components of order 0 come in.
+        scalar_atoms: Whether features of atoms are true scalars alone.
+        scalar_edges: The same of edges.
     """
 
     atoms: Channels
@@ -36,6 +39,8 @@ class Stage:
     feed_forward: Channels
     mmax: int
     axial: bool
+    scalar_atoms: bool
+    scalar_edges: bool
 
 
 def make_node_stage(options: ESPOptions, layer: int) -> Stage:
@@ -56,6 +61,8 @@ def make_node_stage(options: ESPOptions, layer: int) -> Stage:
         outputs=layer > 0,
         mmax=options.lmax if layer else 0,
         axial=layer > 1,
+        scalar_atoms=layer == 0,
+        scalar_edges=layer == 0 and options.bond_cutoff is None,
     )
 
 
@@ -68,13 +75,15 @@ def make_edge_stage(options: ESPOptions, layer: int) -> Stage:
         outputs=True,
         mmax=options.lmax,
         axial=layer > 0,
+        scalar_atoms=False,
+        scalar_edges=layer == 0 and options.bond_cutoff is None,
     )
 
 
 def _make_stage(
-    options: ESPOptions, *, atoms: bool, edges: bool, outputs: bool, mmax: int, axial: bool
+    options: ESPOptions, *, atoms: bool, edges: bool, outputs: bool, **others: Any
 ) -> Stage:
-    """Return a stage, given which features have unnatural channels."""
+    """Return a stage, given which features have unnatural channels, and all else."""
 
     def choose(count: int, unnatural: bool) -> Channels:
         channels = options.split(count)
@@ -87,6 +96,5 @@ def _make_stage(
         hidden=choose(options.hidden_channels, outputs),
         values=choose(options.value_channels, outputs),
         feed_forward=choose(options.feed_forward_channels, outputs),
-        mmax=mmax,
-        axial=axial,
+        **others,
     )

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_egnn_esp.channels import Channels
-from pipeline_egnn_esp.layers import Edges, RadialWeights
 from pipeline_egnn_esp.maps import DegreeLinear
+from pipeline_egnn_esp.messages import Edges, RadialWeights
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import DensityBasis, bond_density
 

@@ -39,11 +39,13 @@ class Network(Trained):
         names = {z: name_shells(shells) for z, shells in options["basis"].items()}
         n_edges, n_atoms = len(arrays["edge_index"]), len(arrays["positions"])
         embedding = make_embedding(options["model"], n_edges / n_atoms)
-        super().__init__(NNENV(embedding, {"method": "e3tb"}, basis=names, dtype="float32"))
+        dtype = options.get("dtype", "float32")
+        torch.set_default_dtype(getattr(torch, dtype))  # parts of the package follow it
+        super().__init__(NNENV(embedding, {"method": "e3tb"}, basis=names, dtype=dtype))
         mapper = self.model.idp
         self.criterion = Loss("hamil_abs", idp=mapper)
-        data = make_graph(arrays)
-        block_to_feature(data, mapper, split_blocks(arrays))
+        data = make_graph(arrays, getattr(torch, dtype))
+        block_to_feature(data, mapper, split_blocks(arrays, dtype))
         self.data = AtomicData.to_AtomicDataDict(mapper(data))
 
     def predict(self) -> dict[str, Tensor]:
@@ -78,28 +80,30 @@ def name_shells(degrees: list[int]) -> str:
     return "".join(f"{count}{letter}" for count, letter in counts)
 
 
-def make_graph(arrays: Arrays) -> AtomicData:
+def make_graph(arrays: Arrays, dtype: torch.dtype) -> AtomicData:
     """Return the structure with the edges that all sides have."""
     return AtomicData(
         edge_index=torch.from_numpy(arrays["edge_index"].T.astype(np.int64)),
-        edge_cell_shift=torch.from_numpy(arrays["edge_shift"]).float(),
-        pos=torch.from_numpy(arrays["positions"]).float(),
-        cell=torch.from_numpy(arrays["cell"]).float(),
+        edge_cell_shift=torch.from_numpy(arrays["edge_shift"]).to(dtype),
+        pos=torch.from_numpy(arrays["positions"]).to(dtype),
+        cell=torch.from_numpy(arrays["cell"]).to(dtype),
         pbc=torch.from_numpy(arrays["pbc"]),
         atomic_numbers=torch.from_numpy(arrays["atomic_numbers"]).long(),
     )
 
 
-def split_blocks(arrays: Arrays) -> dict[str, np.ndarray]:
+def split_blocks(arrays: Arrays, dtype: str) -> dict[str, np.ndarray]:
     """Return the blocks without padding, by atoms and image."""
-    result = {f"{i}_{i}_0_0_0": unpad(block) for i, block in enumerate(arrays["node_blocks"])}
+    result = {
+        f"{i}_{i}_0_0_0": unpad(block, dtype) for i, block in enumerate(arrays["node_blocks"])
+    }
     places = np.concatenate([arrays["edge_index"], arrays["edge_shift"]], axis=1)
     for place, block in zip(places.tolist(), arrays["edge_blocks"], strict=True):
-        result["_".join(map(str, place))] = unpad(block)
+        result["_".join(map(str, place))] = unpad(block, dtype)
     return result
 
 
-def unpad(block: np.ndarray) -> np.ndarray:
+def unpad(block: np.ndarray, dtype: str) -> np.ndarray:
     """Return a block without what is NaN."""
     known = ~np.isnan(block)
-    return block[known.any(1)][:, known.any(0)].astype(np.float32)
+    return block[known.any(1)][:, known.any(0)].astype(dtype)

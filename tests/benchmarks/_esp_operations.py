@@ -7,8 +7,9 @@ are left out. A map is linear in features and weights, so each derivative counts
 from torch import nn
 
 from pipeline_egnn_esp.heads import CoupledLinear
-from pipeline_egnn_esp.layers import Attention, EdgeBlock, Messages, NodeBlock
+from pipeline_egnn_esp.layers import Attention, EdgeBlock, NodeBlock
 from pipeline_egnn_esp.maps import DegreeLinear, FeedForward, SO2ParityWeights, SO2Weights
+from pipeline_egnn_esp.messages import Messages
 from pipeline_egnn_esp.network import Network
 
 
@@ -39,24 +40,25 @@ def count_of_messages(part: Messages) -> int:
     radial = sum(
         linear.weight.numel() for linear in part.radial.perceptron if isinstance(linear, nn.Linear)
     )
-    return (
-        2 * radial
-        + count_rotations(part, sum(c.total for c in part.inputs))
-        + count_in_frame(part.linear)
+    n_inputs, n_turned = sum(c.total for c in part.inputs), part.other_rows.shape[1]
+    scalars = len(part.scalar_rows) * 2 * part.linear()[0][0].shape[1]
+    share = n_turned / n_inputs  # of the map; of scalars degree 0 alone counts
+    return round(
+        2 * radial + count_rotations(part, n_turned) + share * count_in_frame(part.linear) + scalars
     )
 
 
 def count_in_frame(part: SO2Weights | SO2ParityWeights) -> int:
-    """Operations of a map in a frame: each matrix of m > 0 multiplies two components.
+    """Operations of a map in a frame.
 
-    With parity those of weights that are there; zeros that are multiplied, too, do not count.
+    Each matrix of m > 0 multiplies two components; a pair of them takes three products. With parity
+    weights that are there count; zeros that are multiplied, too, do not.
     """
     if isinstance(part, SO2ParityWeights):
         zero = [part.natural, *([] if part.unnatural is None else [part.unnatural])]
-        first, others = sum(w.numel() for w in zero), [w.numel() for w in part.others]
-    else:
-        first, *others = (weight.numel() for weight in part.weights)
-    return 2 * first + 4 * sum(others)
+        return 2 * sum(w.numel() for w in zero) + 4 * sum(w.numel() for w in part.others)
+    first, *others = (weight.numel() for weight in part.weights)
+    return 2 * first + 3 * sum(others)
 
 
 def count_rotations(part: Messages, channels: int) -> int:

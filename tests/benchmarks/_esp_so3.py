@@ -25,6 +25,8 @@ from pipeline_core.task import Outputs
 from pipeline_egnn_esp import layers
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.maps import SO2Weights
+from pipeline_egnn_esp.messages import Edges
+from pipeline_egnn_esp.messages import Messages as OurMessages
 from pipeline_egnn_esp.network import Network as Blocks
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.so2 import Layout, compute_gate_factors
@@ -141,14 +143,14 @@ def list_frame_products(l_in: int, l_out: int) -> Tensor:
 
 
 class Messages(nn.Module):
-    """`layers.Messages`."""
+    """`messages.Messages` of the plugin."""
 
-    def __init__(self, given: layers.Messages, degree: int) -> None:
+    def __init__(self, given: OurMessages, degree: int) -> None:
         super().__init__()
         self.layout, self.radial = given.layout, given.radial
         self.linear = Products(given.linear, given.layout, degree)
 
-    def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
         rows = torch.cat([x[edges.senders.index], x[edges.receivers.index], e], 2)
         return self.linear(rows * repeat_by_degree(self.radial(edges), self.layout), edges.frames)
 
@@ -163,7 +165,7 @@ class Attention(nn.Module):
         self.score, self.direction, self.out = given.score, given.direction, given.out
         self.n_scores, self.values_of_head = given.n_scores, given.values_of_head.total
 
-    def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> Tensor:
+    def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
         messages, extra = self.messages(x, e, edges)
         scores, gates = extra.tensor_split([self.n_scores], 1)
         values, _ = self.values(multiply_gates(messages, gates, self.messages.layout), edges.frames)
@@ -182,7 +184,7 @@ class EdgeBlock(nn.Module):
         self.messages = Messages(given.messages, degree)
         self.norms, self.out, self.feed_forward = given.norms, given.out, given.feed_forward
 
-    def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> Tensor:
+    def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
         first, second = self.norms
         messages, gates = self.messages(x, first(e), edges)
         y = e + self.out(multiply_gates(messages, gates, self.messages.layout))

@@ -9,5 +9,6 @@
 | `so2`            | convolutions in the frames of edges, of eGNN-ESP                          |
 | `feed_forward`   | a layer of gated features after a norm, of eGNN-ESP                       |
 | `edges`          | distances, harmonics and spline places of edges, and the way back         |
-| `density`        | densities of neighbours about atoms                                       |
+| `density`        | densities of atoms about the middle of edges                              |
+| `wigner`         | rotations to the frames of edges                                          |
 """

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from pipeline_core.batch import Batch
 from pipeline_core.domain import Domain
+from pipeline_egnn_esp.baselines import take_edges
 from pipeline_egnn_esp.inference.slots import BlockSlots
-from pipeline_egnn_esp.layers import Edges
+from pipeline_egnn_esp.messages import Edges
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_kernels.halo import exchange
@@ -172,11 +173,11 @@ class _Forward:
         halves = heads.project_one_way(features).mul_(0.5)
         first = torch.from_numpy(self._slots.first[chunk.edges]).to(self.device)
         if self._scaled is not None:
-            own, pairs = self._scaled.compute_baseline(gathered.batch, n)
+            own, pairs = self._scaled.compute_baseline(take_edges(gathered.batch, first), n)
             of_nodes, of_edges = self._scaled.compute_sizes(gathered.batch, n)
             nodes = own.to(nodes.dtype) + of_nodes.to(nodes.dtype) * nodes
             halves *= of_edges.to(halves.dtype)
-            halves[first] += pairs[first].to(halves.dtype)
+            halves[first] += pairs.to(halves.dtype)
         halves[~first] = halves[~first].mT
         places = torch.from_numpy(self._slots.slots[chunk.edges].astype(np.int64))
         slots.index_add_(0, places.to(self.device), halves)

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from pipeline_kernels.equivariant.density import DensityBasis, bond_density, cpu, reference
 from pipeline_kernels.equivariant.wigner import compute_edge_frames, rotate
 from pipeline_kernels.message import Segments
+from pipeline_kernels.native import UnavailableError
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -81,7 +82,7 @@ def test_equals_sums_around_a_dummy(crystal):
 
 
 @pytest.mark.parametrize("is_sorted", [True, False], ids=["sorted", "shuffled"])
-def test_numba_equals_the_reference(crystal, is_sorted, monkeypatch):
+def test_c_equals_the_reference(crystal, is_sorted, monkeypatch):
     n = len(neighbor_list("i", crystal, 2 * BASIS.cutoff))
     order = None if is_sorted else np.random.default_rng(1).permutation(n)
     edges = find_edges(crystal, order)
@@ -89,6 +90,24 @@ def test_numba_equals_the_reference(crystal, is_sorted, monkeypatch):
     assert_close(result, project_density(crystal, edges, reference), rtol=0, atol=1e-13)
     monkeypatch.setattr(reference, "PAIRS", 500)  # in pieces
     assert_close(result, project_density(crystal, edges, reference), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("n_functions", "n_kinds"), [(1, 1), (13, 1), (40, 3)])
+def test_c_equals_the_reference_for_any_number_of_functions(crystal, n_functions, n_kinds):
+    edges, basis = find_edges(crystal), replace(BASIS, n_functions=n_functions, n_kinds=n_kinds)
+    vectors, kinds, receivers = make_operands(crystal, edges)
+    where = vectors, kinds * (n_kinds > 1), receivers, basis, torch.float64
+    assert_close(cpu.bond_density(*where), reference.bond_density(*where), rtol=0, atol=1e-12)
+
+
+def test_without_a_compiler_it_is_the_reference(crystal, monkeypatch):
+    def refuse(*_, **__):
+        raise UnavailableError("none")
+
+    edges = find_edges(crystal)
+    expected = project_density(crystal, edges)
+    monkeypatch.setattr(cpu, "load_library", refuse)
+    assert_close(project_density(crystal, edges), expected, rtol=0, atol=1e-12)
 
 
 def test_is_that_of_the_opposite_edge(crystal):

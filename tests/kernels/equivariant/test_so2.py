@@ -201,6 +201,22 @@ def test_linear_differentiates(implementation, n_factors):
     close(linear(*operands), expected, torch.float64)
 
 
+@pytest.mark.parametrize("singles", [{1}, {2, 3}, set()])
+def test_pairs_and_single_matrices_may_stand_side_by_side(implementation, singles):
+    layout = Layout(3, 3)
+    case = Case.of(layout, n_edges=11, channels=(2, 0, 3))
+    weights = [W[0] if m in singles else W for m, W in enumerate(case.weights)]
+    x = torch.randn(11, layout.n_rows, 5, dtype=torch.float64)
+    operands = [part.clone().requires_grad_() for part in (x, *weights, case.bias)]
+
+    def differentiate(function):
+        results = function(operands[0], operands[1:-1], operands[-1], layout, n_extra=N_EXTRA)
+        return results, torch.autograd.grad([y.square().sum() for y in results], operands)
+
+    for mine, theirs in zip(*map(differentiate, (so2_linear, reference.so2_linear)), strict=True):
+        close(mine, theirs, torch.float64)
+
+
 def test_gates_are_silu_and_sigmoid():
     layout = Layout(2, 2)
     y, gates = torch.randn(5, 9, 2), torch.randn(5, 4)

@@ -7,8 +7,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_kernels.equivariant import wigner
-from pipeline_kernels.equivariant.wigner import compute_edge_frames, count_entries, rotate
+from pipeline_kernels.equivariant.wigner import (
+    compute_edge_frames,
+    count_entries,
+    cpu,
+    reference,
+    rotate,
+)
+from pipeline_kernels.native import UnavailableError
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -19,7 +25,7 @@ AXES = [[0, 0, 2], [0, 0, -3], [1e-9, 0, 1], [0, 1e-200, -1], [4, 0, 0], [0, -1,
 @pytest.fixture
 def vectors():
     generator = torch.Generator().manual_seed(0)
-    many = torch.randn(wigner.CHUNK + 1, 3, generator=generator, dtype=torch.float64)
+    many = torch.randn(reference.CHUNK + 1, 3, generator=generator, dtype=torch.float64)
     return torch.cat([torch.tensor(AXES, dtype=torch.float64), many])
 
 
@@ -73,6 +79,31 @@ def test_are_exact_in_each_type(vectors, dtype):
     assert frames.dtype == dtype
     assert torch.equal(frames, compute_edge_frames(vectors, 4).to(dtype))
     assert compute_edge_frames(vectors.to(dtype), 4).dtype == dtype
+
+
+@pytest.mark.parametrize("lmax", [0, 1, 2, 5, 8])
+def test_c_equals_the_reference(vectors, lmax):
+    far = vectors[7:]  # beside the axis the angle about the edge is free
+    for dtype in (torch.float32, torch.float64):
+        actual, expected = (body.build_frames(far, lmax, dtype) for body in (cpu, reference))
+        assert actual.dtype == expected.dtype == dtype
+        assert_close(actual, expected, rtol=0, atol=1e-13 if dtype == torch.float64 else 1e-6)
+
+
+def test_without_a_compiler_they_are_those_of_the_reference(vectors, monkeypatch):
+    def refuse(*_, **__):
+        raise UnavailableError("none")
+
+    monkeypatch.setattr(cpu, "load_library", refuse)
+    expected = reference.build_frames(vectors, 3, torch.float64)
+    assert torch.equal(compute_edge_frames(vectors, 3), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_do_not_depend_on_the_threads(use_threads, vectors, threads):
+    expected = compute_edge_frames(vectors, LMAX)
+    with use_threads(threads):
+        assert torch.equal(compute_edge_frames(vectors, LMAX), expected)
 
 
 def test_no_edges():

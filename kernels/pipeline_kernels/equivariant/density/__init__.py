@@ -15,7 +15,7 @@ cutoff has them all, and a rank that has all edges of an atom needs no other's.
 
 Where         | How
 ------------- | -------------------------------------------------------
-CPU           | `cpu`: numba, an edge at a time
+CPU           | `cpu`: C, an edge at a time
 elsewhere     | `reference`: PyTorch, a limited number of pairs of edges at a time
 """
 

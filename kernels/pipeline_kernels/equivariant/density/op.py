@@ -6,6 +6,7 @@ from torch import Tensor
 from pipeline_kernels.equivariant.density import cpu, reference
 from pipeline_kernels.equivariant.density.basis import DensityBasis
 from pipeline_kernels.message import Segments
+from pipeline_kernels.native import UnavailableError
 
 
 def bond_density(
@@ -50,7 +51,10 @@ def bond_density(
             f"kinds: expected 0 to n_kinds - 1 = {basis.n_kinds - 1}, got {int(kinds.min())} to "
             f"{int(kinds.max())}"
         )
-    body = cpu if vectors.device.type == "cpu" else reference
-    own = vectors.detach().double()
-    density: Tensor = body.bond_density(own, kinds, receivers, basis, dtype or vectors.dtype)
-    return density
+    arguments = vectors.detach().double(), kinds, receivers, basis, dtype or vectors.dtype
+    if vectors.device.type == "cpu":
+        try:
+            return cpu.bond_density(*arguments)
+        except UnavailableError:  # of which the user has been warned
+            pass
+    return reference.bond_density(*arguments)

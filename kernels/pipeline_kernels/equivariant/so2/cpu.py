@@ -85,6 +85,17 @@ def factor_gradient(
     _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
 
 
+def add_orders(sums: Tensor, x: Tensor, layout: Layout) -> None:
+    """Write `x_m + x_-m` of the orders above 0 to sums, `(n_edges, rows of m > 0, C)`."""
+    assert sums.is_contiguous()
+    assert x.stride(1) == x.shape[2]
+    sizes = len(x), x.stride(0), x.shape[2]
+    n_threads = choose_threads(2 * sums.numel())
+    call_routine(
+        load(layout, x.dtype), "add_orders", x.data_ptr(), sums, *sizes, n_threads=n_threads
+    )
+
+
 def prepare(products: Sequence[tiles.Product], n_edges: int, layout: Layout) -> tiles.Multiply:
     """Return what multiplies the edges of a span.
 
@@ -134,7 +145,7 @@ def _describe(product: tiles.Product, n_edges: int) -> NativeProduct:
         sizes, steps, start = (a.shape[1], -1), (1, a.stride(0)), out
     else:
         sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
-    start_row = out.stride(0) if product.summed else 0
+    start_row = 0 if start is None or start.ndim == 1 else start.stride(0)
     moves = [x.stride(0) if len(x) == n_edges else 0 for x in (a, b, out)]
     moves[2 if product.summed else 1] = 0  # no rows of edges
     operands = map(_find_address, (a, b, start, out))

@@ -17,7 +17,7 @@ from pipeline_kernels.equivariant.so2.layout import Layout
 TILE_BYTES = 2**28  # of operands of a matrix product
 MAX_BLOCK = 64  # channels that a program holds at once
 
-prepare = portable.prepare
+prepare, add_orders = portable.prepare, portable.add_orders
 
 
 def lift(

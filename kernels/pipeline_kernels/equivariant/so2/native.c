@@ -10,6 +10,8 @@
 #define DIM ((LMAX + 1) * (LMAX + 1))
 #define START(l) ((l) * (4 * (l) * (l) - 1) / 3) /* where the block of a degree begins */
 #define ENTRIES START(LMAX + 1)
+#define N_SUMS (MMAX * (2 * LMAX + 1 - MMAX) / 2) /* rows of orders above 0 */
+#define FEW 16 /* edges that a thread adds up at once */
 
 typedef struct {
     const int64_t *index; /* row of x of each edge; null: the edge itself */
@@ -222,4 +224,21 @@ void factor_gradient(const REAL *y, const REAL *D, const REAL *x, REAL *by_f, co
     FOR_PIECES
     factor_edge(D + k * ENTRIES, y + (k - work->y_begin) * work->y_edge, ROW(x, k),
                 by_f + k * work->f_edge, work);
+}
+
+/* x_m + x_-m of the orders above 0, one after the other, of edges that lie `x_edge` elements apart. */
+void add_orders(const REAL *x, REAL *out, int64_t n_edges, int64_t x_edge, int64_t channels,
+                int64_t *counter)
+{
+    for (int64_t piece;
+         (piece = FEW * __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) < n_edges;)
+        for (int64_t e = piece; e < smaller(piece + FEW, n_edges); e++) {
+            REAL *to = out + e * N_SUMS * channels;
+            for (int m = 1; m <= MMAX; m++) {
+                const REAL *plus = x + e * x_edge + place(m, m) * channels;
+                const REAL *minus = x + e * x_edge + place(m, -m) * channels;
+                for (int64_t i = 0; i < (LMAX + 1 - m) * channels; i++)
+                    *to++ = plus[i] + minus[i];
+            }
+        }
 }

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
-from pipeline_kernels.equivariant.so2.tiles import Product
+from pipeline_kernels.equivariant.so2.pairs import Pair, flatten, list_pairs, list_products
+from pipeline_kernels.equivariant.so2.tiles import Product, cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,17 @@ class Source:
         """Make the room for the operands of a tile, `(tile_size, n_rows, C)`."""
         shape = self.tile_size, self.layout.n_rows, sum(self.channels)
         return self.tables[0].new_empty(shape, dtype=self.dtype)
+
+    def make_sums(self, x: Tensor, pairs: Sequence[Pair]) -> Tensor:
+        """Make the room for sums of orders m and -m of a tile, none without pairs."""
+        n_rows = (self.layout.n_rows - self.layout.count_degrees(0)) // 2 if pairs else 0
+        return x.new_empty(self.tile_size, n_rows, x.shape[2])
+
+    def add_orders(self, sums: Tensor, x: Tensor, span: slice) -> None:
+        """Write the sums of a tile, of features by order of all edges or of the tile."""
+        if sums.numel():
+            part = cut(x, span, self.n_edges)
+            self.kernels.add_orders(sums[: len(part)], part, self.layout)
 
     def make_operand(self) -> Tensor:
         """Return the room for operands, or all of them where the table is the operand."""
@@ -162,19 +174,26 @@ def forward(
     n_main = len(bias) - n_extra
     y = bias.new_empty(source.n_edges, layout.n_rows, n_main // layout.count_degrees(0))
     extra = bias.new_empty(source.n_edges, n_extra)
-    x, first = source.make_operand(), weights[0]
+    x, first, pairs = source.make_operand(), weights[0], list_pairs(weights, layout)
+    sums = source.make_sums(x, pairs)
+    before, products = list_products(x, y, sums, weights, pairs)
     (rows, _), *others = _split_rows(x.shape[2], weights, layout)
-    x_0 = _flatten(x, rows)
-    products = [Product(_flatten(y, rows), x_0, first[:, :n_main], bias[:n_main])]
+    x_0 = flatten(x, rows)
+    products.append(Product(flatten(y, rows), x_0, first[:, :n_main], bias[:n_main]))
     if n_extra:
         products.append(Product(extra, x_0, first[:, n_main:], bias[n_main:]))
     products += [
-        Product(_flatten(y, rows), _flatten(x, rows), weights[number]) for rows, number in others
+        Product(flatten(y, rows), flatten(x, rows), weights[number]) for rows, number in others
     ]
-    multiply = source.kernels.prepare(products, source.n_edges, layout)
+    multiply_sums, multiply = (
+        source.kernels.prepare(some, source.n_edges, layout) for some in (before, products)
+    )
     for tile in source.cut_tiles(by_row=False):
+        span = slice(*tile[0].span)
         source.fill(x, tile)
-        multiply(slice(*tile[0].span))
+        source.add_orders(sums, x, span)
+        multiply_sums(span)
+        multiply(span)
     return y, extra
 
 
@@ -196,49 +215,72 @@ def backward(
     """
     by_tables, by_factors, by_weights = results
     by_source = any(x.numel() for x in (*by_tables, by_factors))
+    x, pairs = source.make_operand(), list_pairs(weights, source.layout)
+    of_x, of_g = (source.make_sums(some, pairs) for some in (x, g))
     rows = _split_rows(sum(source.channels), weights, source.layout)
-    parts = [_flatten(g, some) for some, _ in rows]
+    parts = [flatten(g, some) for some, _ in rows]
     parts[0] = torch.cat([parts[0], g_extra], 1)
-    x, by_x = source.make_operand(), source.make_room()
-    sums = [
-        Product(by_weights[number], _flatten(x, some), part, summed=True)
+    by_x = source.make_room()
+    turned = [W.mT.contiguous() for W in weights]
+    for pair in pairs:  # what y_m takes of x_-m is what x_-m takes of y_m
+        turned[pair.number] = turned[pair.number][[0, 2, 1]]
+    before, maps = list_products(g, by_x, of_g, turned, pairs)
+    maps += [
+        Product(flatten(by_x, some), part, turned[number])
+        for (some, number), part in zip(rows, parts, strict=True)
+    ]
+    to_add = [
+        Product(by_weights[number], flatten(x, some), part, summed=True)
         for (some, number), part in zip(rows, parts, strict=True)
         if by_weights
     ]
-    turned = [W.mT.contiguous() for W in weights]
-    maps = [
-        Product(_flatten(by_x, some), part, turned[number])
-        for (some, number), part in zip(rows, parts, strict=True)
-    ]
-    add_by_weights, multiply = (
-        source.kernels.prepare(products, source.n_edges, source.layout) for products in (sums, maps)
+    for pair in pairs if by_weights else []:
+        to_add += _differentiate_pair(x, g, (of_x, of_g), by_weights, pair)
+    add_by_weights, multiply_sums, multiply = (
+        source.kernels.prepare(products, source.n_edges, source.layout)
+        for products in (to_add, before, maps)
     )
     for tile in source.cut_tiles(by_row=True):
         span = slice(*tile[0].span)
+        source.add_orders(of_g, g, span)
         if by_weights:
             source.fill(x, tile)
+            source.add_orders(of_x, x, span)
             add_by_weights(span)
         if by_source:
+            multiply_sums(span)
             multiply(span)
             part = by_x[: span.stop - span.start]
             source.differentiate(part, tile, by_tables, by_factors)
 
 
+def _differentiate_pair(
+    x: Tensor, g: Tensor, sums: tuple[Tensor, Tensor], by_weights: Sequence[Tensor], pair: Pair
+) -> list[Product]:
+    """Return the sums over edges by what the three products multiply with."""
+    real, of_plus, of_minus = by_weights[pair.number].unbind(0)
+    s_x, s_g = (flatten(some, pair.both) for some in sums)
+    return [
+        Product(real, s_x, s_g, summed=True),
+        Product(of_plus, flatten(x, pair.plus), flatten(g, pair.minus), summed=True),
+        Product(of_minus, flatten(x, pair.minus), flatten(g, pair.plus), summed=True),
+    ]
+
+
 def _split_rows(
     channels: int, weights: Sequence[Tensor], layout: Layout
 ) -> list[tuple[slice, int]]:
-    """Return rows that are multiplied at once, m and -m or each by itself, and by which weights."""
+    """Return rows that are multiplied at once, m and -m or each by itself, and by which weights.
+
+    Those of pairs are left out.
+    """
     result = []
     for m, (rows, W) in enumerate(zip(layout.blocks, weights, strict=True)):
+        if W.ndim == 3:
+            continue
         middle = rows.start + layout.count_degrees(m)
         if (rows.stop - rows.start) * channels == len(W):
             result.append((rows, m))
         else:
             result += [(slice(rows.start, middle), m), (slice(middle, rows.stop), m)]
     return result
-
-
-def _flatten(x: Tensor, rows: slice) -> Tensor:
-    """View rows of each edge as one row of a matrix."""
-    part = x[:, rows]
-    return part.view(len(x), part.shape[1] * part.shape[2])

@@ -20,7 +20,7 @@ class Product:
         out: the result.
         a: the left operand.
         b: the right operand.
-        start: a row to start from.
+        start: a row to start from, or one of each edge of a tile.
         summed: whether the sum is over edges.
     """
 
@@ -34,18 +34,23 @@ class Product:
 def prepare(products: Sequence[Product], n_edges: int) -> Multiply:
     """Return what multiplies the edges of a span, by the BLAS."""
 
-    def cut(x: Tensor, span: slice) -> Tensor:
-        # A tile as long as all edges is the only one.
-        return x[span] if len(x) == n_edges else x[: span.stop - span.start]
-
     def multiply(span: slice) -> None:
         for product in products:
-            a = cut(product.a, span)
+            a, start = cut(product.a, span, n_edges), product.start
             if product.summed:
-                product.out.add_(a.mT @ cut(product.b, span))
-            elif product.start is None:
-                torch.mm(a, product.b, out=cut(product.out, span))
-            else:
-                torch.addmm(product.start, a, product.b, out=cut(product.out, span))
+                product.out.add_(a.mT @ cut(product.b, span, n_edges))
+                continue
+            out = cut(product.out, span, n_edges)
+            if start is None:
+                torch.mm(a, product.b, out=out)
+                continue
+            start = start if start.ndim == 1 else start[: len(out)]
+            torch.addmm(start, a, product.b, out=out)
 
     return multiply
+
+
+def cut(x: Tensor, span: slice, n_edges: int) -> Tensor:
+    """Return the rows of a span, of all edges or of the tile at hand."""
+    # A tile as long as all edges is the only one.
+    return x[span] if len(x) == n_edges else x[: span.stop - span.start]

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_egnn_esp.layers import Edges, NodeBlock
+from pipeline_egnn_esp.layers import NodeBlock
+from pipeline_egnn_esp.messages import Edges
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper.studies.options import Throughput
 from pipeline_egnn_esp.stages import make_node_stage

@@ -1,19 +1,4 @@
-"""Wigner matrices of edges: the rotation that turns each edge onto the polar axis.
-
-Features are real spherical harmonics of e3nn on permuted vectors: a vector `(x, y, z)` of space
-enters as `(y, z, x)`, so the components of degree 1 are `(y, z, x)`, the polar axis is the z axis
-of space (the second of the three), and the orders of degree `l` are m = -l, ..., l: the order of
-orbitals in CP2K and most codes with Gaussian bases.
-
-With the permuted unit vector `n = (sin b sin a, cos b, sin b cos a)` the rotation of the edge is
-`R_x(b)^T R_y(a)^T`, hence (D. Pinchon and P. E. Hoggan, J. Phys. A 40, 1597 (2007))
-
-    D_l = J_l Z_l(-b) J_l Z_l(-a),
-
-where `Z_l` turns about the polar axis, and `J_l = J_l^T = J_l^-1` swaps the first two axes and
-turns the third round. The angle about the edge itself is not determined by its direction; it is 0
-here. Where the edge lies on the polar axis, a = 0.
-"""
+"""The frames and what turns features to them, in plain PyTorch."""
 
 from functools import cache
 
@@ -33,39 +18,12 @@ def count_entries(lmax: int) -> int:
     return sum((2 * degree + 1) ** 2 for degree in range(lmax + 1))
 
 
-def compute_edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Calculate the Wigner matrices that turn each edge onto the polar axis.
-
-    Made once per structure: 660 bytes an edge in float32 at `lmax` = 4. No derivative.
-
-    Args:
-        vectors: edge vectors `(n_edges, 3)` in the order x, y, z, of any length but 0.
-        lmax: highest degree.
-        dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
-
-    Returns:
-        The blocks `D_0, ..., D_lmax` of each edge, each by rows, `(n_edges, count_entries(lmax))`.
-
-    Raises:
-        ValueError: if shapes or degree are wrong, or an edge has no direction.
-    """
-    if vectors.ndim != 2 or vectors.shape[1] != 3 or not vectors.is_floating_point():
-        raise ValueError(
-            "vectors: expected floating numbers of shape (n_edges, 3), "
-            f"got {vectors.dtype} of shape {tuple(vectors.shape)}"
-        )
-    if lmax < 0:
-        raise ValueError(f"lmax: expected at least 0, got {lmax}")
-    lengths = torch.linalg.vector_norm(vectors.detach().double(), dim=1)
-    if not bool(((lengths > 0) & lengths.isfinite()).all()):
-        raise ValueError("vectors: expected edges of finite length above 0, since others have no "
-                         "direction; leave edges of an atom to itself out")  # fmt: skip
-    frames = vectors.new_empty(len(vectors), count_entries(lmax), dtype=dtype or vectors.dtype)
-    parts = zip(
-        vectors.detach().split(CHUNK), lengths.split(CHUNK), frames.split(CHUNK), strict=True
-    )
-    for vector, length, part in parts:
-        first, polar, third = (vector.double() / length[:, None])[:, PERMUTATION].unbind(1)
+def build_frames(vectors: Tensor, lmax: int, dtype: torch.dtype) -> Tensor:
+    """Implement `op.compute_edge_frames` for vectors in float64."""
+    frames = vectors.new_empty(len(vectors), count_entries(lmax), dtype=dtype)
+    for vector, part in zip(vectors.split(CHUNK), frames.split(CHUNK), strict=True):
+        length = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+        first, polar, third = (vector / length)[:, PERMUTATION].unbind(1)
         part.copy_(_build_frames(first, polar, third, lmax))
     return frames
 
@@ -101,7 +59,7 @@ def _build_frames(first: Tensor, polar: Tensor, third: Tensor, lmax: int) -> Ten
     on_axis = across == 0
     cos_a = torch.where(on_axis, 1.0, third / across)
     sin_a = torch.where(on_axis, 0.0, first / across)
-    by_b, flipped, cosines, sines = _build_tables(lmax, polar.device)
+    by_b, flipped, cosines, sines = (table.to(polar.device) for table in build_tables(lmax))
     a, b = (
         _compute_waves(cos_a, sin_a, lmax),
         _compute_waves(polar, across, lmax),
@@ -120,7 +78,7 @@ def _compute_waves(cosine: Tensor, sine: Tensor, lmax: int) -> Tensor:
 
 
 @cache
-def _build_tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
+def build_tables(lmax: int) -> tuple[Tensor, ...]:
     """Return the matrices that make K, K with columns m and -m exchanged, cosines and sines.
 
     Each is `(2 lmax + 1, count_entries(lmax))`, in terms of `_compute_waves`.
@@ -138,7 +96,7 @@ def _build_tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
             if m:
                 block[3, 2 * abs(m), :, j] = -np.sign(m)
         tables[:, :, begin - d * d : begin] = block.reshape(4, -1, d * d)
-    by_b, flipped, cosines, sines = torch.as_tensor(tables, device=device)
+    by_b, flipped, cosines, sines = torch.from_numpy(tables)
     return by_b, flipped, cosines, sines
 
 
