@@ -195,13 +195,13 @@ def test_figures_of_changed_code_are_drawn_again_on_request(project, monkeypatch
     make, get_hash = learning._make_table, evidence._hash
     monkeypatch.setattr(learning, "_make_table", lambda *args: make(*args)[:-1])
     monkeypatch.setattr(
-        evidence, "_hash", lambda path: "other" if path.name == "layers.py" else get_hash(path)
+        evidence, "_hash", lambda path: "other" if path.name == "perceptron.py" else get_hash(path)
     )
     for changed in (["learning.csv"], []):
         assert evidence.redraw_evidence(NAME, project) == changed
         assert evidence.check_evidence(NAME, project) == []
         # What the data were made by is still known.
-        assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/layers.py"]
+        assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/perceptron.py"]
     now = store.read_json(home / evidence.MANIFEST)
     assert now["sources_of_data"] == made["sources"] != now["sources"]
     assert now["made"] == made["made"]
@@ -234,9 +234,9 @@ def test_code_that_has_drifted_is_named(project, monkeypatch):
     from pipeline_core.figures.evidence import _hash
 
     monkeypatch.setattr(
-        evidence, "_hash", lambda path: "other" if path.name == "layers.py" else _hash(path)
+        evidence, "_hash", lambda path: "other" if path.name == "perceptron.py" else _hash(path)
     )
-    assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/layers.py"]
+    assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/perceptron.py"]
 
 
 def test_results_of_another_source_are_not_kept(computed, tmp_path, monkeypatch):
