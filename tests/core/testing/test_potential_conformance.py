@@ -58,7 +58,8 @@ class Pairs(Potential):
         return {"energy": energy, **{name: direct[name] for name in self.direct}}
 
     def compile_inference(self):
-        return Pairs("wrong sign" if self.mistake == "another model" else self.mistake).double()
+        mistake = "wrong sign" if self.mistake == "another model" else self.mistake
+        return Pairs(mistake, self.direct).double()
 
     def forward(self, batch):
         outputs = super().forward(batch)
