@@ -96,19 +96,14 @@ INLINE void store_channels(REAL *row, loose values, int64_t n)
 }
 
 /* out = start + a b, sums over `depth`. A row of `start` may be that of all, with a distance of 0,
- * or `start` null. Rows or depth that are negative are as many as a call says; addresses move with
- * its first edge. With `streams`, whole vectors of `out`, all aligned, go past the caches. */
+ * or `start` null. With `streams`, whole vectors of `out`, all aligned, go past the caches. */
 typedef struct {
     const REAL *a, *b, *start;
     REAL *out;
     int64_t rows, depth, width;
     int64_t a_row, a_step, b_row, start_row, out_row;
-    int64_t a_move, b_move, out_move;
     int64_t streams;
 } Product;
-
-/* For callers in other languages, which write the same structure down once more. */
-int64_t count_product_bytes(void) { return sizeof(Product); }
 
 #define COLUMNS 2 /* vectors of a tile */
 #define TILE_ROWS (REGISTERS * 3 / 8)
@@ -198,32 +193,5 @@ static void multiply(const Product *p)
                                          p->start ? p->start + r * p->start_row + c : 0,
                                          p->out + r * p->out_row + c, n);
         }
-    }
-}
-
-/* Products of the edges from `first` on, `count` of them. Every thread makes the same call and takes
- * the next rows, `chunk` at a time, from the counter that they share. */
-void multiply_all(const Product *products, int64_t n, int64_t first, int64_t count, int64_t chunk,
-                  int64_t *counter)
-{
-    for (int64_t piece; (piece = __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) >= 0;) {
-        int64_t i = 0, n_rows = 0;
-        for (; i < n; i++, piece -= (n_rows + chunk - 1) / chunk) {
-            n_rows = products[i].rows < 0 ? count : products[i].rows;
-            if (piece < (n_rows + chunk - 1) / chunk)
-                break;
-        }
-        if (i == n)
-            return;
-        Product p = products[i];
-        const int64_t row = piece * chunk;
-        p.rows = smaller(chunk, n_rows - row);
-        p.depth = p.depth < 0 ? count : p.depth;
-        p.a += first * p.a_move + row * p.a_row;
-        p.b += first * p.b_move;
-        p.out += first * p.out_move + row * p.out_row;
-        if (p.start)
-            p.start += row * p.start_row;
-        multiply(&p);
     }
 }

@@ -129,6 +129,7 @@ SOURCES = {
             LANES,
             PRODUCTS,
             "equivariant/so2/native.c",
+            "equivariant/so2/passes.c",
         ),
         preludes=lambda: [write_layout(lmax, mmax) for lmax, mmax in LAYOUTS],
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2 import products
+from pipeline_kernels.equivariant.so2 import passes, products
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.so2.op import (
@@ -20,6 +20,7 @@ from pipeline_kernels.equivariant.so2.op import (
     choose_kernels,
     list_ends,
 )
+from pipeline_kernels.equivariant.so2.operands import Source
 from pipeline_kernels.equivariant.so2.pairs import pack_pair
 from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.operators import define_derivative, define_operator
@@ -222,9 +223,12 @@ def _shape_gradient(
     grads: Sequence[Tensor], wanted: Sequence[bool], *arguments: *Arguments
 ) -> list[Tensor]:
     tables, _, _, factors, weights, _ = arguments
-    results = _make_results(tables, factors, weights, wanted, zero=False)
-    n = len(tables) + 1
-    return [*results[:n], *(x.to(W.dtype) for x, W in zip(results[n:], weights, strict=True))]
+    own = [*tables, tables[0] if factors is None else factors]
+    wants = [*wanted[:-1], *(wanted[-1] for _ in weights)]
+    return [
+        x.new_empty(x.shape if want else (0,) * x.ndim)
+        for x, want in zip([*own, *weights], wants, strict=True)
+    ]
 
 
 @define_operator("so2_convolution_gradient", fake=_shape_gradient)
@@ -235,39 +239,25 @@ def _gradient(
     tables, _, _, factors, weights, _ = arguments
     source, plain = _make_source(weights[0].dtype, *arguments)
     g, g_extra = (x.detach().contiguous() for x in grads)
-    results = _make_results(tables, factors, weights, wanted, zero=True)
-    n, by_weights = len(tables), results[len(tables) + 1 :]
-    by_weights = by_weights if wanted[-1] else []
-    parts = results[:n], results[n], by_weights
-    products.backward(source, plain, g, g_extra, parts)
-    return [x.to(W.dtype) for x, W in zip(results, [*results[: n + 1], *weights], strict=True)]
-
-
-def _make_results(
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    weights: Sequence[Tensor],
-    wanted: Sequence[bool],
-    zero: bool,
-) -> list[Tensor]:
-    """Make the gradients to add to; those of weights of a narrow type are sums in float32."""
-    pairs = list(zip(tables, wanted, strict=False))
-    pairs.append((tables[0] if factors is None else factors, wanted[len(tables)]))
-    pairs += [(W, wanted[-1]) for W in weights]
-    make = Tensor.new_zeros if zero else Tensor.new_empty
-    return [
-        make(
-            x,
-            tuple(x.shape) if want else (0,) * x.ndim,
-            dtype=torch.promote_types(x.dtype, torch.float32),
-        )
-        for x, want in pairs
+    own = [*tables, tables[0] if factors is None else factors]
+    by_own = [
+        x.new_zeros(x.shape if want else (0,) * x.ndim)
+        for x, want in zip(own, wanted[:-1], strict=True)
     ]
+    n_groups = passes.count_groups(source, plain)
+    # Those of weights of a narrow type are sums in float32.
+    by_weights = [
+        W.new_zeros((n_groups, *W.shape), dtype=torch.promote_types(W.dtype, torch.float32))
+        for W in (plain if wanted[-1] else ())
+    ]
+    products.backward(source, plain, g, g_extra, (by_own[:-1], by_own[-1], by_weights))
+    sums = [x.sum(0).to(W.dtype) for x, W in zip(by_weights, weights, strict=False)]
+    return [*by_own, *(sums or [W.new_empty((0,) * W.ndim) for W in weights])]
 
 
 def _make_source(
     dtype: torch.dtype, *arguments: *Arguments
-) -> tuple[products.Source, list[Tensor]]:
+) -> tuple[Source, list[Tensor]]:
     """Return what the products read, and the weights, without gradients."""
     tables, edges, frames, factors, weights, code = arguments
     tables, layout = [table.detach().contiguous() for table in tables], Layout(*code[:2])
@@ -275,7 +265,7 @@ def _make_source(
     ends = [Ends.of(edges[3 * t : 3 * t + 3], n_edges) for t in range(len(tables))]
     frames, factors = (None if x is None else x.detach().contiguous() for x in (frames, factors))
     kernels = choose_kernels(tables[0], layout)
-    source = products.Source(kernels, tables, ends, frames, factors, layout, dtype, code[2:])
+    source = Source(kernels, tables, ends, frames, factors, layout, dtype, code[2:])
     return source, [W.detach().contiguous() for W in weights]
 
 

@@ -10,14 +10,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2 import portable
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 
 TILE_BYTES = 2**28  # of operands of a matrix product
 MAX_BLOCK = 64  # channels that a program holds at once
-
-prepare, add_orders = portable.prepare, portable.add_orders
 
 
 def lift(

@@ -11,7 +11,7 @@
 #define START(l) ((l) * (4 * (l) * (l) - 1) / 3) /* where the block of a degree begins */
 #define ENTRIES START(LMAX + 1)
 #define N_SUMS (MMAX * (2 * LMAX + 1 - MMAX) / 2) /* rows of orders above 0 */
-#define FEW 16 /* edges that a thread adds up at once */
+#define N_ROWS (LMAX + 1 + 2 * N_SUMS)
 
 typedef struct {
     const int64_t *index; /* row of x of each edge; null: the edge itself */
@@ -109,16 +109,18 @@ INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y
         }
 }
 
-/* x += f D^T P^T y */
+/* x += f D^T P^T y, or without the sum */
 INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *f,
-                         REAL *x, const loose *turned, const Work *work)
+                         REAL *x, const int adds, const loose *turned, const Work *work)
 {
     loose rows[2 * LMAX + 1];
     turn_back(l, n, D, y, rows, turned, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++) {
-        const loose sum = load_channels(x + j * work->channels, n);
-        rows[j] = f ? sum + load_channels(f, n) * rows[j] : sum + rows[j];
+        if (f)
+            rows[j] *= load_channels(f, n);
+        if (adds)
+            rows[j] += load_channels(x + j * work->channels, n);
     }
     /* After all were read, for some lanes of a row wait for those of the one before. */
     UNROLLED
@@ -165,11 +167,12 @@ static void lift_edge(const REAL *D, const REAL *x, const REAL *f, REAL *y, cons
 #undef CALL
 }
 
-static void lower_edge(const REAL *D, const REAL *y, const REAL *f, REAL *x, const Work *work)
+INLINE void lower_edge(const REAL *D, const REAL *y, const REAL *f, REAL *x, const int adds,
+                       const Work *work)
 {
 #define CALL(l)                                                                                   \
     lower_degree(l, n, D + START(l), y + c, f ? f + l * work->f_degree + c : 0,                   \
-                 x + l * l * work->channels + c, turned, work);
+                 x + l * l * work->channels + c, adds, turned, work);
     CHANNELS(CALL)
 #undef CALL
 }
@@ -181,6 +184,18 @@ static void factor_edge(const REAL *D, const REAL *y, const REAL *x, REAL *by_f,
                   by_f + l * work->f_degree + c, turned, work);
     CHANNELS(CALL)
 #undef CALL
+}
+
+/* x_m + x_-m of the orders above 0 of edge e, one after the other. */
+INLINE void add_orders(const REAL *x, REAL *out, int64_t e, int64_t channels)
+{
+    REAL *to = out + e * N_SUMS * channels;
+    for (int m = 1; m <= MMAX; m++) {
+        const REAL *plus = x + (e * N_ROWS + place(m, m)) * channels;
+        const REAL *minus = x + (e * N_ROWS + place(m, -m)) * channels;
+        for (int64_t i = 0; i < (LMAX + 1 - m) * channels; i++)
+            *to++ = plus[i] + minus[i];
+    }
 }
 
 /* ---- what is called from outside ----
@@ -213,7 +228,8 @@ void lower(const REAL *y, const REAL *D, const REAL *f, REAL *x, const Work *wor
         for (int64_t i = first; i < last; i++) {
             const int64_t e = work->first && work->order ? work->order[i] : i;
             lower_edge(D + e * ENTRIES, y + (e - work->y_begin) * work->y_edge,
-                       f ? f + e * work->f_edge : 0, x + k * DIM * work->channels, work);
+                       f ? f + e * work->f_edge : 0, x + k * DIM * work->channels,
+                       work->first != 0, work);
         }
     }
 }
@@ -224,21 +240,4 @@ void factor_gradient(const REAL *y, const REAL *D, const REAL *x, REAL *by_f, co
     FOR_PIECES
     factor_edge(D + k * ENTRIES, y + (k - work->y_begin) * work->y_edge, ROW(x, k),
                 by_f + k * work->f_edge, work);
-}
-
-/* x_m + x_-m of the orders above 0, one after the other, of edges that lie `x_edge` elements apart. */
-void add_orders(const REAL *x, REAL *out, int64_t n_edges, int64_t x_edge, int64_t channels,
-                int64_t *counter)
-{
-    for (int64_t piece;
-         (piece = FEW * __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) < n_edges;)
-        for (int64_t e = piece; e < smaller(piece + FEW, n_edges); e++) {
-            REAL *to = out + e * N_SUMS * channels;
-            for (int m = 1; m <= MMAX; m++) {
-                const REAL *plus = x + e * x_edge + place(m, m) * channels;
-                const REAL *minus = x + e * x_edge + place(m, -m) * channels;
-                for (int64_t i = 0; i < (LMAX + 1 - m) * channels; i++)
-                    *to++ = plus[i] + minus[i];
-            }
-        }
 }

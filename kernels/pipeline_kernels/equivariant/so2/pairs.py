@@ -50,8 +50,8 @@ def list_pairs(weights: Sequence[Tensor], layout: Layout) -> list[Pair]:
 
 def list_products(
     x: Tensor, out: Tensor, sums: Tensor, weights: Sequence[Tensor], pairs: Sequence[Pair]
-) -> tuple[list[Product], list[Product]]:
-    """Return the products of sums, and those that begin with their results.
+) -> list[Product]:
+    """Return the products of sums, then those that begin with their results.
 
     Args:
         x: features by order.
@@ -68,7 +68,7 @@ def list_products(
         first.append(Product(start, flatten(sums, pair.both), real))
         halves = (pair.plus, pair.minus, of_minus), (pair.minus, pair.plus, of_plus)
         then += [Product(flatten(out, to), flatten(x, by), W, start) for to, by, W in halves]
-    return first, then
+    return first + then
 
 
 def flatten(x: Tensor, rows: slice) -> Tensor:

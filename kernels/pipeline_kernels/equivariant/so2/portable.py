@@ -1,11 +1,8 @@
 """Rotation to the frames of edges and back where no faster kernel is: `reference` tile by tile."""
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2 import reference, tiles
+from pipeline_kernels.equivariant.so2 import reference
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 
@@ -62,14 +59,3 @@ def factor_gradient(
     by_factors[part] = reference.factor_gradient(
         y, x[ends.picked], frames[part], None, n_factors, layout
     )
-
-
-def add_orders(sums: Tensor, x: Tensor, layout: Layout) -> None:
-    """Write `x_m + x_-m` of the orders above 0 to sums, `(n_edges, rows of m > 0, C)`."""
-    halves = [x[:, rows].chunk(2, 1) for rows in layout.blocks[1:]]
-    torch.cat([plus + minus for plus, minus in halves], 1, out=sums)
-
-
-def prepare(products: Sequence[tiles.Product], n_edges: int, layout: Layout) -> tiles.Multiply:
-    """Return what multiplies the edges of a span."""
-    return tiles.prepare(products, n_edges)

@@ -1,12 +1,19 @@
-"""Products of matrices of one tile of edges after the other."""
+"""Passes of a convolution over its edges: products of matrices, one tile of edges after the other.
 
-from collections.abc import Callable, Sequence
+Operands of a tile are made, multiplied and forgotten: neither the gathered nor the rotated features
+of all edges are ever stored, and the backward pass makes them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-Multiply = Callable[[slice], None]
+from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.so2.operands import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,10 +24,10 @@ class Product:
     latter are room for the tile at hand.
 
     Attributes:
-        out: the result.
+        out: the result; if summed, one of each group of tiles, `(n_groups, rows, columns)`.
         a: the left operand.
         b: the right operand.
-        start: a row to start from, or one of each edge of a tile.
+        start: a row to start from, or one of each edge, of all or of a tile.
         summed: whether the sum is over edges.
     """
 
@@ -31,26 +38,67 @@ class Product:
     summed: bool = False
 
 
-def prepare(products: Sequence[Product], n_edges: int) -> Multiply:
-    """Return what multiplies the edges of a span, by the BLAS."""
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """What is done with each tile, in this order.
 
-    def multiply(span: slice) -> None:
-        for product in products:
-            a, start = cut(product.a, span, n_edges), product.start
-            if product.summed:
-                product.out.add_(a.mT @ cut(product.b, span, n_edges))
-                continue
-            out = cut(product.out, span, n_edges)
-            if start is None:
-                torch.mm(a, product.b, out=out)
-                continue
-            start = start if start.ndim == 1 else start[: len(out)]
-            torch.addmm(start, a, product.b, out=out)
+    Attributes:
+        source: of the operands.
+        operand: room for those of a tile; none if they are not needed, or there already.
+        sums: features by order, and room for the sums of their orders m and -m.
+        products: in turn.
+        gradient: room for the gradient by the operands of a tile; none if it is not wanted.
+        by_tables: where gradients by features are added to; empty ones are not wanted.
+        by_factors: likewise.
+    """
 
-    return multiply
+    source: Source
+    operand: Tensor | None
+    sums: Sequence[tuple[Tensor, Tensor]]
+    products: Sequence[Product]
+    gradient: Tensor | None = None
+    by_tables: Sequence[Tensor] = ()
+    by_factors: Tensor | None = None
+
+
+def go_over(work: Pass) -> None:
+    """Go over all tiles; products are those of the BLAS."""
+    source = work.source
+    for tile in source.cut_tiles(by_row=work.gradient is not None):
+        span = slice(*tile[0].span)
+        if work.operand is not None:
+            source.fill(work.operand, tile)
+        for features, room in work.sums:
+            part = cut(features, span, source.n_edges)
+            _add_orders(room[: len(part)], part, source.layout)
+        for product in work.products:
+            _multiply(product, span, source.n_edges)
+        if work.gradient is not None:
+            assert work.by_factors is not None
+            part = work.gradient[: span.stop - span.start]
+            source.differentiate(part, tile, work.by_tables, work.by_factors)
 
 
 def cut(x: Tensor, span: slice, n_edges: int) -> Tensor:
     """Return the rows of a span, of all edges or of the tile at hand."""
     # A tile as long as all edges is the only one.
     return x[span] if len(x) == n_edges else x[: span.stop - span.start]
+
+
+def _add_orders(sums: Tensor, x: Tensor, layout: Layout) -> None:
+    """Write `x_m + x_-m` of the orders above 0 to sums, `(n_edges, rows of m > 0, C)`."""
+    halves = [x[:, rows].chunk(2, 1) for rows in layout.blocks[1:]]
+    torch.cat([plus + minus for plus, minus in halves], 1, out=sums)
+
+
+def _multiply(product: Product, span: slice, n_edges: int) -> None:
+    a, start = cut(product.a, span, n_edges), product.start
+    if product.summed:
+        product.out[0].add_(a.mT @ cut(product.b, span, n_edges))
+        return
+    out = cut(product.out, span, n_edges)
+    if start is None:
+        torch.mm(a, product.b, out=out)
+        return
+    start = start if start.ndim == 1 else cut(start, span, n_edges)
+    torch.addmm(start, a, product.b, out=out)

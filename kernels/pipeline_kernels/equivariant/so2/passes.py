@@ -1,0 +1,234 @@
+"""Passes over the edges on the CPU, in C: a thread does all that a tile needs.
+
+A tile takes tens of microseconds in each of its steps, too few for threads to share one. So each
+takes a group of tiles, with rooms of its own. Groups have sums over their edges of their own, too,
+and their number does not depend on that of the threads; nor does any result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.so2 import cpu, tiles
+from pipeline_kernels.equivariant.so2.cpu import Work, find_address, find_strides
+from pipeline_kernels.equivariant.so2.operands import Source
+from pipeline_kernels.equivariant.so2.tiles import Pass, Product
+from pipeline_kernels.native import C_TYPES, call_routine
+from pipeline_kernels.threads import choose_threads
+
+PASS_BYTES = 2**24  # of gradients by operands that wait until all of a pass are there
+MAX_GROUPS = 32  # of tiles with sums over edges of their own: as many threads have work
+OF_EDGES, OF_THREAD, OF_PASS, OF_GROUP = range(4)  # as in passes.c
+ALIGNMENT = 64  # bytes
+
+
+class NativeOperand(ctypes.Structure):
+    """Where a matrix lies: `Operand` in passes.c."""
+
+    _fields_ = (
+        ("at", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("start", "move", "place")),
+    )
+
+
+class Step(ctypes.Structure):
+    """One product: `Step` in passes.c."""
+
+    _fields_ = (
+        *((name, NativeOperand) for name in ("a", "b", "start", "out")),
+        *((name, ctypes.c_int64) for name in ("rows", "depth", "width")),
+        *((name, ctypes.c_int64) for name in ("a_row", "a_step", "b_row", "start_row", "out_row")),
+    )
+
+
+class Sum(ctypes.Structure):
+    """Sums of orders: `Sum` in passes.c."""
+
+    _fields_ = (("features", NativeOperand), ("to", NativeOperand), ("channels", ctypes.c_int64))
+
+
+class NativeTable(ctypes.Structure):
+    """Features that edges take: `Table` in passes.c."""
+
+    _fields_ = (
+        ("work", Work),
+        ("x", ctypes.c_void_p),
+        ("by_x", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+    )
+
+
+class NativePass(ctypes.Structure):
+    """What to go over: `Pass` in passes.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("tables", "sums", "steps")),
+        *((name, ctypes.c_void_p) for name in ("frames", "factors", "by_factors")),
+        *((name, NativeOperand) for name in ("operand", "gradient")),
+        *((name, ctypes.c_int64) for name in ("n_tables", "n_sums", "n_steps", "channels")),
+        *((name, ctypes.c_int64) for name in ("makes_operand", "has_gradient")),
+        *((name, ctypes.c_int64) for name in ("begin", "end", "n_tile", "n_groups")),
+    )
+
+
+def go_over(work: Pass) -> None:
+    """Go over all tiles, in threads where there is C for all of it."""
+    source = work.source
+    if is_native(source):
+        _Native(work).go_over()
+    else:
+        tiles.go_over(work)
+
+
+def is_native(source: Source) -> bool:
+    """Whether passes run in C: features and products have one type that it has."""
+    return source.kernels is cpu and source.dtype == source.tables[0].dtype in C_TYPES
+
+
+def count_groups(source: Source, weights: Sequence[Tensor]) -> int:
+    """Choose the number of groups of tiles: their sums take no more memory than the operands."""
+    if not is_native(source):
+        return 1
+    n_operands = source.n_edges * source.layout.n_rows * sum(source.channels)
+    n_sums = max(1, sum(W.numel() for W in weights))
+    n_tiles = -(-source.n_edges // source.tile_size)
+    return max(1, min(MAX_GROUPS, n_tiles, n_operands // n_sums))
+
+
+class _Native:
+    """A pass as C takes it.
+
+    Args:
+        work: the pass.
+    """
+
+    def __init__(self, work: Pass) -> None:
+        self.work, self.source = work, work.source
+        self.rooms: dict[int, int] = {}  # where each begins in the memory of a thread, by address
+        self.n_bytes = 0
+        self.waiting: Tensor | None = None
+        if work.gradient is not None and any(self._waits(t) for t in range(len(work.by_tables))):
+            n = self.source.n_edges
+            n_bytes = work.gradient[0].numel() * work.gradient.element_size()
+            size = max(self.source.tile_size, min(n, PASS_BYTES // max(1, n_bytes)))
+            self.waiting = work.gradient.new_empty(size, *work.gradient.shape[1:])
+
+    def go_over(self) -> None:
+        """Go over the edges, so many at a time that what waits is kept."""
+        source = self.source
+        if source.n_edges == 0:
+            return
+        native, kept = self._describe()
+        n_bytes = max(1, self.n_bytes)
+        n_groups = self._count_groups()
+        numbers = source.n_edges * source.layout.n_rows * sum(source.channels)
+        n_threads = choose_threads(numbers)
+        size = source.n_edges if self.waiting is None else len(self.waiting)
+        library = cpu.load(source.layout, source.dtype)
+        for ends in zip(*(ends.cut_tiles(size, by_row=True) for ends in source.ends), strict=True):
+            native.begin, native.end = ends[0].span
+            n_tiles = -(-(native.end - native.begin) // source.tile_size)
+            native.n_groups = n_groups or n_tiles
+            call_routine(library, "go_over", native, n_threads=n_threads, n_bytes=n_bytes)
+            self._lower(ends)
+        del kept
+
+    def _lower(self, ends: Sequence[cpu.Ends]) -> None:
+        """Add what waits to the rows that several edges take."""
+        if self.waiting is None:
+            return
+        first, source = 0, self.source
+        n_edges = ends[0].span[1] - ends[0].span[0]
+        for t, x in enumerate(source.tables):
+            part = slice(first, first + x.shape[2])
+            if self._waits(t):
+                f = None if source.factors is None else source.factors[..., part]
+                y = self.waiting[:n_edges, :, part]
+                how = ends[t], source.layout, source.turned[t]
+                cpu.lower(self.work.by_tables[t], y, source.frames, f, *how)
+            first = part.stop
+
+    def _waits(self, t: int) -> bool:
+        return self.work.by_tables[t].numel() > 0 and self.source.ends[t].index is not None
+
+    def _count_groups(self) -> int:
+        """Return how many groups have sums of their own; 0 if there are no sums."""
+        return next((len(p.out) for p in self.work.products if p.summed), 0)
+
+    def _describe(self) -> tuple[NativePass, tuple[object, ...]]:
+        """Return the pass for C, and what must be kept while it runs."""
+        work, source = self.work, self.source
+        tables = [*self._describe_tables()]
+        sums = [
+            Sum(self._place(features), self._place(room), features.shape[2])
+            for features, room in work.sums
+        ]
+        steps = [self._describe_product(product) for product in work.products]
+        kept = tuple((type(some[0]) * len(some))(*some) if some else None for some in (tables, sums, steps))
+        native = NativePass(
+            *(None if some is None else ctypes.addressof(some) for some in kept),
+            *map(find_address, (source.frames, source.factors, work.by_factors)),
+            *map(self._place, (work.operand, work.gradient)),
+            *(len(tables), len(sums), len(steps), sum(source.channels)),
+            *(work.operand is not None, work.gradient is not None),
+            *(0, 0, source.tile_size, 0),
+        )
+        return native, kept
+
+    def _describe_tables(self) -> Sequence[NativeTable]:
+        source, by_tables = self.source, self.work.by_tables
+        n_channels = sum(source.channels)
+        strides = source.layout.n_rows * n_channels, n_channels, *find_strides(source.factors)
+        first, result = 0, []
+        for t, (x, ends) in enumerate(zip(source.tables, source.ends, strict=True)):
+            n, turned = x.shape[2], source.turned[t]
+            own = Work(find_address(ends.index), *[None] * 3, *[0] * 4, n, n - turned, *strides)
+            by_x = by_tables[t] if by_tables and not self._waits(t) else None
+            result.append(NativeTable(own, x.data_ptr(), find_address(by_x), first))
+            first += n
+        return result
+
+    def _describe_product(self, product: Product) -> Step:
+        """Return addresses and distances; -1 stands for as many as a tile has edges."""
+        out, a, b = product.out, product.a, product.b
+        start = out if product.summed else product.start
+        assert out.stride(-1) == b.stride(1) == a.stride(1) == 1
+        if product.summed:
+            sums = NativeOperand(out.data_ptr(), 0, out.stride(0), OF_GROUP)
+            places = self._place(a), self._place(b), sums, sums
+            sizes, steps = (a.shape[1], -1), (1, a.stride(0))
+        else:
+            places = self._place(a), _fix(b), self._place_start(start), self._place(out)
+            sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
+        start_row = 0 if start is None or start.ndim == 1 else start.stride(-2)
+        rows = *steps, b.stride(0), start_row, out.stride(-2)
+        return Step(*places, *sizes, out.shape[-1], *rows)
+
+    def _place_start(self, start: Tensor | None) -> NativeOperand:
+        return _fix(start) if start is not None and start.ndim == 1 else self._place(start)
+
+    def _place(self, x: Tensor | None) -> NativeOperand:
+        """Say where rows of edges lie: those of all edges, or room."""
+        if x is None or x.numel() == 0:
+            return NativeOperand(None, 0, 0, OF_EDGES)
+        address, own = x.untyped_storage().data_ptr(), self.work.gradient
+        start = (x.data_ptr() - address) // x.element_size()
+        is_gradient = own is not None and own.untyped_storage().data_ptr() == address
+        if self.waiting is not None and is_gradient:
+            return NativeOperand(self.waiting.data_ptr(), start, x.stride(0), OF_PASS)
+        if len(x) == self.source.n_edges and not is_gradient:
+            return NativeOperand(x.data_ptr(), 0, x.stride(0), OF_EDGES)
+        if address not in self.rooms:
+            self.rooms[address] = self.n_bytes // x.element_size()
+            n_bytes = x.untyped_storage().nbytes()
+            self.n_bytes += -(-n_bytes // ALIGNMENT) * ALIGNMENT
+        return NativeOperand(None, self.rooms[address] + start, 0, OF_THREAD)
+
+
+def _fix(x: Tensor) -> NativeOperand:
+    """Say where lies what all edges share."""
+    return NativeOperand(find_address(x), 0, 0, OF_EDGES)
