@@ -90,10 +90,11 @@ class DegreeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
         weights, n_degrees = self.join().unbind(0), len(self.weights)
-        y = equivariant_linear(x, weights, LinearPlan.of([1] * n_degrees), [1.0] * n_degrees)
-        y = y.to(x.dtype)  # features are in single precision under autocast, too
-        y[:, 0, : len(self.bias)] += self.bias
-        return y
+        plan, bias = LinearPlan.of([1] * n_degrees), self.bias
+        if self.unnatural is not None:
+            bias = functional.pad(bias, (0, self.unnatural.shape[2]))
+        y = equivariant_linear(x, weights, plan, [1.0] * n_degrees, bias=bias)
+        return y.to(x.dtype)  # features are in single precision under autocast, too
 
 
 class FeedForward(nn.Module):

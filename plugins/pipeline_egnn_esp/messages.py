@@ -156,10 +156,7 @@ class Messages(nn.Module):
         weights = [W.index_select(-2, self._list_rows(m)) for m, W in enumerate(weights)]
         factors = self.radial.read(hidden, self.other_rows.flatten(), edges)
         factors = factors.unflatten(1, (len(self.other_rows), -1))
-        y, extra = self._convolve(others, edges, weights, bias, factors)
-        first, rest = self._split(of_scalars)
-        y[:, : first.shape[1]] += first
-        return y, extra + rest
+        return self._convolve(others, edges, weights, of_scalars + bias, factors)
 
     def _make_tables(self, x: Tensor, e: Tensor, edges: Edges) -> list[Table]:
         features = x, x[: edges.receivers.n_segments], e

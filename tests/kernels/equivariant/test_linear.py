@@ -98,6 +98,25 @@ def test_plain_torch_is_the_formula(way, sizes, monkeypatch):
         assert_close(one, other)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [[9, 0, 40], 70])
+@pytest.mark.parametrize("compiled", [True, False], ids=["C", "plain"])
+def test_a_bias_is_added_to_degree_zero(compiled, sizes, dtype, monkeypatch):
+    """Added by torch to the first component of each row; its gradient is the sum of theirs."""
+    if not compiled:
+        monkeypatch.setattr(op, "DTYPES", ())
+    case = Case(sizes, [2, 1, 1], (5, 37), dtype=dtype)
+    x, *weights = case.leaves
+    bias = torch.randn(37, dtype=dtype, requires_grad=True)
+    told = case.plan, case.factors, case.offsets
+    y, plain = equivariant_linear(x, weights, *told, bias), case.call(x, *weights)
+    added = torch.cat([plain[:, :1] + bias, plain[:, 1:]], 1)
+    assert_close(y, added)
+    direction = torch.randn_like(y)
+    (by_bias,) = torch.autograd.grad(y, bias, direction)
+    assert_close(by_bias, direction[:, 0].sum(0))
+
+
 @pytest.mark.parametrize("sizes", [[2, 1], 3])
 def test_finite_differences_give_the_derivatives(sizes):
     case = Case(sizes, [1, 2], (2, 3), unused=1)
@@ -144,9 +163,10 @@ def test_torch_accepts_the_operators(sizes):
     case = Case(sizes, [2, 1], (4, 5))
     x, *weights = case.leaves
     told = case.offsets, case.plan.encode(), case.factors
-    opcheck(torch.ops.pipeline_kernels.equivariant_linear, (x, weights, *told, False))
+    bias = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    opcheck(torch.ops.pipeline_kernels.equivariant_linear, (x, weights, bias, *told, False))
     g = torch.randn(5, 4, 5, dtype=torch.float64)
-    opcheck(torch.ops.pipeline_kernels.equivariant_linear, (g, weights, *told, True))
+    opcheck(torch.ops.pipeline_kernels.equivariant_linear, (g, weights, None, *told, True))
     fixed = x.detach(), g
     opcheck(torch.ops.pipeline_kernels.equivariant_linear_weights, (*fixed, *told))
 

@@ -23,6 +23,7 @@ from pipeline_kernels.equivariant.so2 import (
     cpu,
     from_edges,
     op,
+    passes,
     reference,
     so2_convolution,
     so2_linear,
@@ -355,16 +356,57 @@ def test_what_does_not_fit_is_named(changes, message):
         )
 
 
+def test_each_edge_may_have_a_bias_of_its_own(implementation):
+    """Added by torch to the scalars of each edge; its gradient is that by these."""
+    case = Case.of(Layout(2, 2), n_edges=40)
+    _, factors, weights, bias = case.split(case.operands)
+    own = torch.randn(40, len(bias), dtype=bias.dtype, requires_grad=True)
+    tables = [Table(*part) for part in zip(case.tables, case.rows, case.turned, strict=True)]
+
+    def convolve(bias):
+        return so2_convolution(
+            tables, case.frames, weights, bias, case.layout, factors, N_EXTRA
+        )
+
+    (y, extra), (plain, rest) = convolve(own), convolve(torch.zeros_like(bias))
+    first, last = own.split([len(bias) - N_EXTRA, N_EXTRA], 1)
+    added = torch.cat([plain[:, :3] + first.unflatten(1, (3, -1)), plain[:, 3:]], 1)
+    assert_close([y, extra], [added, rest + last])
+    directions = torch.randn_like(y), torch.randn_like(extra)
+    (by_bias,) = torch.autograd.grad([y, extra], own, directions)
+    assert_close(by_bias, torch.cat([directions[0][:, :3].flatten(1), directions[1]], 1))
+
+
+def test_threads_change_no_bit(monkeypatch):
+    """Sums over edges, too, although each thread adds up those of its own edges."""
+    monkeypatch.setattr(cpu, "TILE_BYTES", 2**14)
+    monkeypatch.setattr(passes, "PASS_BYTES", 2**19)  # of several passes
+    case = Case.of(Layout(3, 3), 30, 2000, (8, 4, 8), 8, torch.float32)
+    leaves = [x.requires_grad_() for x in case.operands]
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for n_threads in (1, 3):
+            torch.set_num_threads(n_threads)
+            outputs = case.result(*leaves)
+            gradients = torch.autograd.grad([x.square().sum() for x in outputs], leaves)
+            results.append([*outputs, *gradients])
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_counts_of_a_layout(layout):
     assert layout.n_rows == len(layout.places) == len(set(layout.sources)) == layout.blocks[-1].stop
 
 
-def test_python_writes_a_product_as_c_reads_it():
-    """Products go to C as a list: one of another size shifts all that follow it."""
+def test_python_writes_a_pass_as_c_reads_it():
+    """Products, sums and tables go to C as lists: a size that differs shifts all that follow."""
     library = cpu.load(Layout(2, 2), torch.float32)
-    size = compute_size(library, "count_product_bytes")
-    assert size == ctypes.sizeof(cpu.NativeProduct)
+    kinds = passes.NativePass, passes.Step, passes.Sum, passes.NativeTable
+    assert compute_size(library, "count_pass_bytes") == sum(map(ctypes.sizeof, kinds))
 
 
 def test_wrong_layouts_are_refused():

@@ -19,7 +19,7 @@ from pipeline_kernels.native import (
 )
 from pipeline_kernels.threads import choose_threads
 
-POINTERS = ("x", "g", "out", "panels", "weights", "offsets", "counts", "factors")
+POINTERS = ("x", "g", "out", "panels", "weights", "offsets", "counts", "factors", "bias")
 SIZES = ("n_groups", "n_degrees", "n_blocks", "C", "D", "dim_in", "is_transposed")
 
 
@@ -35,6 +35,7 @@ class Work(ctypes.Structure):
 def linear(
     x: Tensor,
     weights: Sequence[Tensor],
+    bias: Tensor | None,
     offsets: Tensor | None,
     code: Sequence[int],
     factors: Sequence[float],
@@ -52,7 +53,9 @@ def linear(
     panels = x.new_empty(n_groups * n_blocks * depth * (-(-width // columns) * columns))
     x, plain = make_plain(x), [make_plain(W) for W in weights]
     lists = _Lists.of(plain, _find_ends(offsets, len(x)), plan, factors)
-    pointers = x.data_ptr(), None, out.data_ptr(), panels.data_ptr(), *lists.addresses
+    bias = None if bias is None else make_plain(bias)
+    start = None if bias is None else bias.data_ptr()
+    pointers = x.data_ptr(), None, out.data_ptr(), panels.data_ptr(), *lists.addresses, start
     sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, int(is_transposed)
     work = Work(*pointers, *sizes)
     call_routine(library, "lay_panels", work, n_threads=choose_threads(panels.numel()))
@@ -73,7 +76,7 @@ def by_weights(
         return results
     x, g = make_plain(x), make_plain(g)
     lists = _Lists.of(results, _find_ends(offsets, len(x)), plan, factors)
-    pointers = x.data_ptr(), g.data_ptr(), None, None, *lists.addresses
+    pointers = x.data_ptr(), g.data_ptr(), None, None, *lists.addresses, None
     sizes = n_groups, len(plan.counts), sum(plan.counts), C, D, plan.dim_in, 0
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
     call_routine(library, "sum_rows", Work(*pointers, *sizes), n_threads=n_threads)

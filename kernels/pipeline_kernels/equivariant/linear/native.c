@@ -15,6 +15,7 @@ typedef struct {
     const int64_t *offsets; /* of the groups of rows */
     const int64_t *counts;  /* representations of each degree */
     const double *factors;  /* of each degree */
+    const REAL *bias;       /* of degree 0, or null */
     int64_t n_groups, n_degrees, n_blocks; /* of a group */
     int64_t C, D, dim_in, is_transposed;
 } Work;
@@ -78,11 +79,11 @@ INLINE void multiply_block(Product p, int64_t n_rows, int64_t a_move, int64_t ou
     p.a_row = is_few ? a_move : a_row;
     p.out_row = is_few ? out_move : out_row;
     for (int64_t i = 0; i < (is_few ? n_rows : n_components); i++) {
-        p.start_row = p.out_row;
+        p.start_row = p.start == p.out ? p.out_row : 0;
         multiply(&p);
         p.a += is_few ? a_row : a_move;
         p.out += is_few ? out_row : out_move;
-        p.start = p.start ? p.out : 0;
+        p.start = p.start ? p.out : 0; /* the bias has one component */
     }
 }
 
@@ -103,8 +104,9 @@ static void map_group(const Work *w, int64_t group, int64_t first, int64_t n_row
         const REAL *panels = w->panels + (group * w->n_blocks + i) * size;
         used = b.row + n_components;
         for (int64_t c = 0; c < width; c += PANEL) {
+            const REAL *sums = b.number ? out + c : i == 0 && w->bias ? w->bias + c : 0;
             const Product p = {.a = a, .b = panels + c * depth, .out = out + c,
-                               .start = transposed || b.number == 0 ? 0 : out + c,
+                               .start = transposed ? 0 : sums,
                                .depth = depth, .width = smaller(PANEL, width - c),
                                .a_row = a_row, .a_step = 1, .b_row = PANEL, .out_row = out_row};
             multiply_block(p, n_rows, depth, width, n_components);

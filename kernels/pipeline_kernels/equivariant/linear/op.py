@@ -19,6 +19,7 @@ def equivariant_linear(
     plan: LinearPlan,
     factors: Sequence[float],
     offsets: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Map the channels of each degree.
 
@@ -39,6 +40,7 @@ def equivariant_linear(
         factors: of each degree.
         offsets: where in `x` each group begins, and the end, ascending, `(n_groups + 1,)` int64;
             None where all rows have the same weights.
+        bias: of degree 0, `(D,)`.
 
     Returns:
         `(n, plan.dim_out, D)`, zero components for none.
@@ -46,11 +48,11 @@ def equivariant_linear(
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    _check(x, weights, plan, factors, offsets)
+    _check(x, weights, plan, factors, offsets, bias)
     kind = x.device.type
     if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
-        return reference.linear(x, weights, plan, factors, offsets)
-    return _linear(x, list(weights), offsets, plan.encode(), list(factors), False)
+        return reference.linear(x, weights, plan, factors, offsets, bias)
+    return _linear(x, list(weights), bias, offsets, plan.encode(), list(factors), False)
 
 
 def differentiate_linear(
@@ -74,7 +76,7 @@ def differentiate_linear(
     """
     if g.device.type != "cpu" or g.dtype not in DTYPES:
         return reference.transposed(g, weights, plan, factors, offsets)
-    return _linear(g, list(weights), offsets, plan.encode(), list(factors), True)
+    return _linear(g, list(weights), None, offsets, plan.encode(), list(factors), True)
 
 
 def _check(
@@ -83,6 +85,7 @@ def _check(
     plan: LinearPlan,
     factors: Sequence[float],
     offsets: Tensor | None,
+    bias: Tensor | None,
 ) -> None:
     """Raise `ValueError` unless all fit together."""
     if x.ndim != 3 or x.shape[1] != plan.dim_in:
@@ -100,11 +103,16 @@ def _check(
                 f"weights[{degree}]: expected {shape} of {x.dtype} on {x.device}, got "
                 f"{tuple(W.shape)} of {W.dtype} on {W.device}"
             )
+    if bias is not None and (bias.shape != (width,) or bias.dtype != x.dtype):
+        raise ValueError(
+            f"bias: expected ({width},) of {x.dtype}, got {tuple(bias.shape)} of {bias.dtype}"
+        )
 
 
 def _shape_linear(
     x: Tensor,
     weights: Sequence[Tensor],
+    bias: Tensor | None,
     offsets: Tensor | None,
     code: Sequence[int],
     factors: Sequence[float],
@@ -120,14 +128,15 @@ def _shape_linear(
 def _linear(
     x: Tensor,
     weights: Sequence[Tensor],
+    bias: Tensor | None,
     offsets: Tensor | None,
     code: Sequence[int],
     factors: Sequence[float],
     is_transposed: bool,
 ) -> Tensor:
     """Map features, or differentiate by them; x is then the gradient by the results."""
-    function = reference.transposed if is_transposed else reference.linear
-    return function(x, weights, LinearPlan.decode(code), factors, offsets)
+    arguments = x, weights, LinearPlan.decode(code), factors, offsets
+    return reference.transposed(*arguments) if is_transposed else reference.linear(*arguments, bias)
 
 
 def _shape_weights(
@@ -147,15 +156,15 @@ def _by_weights(
 
 
 def _linear_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
-    x, weights, offsets, code, factors, is_transposed = saved
-    wants_x, wants_weights = ctx.needs_input_grad[:2]
+    x, weights, _, offsets, code, factors, is_transposed = saved
+    wants_x, wants_weights, wants_bias = ctx.needs_input_grad[:3]
     by_x = by_W = None
     if wants_x:
-        by_x = _linear(g, weights, offsets, code, factors, not is_transposed)
+        by_x = _linear(g, weights, None, offsets, code, factors, not is_transposed)
     if any(wants_weights):
         features, by_results = (g, x) if is_transposed else (x, g)
         by_W = _by_weights(features, by_results, offsets, code, factors)
-    return by_x, by_W
+    return by_x, by_W, g[:, 0].sum(0) if wants_bias else None
 
 
 def _weights_backward(
@@ -165,8 +174,8 @@ def _weights_backward(
     by_x, by_g = ctx.needs_input_grad[:2]
     moves = list(directions)
     return (
-        _linear(g, moves, offsets, code, factors, True) if by_x else None,
-        _linear(x, moves, offsets, code, factors, False) if by_g else None,
+        _linear(g, moves, None, offsets, code, factors, True) if by_x else None,
+        _linear(x, moves, None, offsets, code, factors, False) if by_g else None,
     )
 
 

@@ -20,6 +20,7 @@ def linear(
     plan: LinearPlan,
     factors: Sequence[float],
     offsets: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Do what `op.equivariant_linear` does."""
     sizes = _find_sizes(offsets)
@@ -27,6 +28,8 @@ def linear(
         _multiply(part, W * factor, sizes)
         for part, W, factor in zip(_join_paths(x, plan), weights, factors, strict=True)
     ]
+    if bias is not None:
+        by_degree[0] = by_degree[0] + bias
     return torch.cat(by_degree, dim=1)
 
 

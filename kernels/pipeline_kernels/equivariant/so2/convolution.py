@@ -61,7 +61,7 @@ def so2_convolution(
         frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
         weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)` with the
             sum C of all C_t; see `so2_linear`.
-        bias: `((lmax + 1) C_out + n_extra,)`.
+        bias: `((lmax + 1) C_out + n_extra,)`, or one for each edge, `(n_edges, ...)`.
         layout: degrees and orders.
         factors: radial weights `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
         n_extra: number of additional scalars.
@@ -87,6 +87,7 @@ def so2_convolution(
     edges = [x for table in tables for x in list_ends(table.rows, frames)]
     packed, bias = _pack_weights(weights, bias, channels, n_extra, layout)
     code = [layout.lmax, layout.mmax, *(table.turned for table in tables)]
+    bias = bias.expand(len(frames), -1)
     return _convolution(bias, n_extra, features, edges, frames, factors, packed, code)
 
 
@@ -120,7 +121,7 @@ def so2_linear(
         x: features by order `(n_edges, layout.n_rows, C)`.
         weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)`, without
             the first 2 for one matrix.
-        bias: `((lmax + 1) C_out + n_extra,)`.
+        bias: `((lmax + 1) C_out + n_extra,)`, or one for each edge, `(n_edges, ...)`.
         layout: degrees and orders.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates.
         n_extra: number of additional scalars, the last columns of `W_0`.
@@ -136,6 +137,7 @@ def so2_linear(
     check_factors(factors, x.shape[2], x, layout)
     packed, bias = _pack_weights(weights, bias, x.shape[2], n_extra, layout)
     code = [layout.lmax, layout.mmax, 0]
+    bias = bias.expand(len(x), -1)
     return _convolution(bias, n_extra, [x], list_ends(None, x), None, factors, packed, code)
 
 
@@ -168,13 +170,13 @@ def _pack_weights(
     That is one matrix `[[W_r, W_i], [-W_i, W_r]]`, or on a CPU three, see `pairs`; of narrow types
     and on GPUs one product of four times the size is as good as three small ones.
     """
-    n_main = bias.numel() - n_extra
+    n_main = bias.shape[-1] - n_extra
     shapes = layout.list_weight_shapes(channels, n_main // layout.count_degrees(0), n_extra)
     actual = [tuple(W.shape) for W in weights]
     fits = len(actual) == len(shapes) and all(
         one in (shape, shape[-2:]) for one, shape in zip(actual, shapes, strict=True)
     )
-    if not fits or bias.ndim != 1 or n_main < 0:
+    if not fits or bias.ndim not in (1, 2) or n_main < 0:
         raise ValueError(
             f"weights: expected shapes {shapes} for {channels} channels and a bias of "
             f"{tuple(bias.shape)}, got {actual}"
@@ -208,7 +210,7 @@ def _shape_convolution(bias: Tensor, n_extra: int, *arguments: *Arguments) -> tu
     tables, _, frames, _, _, code = arguments
     layout = Layout(*code[:2])
     n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
-    channels = (bias.shape[0] - n_extra) // layout.count_degrees(0)
+    channels = (bias.shape[-1] - n_extra) // layout.count_degrees(0)
     y = bias.new_empty(n_edges, layout.n_rows, channels)
     return y, bias.new_empty(n_edges, n_extra)
 
@@ -240,9 +242,12 @@ def _gradient(
     source, plain = _make_source(weights[0].dtype, *arguments)
     g, g_extra = (x.detach().contiguous() for x in grads)
     own = [*tables, tables[0] if factors is None else factors]
+    # C writes what each edge has of its own, and adds to rows that several take.
+    written = [passes.is_native(source) and ends.index is None for ends in source.ends]
+    written.append(passes.is_native(source))
     by_own = [
-        x.new_zeros(x.shape if want else (0,) * x.ndim)
-        for x, want in zip(own, wanted[:-1], strict=True)
+        (x.new_empty if is_written else x.new_zeros)(x.shape if want else (0,) * x.ndim)
+        for x, want, is_written in zip(own, wanted[:-1], written, strict=True)
     ]
     n_groups = passes.count_groups(source, plain)
     # Those of weights of a narrow type are sums in float32.
@@ -280,7 +285,7 @@ def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tup
     bias = None
     if by_bias:
         scalars = g[:, : Layout(*code[:2]).count_degrees(0)].flatten(1)
-        bias = torch.cat([scalars.sum(0), g_extra.sum(0)])
+        bias = torch.cat([scalars, g_extra], 1)
     W = [x if want else None for x, want in zip(results[n + 1 :], by_weights, strict=True)]
     return bias, None, grads[:n], [None] * len(edges), None, grads[n], W
 

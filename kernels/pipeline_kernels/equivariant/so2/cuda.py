@@ -49,7 +49,7 @@ def lower(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Add `reference.from_edges` of the span of `ends` to x."""
+    """Add `reference.from_edges` of the span of `ends` to x; write rows of one edge each."""
     grid, block = _make_grid(y, len(y) if ends.first is None else len(ends.first))
     order = ends.order if ends.order is not None and len(ends.order) else None
     lists = order, ends.first, ends.last
@@ -168,7 +168,9 @@ def _lower_degree(
         k += 1
     out = x + (row * LAYOUT.dim + l * l + j[:, None]) * channels + c[None, :]
     kept = (j < 2 * l + 1)[:, None] & mask[None, :]
-    tl.store(out, tl.load(out, kept, 0.0) + total, kept)
+    if first is not None:
+        total += tl.load(out, kept, 0.0)
+    tl.store(out, total, kept)
 
 
 @triton.jit

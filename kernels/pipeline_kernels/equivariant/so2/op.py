@@ -220,7 +220,8 @@ def _lower(
     code: Sequence[int],
 ) -> Tensor:
     layout, n_edges = Layout(*code[:2]), len(frames)
-    x = y.new_zeros(_count_rows(edges, frames), layout.dim, y.shape[2])
+    make = y.new_zeros if len(edges[2]) else y.new_empty
+    x = make(_count_rows(edges, frames), layout.dim, y.shape[2])
     choose_kernels(y, layout).lower(
         x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout, code[2]
     )

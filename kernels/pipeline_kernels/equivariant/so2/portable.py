@@ -34,12 +34,12 @@ def lower(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Add `reference.from_edges` of the span of `ends` to x."""
+    """Add `reference.from_edges` of the span of `ends` to x; write rows of one edge each."""
     part = slice(*ends.span)
     f = None if factors is None else factors[part]
     y = reference.turn(y, layout, turned, back=True)
     if ends.index is None:
-        x[part] += reference.from_edges(y, frames[part], f, None, len(x), layout)
+        x[part] = reference.from_edges(y, frames[part], f, None, len(x), layout)
     else:
         x += reference.from_edges(y, frames[part], f, ends.index[part], len(x), layout)
 
