@@ -90,9 +90,8 @@ class DegreeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
         weights, n_degrees = self.join().unbind(0), len(self.weights)
-        plan, bias = LinearPlan.of([1] * n_degrees), self.bias
-        if self.unnatural is not None:
-            bias = functional.pad(bias, (0, self.unnatural.shape[2]))
+        plan, n_unnatural = LinearPlan.of([1] * n_degrees), weights[0].shape[1] - len(self.bias)
+        bias = functional.pad(self.bias, (0, n_unnatural)) if n_unnatural else self.bias
         y = equivariant_linear(x, weights, plan, [1.0] * n_degrees, bias=bias)
         return y.to(x.dtype)  # features are in single precision under autocast, too
 

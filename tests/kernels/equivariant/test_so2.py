@@ -364,9 +364,7 @@ def test_each_edge_may_have_a_bias_of_its_own(implementation):
     tables = [Table(*part) for part in zip(case.tables, case.rows, case.turned, strict=True)]
 
     def convolve(bias):
-        return so2_convolution(
-            tables, case.frames, weights, bias, case.layout, factors, N_EXTRA
-        )
+        return so2_convolution(tables, case.frames, weights, bias, case.layout, factors, N_EXTRA)
 
     (y, extra), (plain, rest) = convolve(own), convolve(torch.zeros_like(bias))
     first, last = own.split([len(bias) - N_EXTRA, N_EXTRA], 1)

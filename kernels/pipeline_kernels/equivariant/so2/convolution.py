@@ -87,7 +87,7 @@ def so2_convolution(
     edges = [x for table in tables for x in list_ends(table.rows, frames)]
     packed, bias = _pack_weights(weights, bias, channels, n_extra, layout)
     code = [layout.lmax, layout.mmax, *(table.turned for table in tables)]
-    bias = bias.expand(len(frames), -1)
+    bias = bias.expand(len(frames), -1)  # where one is for all, a view
     return _convolution(bias, n_extra, features, edges, frames, factors, packed, code)
 
 
@@ -260,9 +260,7 @@ def _gradient(
     return [*by_own, *(sums or [W.new_empty((0,) * W.ndim) for W in weights])]
 
 
-def _make_source(
-    dtype: torch.dtype, *arguments: *Arguments
-) -> tuple[Source, list[Tensor]]:
+def _make_source(dtype: torch.dtype, *arguments: *Arguments) -> tuple[Source, list[Tensor]]:
     """Return what the products read, and the weights, without gradients."""
     tables, edges, frames, factors, weights, code = arguments
     tables, layout = [table.detach().contiguous() for table in tables], Layout(*code[:2])

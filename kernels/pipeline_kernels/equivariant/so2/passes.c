@@ -13,7 +13,7 @@ enum { OF_EDGES, OF_THREAD, OF_PASS, OF_GROUP };
 
 typedef struct {
     REAL *at;
-    int64_t from, move, place;
+    int64_t start, move, place;
 } Operand;
 
 typedef struct {
@@ -24,7 +24,7 @@ typedef struct {
 
 /* Sums of the orders m and -m of the features of an edge, from one matrix to the other. */
 typedef struct {
-    Operand from, to;
+    Operand features, to;
     int64_t channels;
 } Sum;
 
@@ -43,7 +43,7 @@ typedef struct {
     const REAL *frames, *factors; /* null: none */
     REAL *by_factors;             /* null: not wanted */
     Operand operand, gradient;    /* features by order; the gradient by them */
-    int64_t n_tables, n_sums, n_steps, channels, makes_operand, has_gradient;
+    int64_t n_tables, n_sums, n_steps, makes_operand, has_gradient;
     int64_t begin, end, n_tile, n_groups; /* edges of the pass, of a tile; groups of tiles */
 } Pass;
 
@@ -58,13 +58,13 @@ INLINE REAL *find(const Operand *o, const Pass *p, const Span *t)
 {
     switch (o->place) {
     case OF_THREAD:
-        return t->memory + o->from;
+        return t->memory + o->start;
     case OF_PASS:
-        return o->at + o->from + (t->first - p->begin) * o->move;
+        return o->at + o->start + (t->first - p->begin) * o->move;
     case OF_GROUP:
-        return o->at + o->from + t->group * o->move;
+        return o->at + o->start + t->group * o->move;
     default:
-        return o->at ? o->at + o->from + t->first * o->move : 0;
+        return o->at ? o->at + o->start + t->first * o->move : 0;
     }
 }
 
@@ -174,7 +174,7 @@ static void go_over_tile(const Pass *p, const Span *t)
         make_operand(p, t);
     for (const Sum *sum = p->sums; sum < p->sums + p->n_sums; sum++)
         for (int64_t e = 0; e < t->count; e++)
-            add_orders(find(&sum->from, p, t), find(&sum->to, p, t), e, sum->channels);
+            add_orders(find(&sum->features, p, t), find(&sum->to, p, t), e, sum->channels);
     for (const Step *step = p->steps; step < p->steps + p->n_steps; step++)
         multiply_step(step, p, t);
     if (p->has_gradient)

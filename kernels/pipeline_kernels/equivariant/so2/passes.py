@@ -1,26 +1,27 @@
 """Passes over the edges on the CPU, in C: a thread does all that a tile needs.
 
-A tile takes tens of microseconds in each of its steps, too few for threads to share one. So each
-takes a group of tiles, with rooms of its own. Groups have sums over their edges of their own, too,
-and their number does not depend on that of the threads; nor does any result.
+A step of a tile takes tens of microseconds, too few for threads to share it. So each thread takes a
+group of tiles, with rooms of its own. Groups have sums over their edges of their own, too, and
+their number does not depend on that of the threads; nor does any result.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.so2 import cpu, tiles
 from pipeline_kernels.equivariant.so2.cpu import Work, find_address, find_strides
+from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.operands import Source
 from pipeline_kernels.equivariant.so2.tiles import Pass, Product
 from pipeline_kernels.native import C_TYPES, call_routine
 from pipeline_kernels.threads import choose_threads
 
-PASS_BYTES = 2**24  # of gradients by operands that wait until all of a pass are there
+PASS_BYTES = 2**24  # of gradients by operands that wait for the sums over edges of a row
 MAX_GROUPS = 32  # of tiles with sums over edges of their own: as many threads have work
 OF_EDGES, OF_THREAD, OF_PASS, OF_GROUP = range(4)  # as in passes.c
 ALIGNMENT = 64  # bytes
@@ -69,17 +70,16 @@ class NativePass(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("tables", "sums", "steps")),
         *((name, ctypes.c_void_p) for name in ("frames", "factors", "by_factors")),
         *((name, NativeOperand) for name in ("operand", "gradient")),
-        *((name, ctypes.c_int64) for name in ("n_tables", "n_sums", "n_steps", "channels")),
+        *((name, ctypes.c_int64) for name in ("n_tables", "n_sums", "n_steps")),
         *((name, ctypes.c_int64) for name in ("makes_operand", "has_gradient")),
         *((name, ctypes.c_int64) for name in ("begin", "end", "n_tile", "n_groups")),
     )
 
 
 def go_over(work: Pass) -> None:
-    """Go over all tiles, in threads where there is C for all of it."""
-    source = work.source
-    if is_native(source):
-        _Native(work).go_over()
+    """Go over all tiles, in threads where C does all that a tile needs."""
+    if is_native(work.source):
+        _NativeRun(work).go_over()
     else:
         tiles.go_over(work)
 
@@ -93,58 +93,69 @@ def count_groups(source: Source, weights: Sequence[Tensor]) -> int:
     """Choose the number of groups of tiles: their sums take no more memory than the operands."""
     if not is_native(source):
         return 1
-    n_operands = source.n_edges * source.layout.n_rows * sum(source.channels)
     n_sums = max(1, sum(W.numel() for W in weights))
     n_tiles = -(-source.n_edges // source.tile_size)
-    return max(1, min(MAX_GROUPS, n_tiles, n_operands // n_sums))
+    return max(1, min(MAX_GROUPS, n_tiles, _count_numbers(source) // n_sums))
 
 
-class _Native:
+class _NativeRun:
     """A pass as C takes it.
 
     Args:
         work: the pass.
+
+    Attributes:
+        waiting: gradients by the operands of a part of the edges, of which some belong to rows that
+            several edges take; none if there are no such rows.
     """
 
     def __init__(self, work: Pass) -> None:
         self.work, self.source = work, work.source
-        self.rooms: dict[int, int] = {}  # where each begins in the memory of a thread, by address
-        self.n_bytes = 0
+        self._rooms: dict[int, int] = {}  # where each begins in the memory of a thread, by address
+        self._n_bytes = 0
         self.waiting: Tensor | None = None
-        if work.gradient is not None and any(self._waits(t) for t in range(len(work.by_tables))):
-            n = self.source.n_edges
-            n_bytes = work.gradient[0].numel() * work.gradient.element_size()
-            size = max(self.source.tile_size, min(n, PASS_BYTES // max(1, n_bytes)))
-            self.waiting = work.gradient.new_empty(size, *work.gradient.shape[1:])
+        if work.gradient is not None and any(map(self._waits, range(len(work.by_tables)))):
+            room = work.gradient
+            n_bytes = max(1, room[0].numel() * room.element_size())
+            size = max(self.source.tile_size, min(self.source.n_edges, PASS_BYTES // n_bytes))
+            self.waiting = room.new_empty(size, *room.shape[1:])
 
     def go_over(self) -> None:
-        """Go over the edges, so many at a time that what waits is kept."""
-        source = self.source
-        if source.n_edges == 0:
+        """Go over the edges, so many at a time that what waits has room."""
+        source, n_edges = self.source, self.source.n_edges
+        if n_edges == 0:
             return
-        native, kept = self._describe()
-        n_bytes = max(1, self.n_bytes)
-        n_groups = self._count_groups()
-        numbers = source.n_edges * source.layout.n_rows * sum(source.channels)
-        n_threads = choose_threads(numbers)
-        size = source.n_edges if self.waiting is None else len(self.waiting)
+        tables = [*self._describe_tables()]
+        sums = [
+            Sum(self._place(features), self._place(room), features.shape[2])
+            for features, room in self.work.sums
+        ]
+        steps = [self._describe_product(product) for product in self.work.products]
+        lists = (
+            (NativeTable * len(tables))(*tables),
+            (Sum * len(sums))(*sums),
+            (Step * len(steps))(*steps),
+        )
+        native = self._describe(lists)
+        n_bytes, n_threads = max(1, self._n_bytes), choose_threads(_count_numbers(source))
         library = cpu.load(source.layout, source.dtype)
+        n_own_sums = next((len(p.out) for p in self.work.products if p.summed), 0)
+        size = n_edges if self.waiting is None else len(self.waiting)
         for ends in zip(*(ends.cut_tiles(size, by_row=True) for ends in source.ends), strict=True):
             native.begin, native.end = ends[0].span
-            n_tiles = -(-(native.end - native.begin) // source.tile_size)
-            native.n_groups = n_groups or n_tiles
+            native.n_groups = n_own_sums or -(-(native.end - native.begin) // source.tile_size)
             call_routine(library, "go_over", native, n_threads=n_threads, n_bytes=n_bytes)
             self._lower(ends)
-        del kept
 
-    def _lower(self, ends: Sequence[cpu.Ends]) -> None:
+    def _lower(self, ends: Sequence[Ends]) -> None:
         """Add what waits to the rows that several edges take."""
+        source, first = self.source, 0
         if self.waiting is None:
             return
-        first, source = 0, self.source
+        assert source.frames is not None
         n_edges = ends[0].span[1] - ends[0].span[0]
-        for t, x in enumerate(source.tables):
-            part = slice(first, first + x.shape[2])
+        for t, n_channels in enumerate(source.channels):
+            part = slice(first, first + n_channels)
             if self._waits(t):
                 f = None if source.factors is None else source.factors[..., part]
                 y = self.waiting[:n_edges, :, part]
@@ -153,44 +164,30 @@ class _Native:
             first = part.stop
 
     def _waits(self, t: int) -> bool:
+        """Whether the gradient by a table is wanted, and several edges may take a row of it."""
         return self.work.by_tables[t].numel() > 0 and self.source.ends[t].index is not None
 
-    def _count_groups(self) -> int:
-        """Return how many groups have sums of their own; 0 if there are no sums."""
-        return next((len(p.out) for p in self.work.products if p.summed), 0)
-
-    def _describe(self) -> tuple[NativePass, tuple[object, ...]]:
-        """Return the pass for C, and what must be kept while it runs."""
+    def _describe(self, lists: Sequence[ctypes.Array[Any]]) -> NativePass:
         work, source = self.work, self.source
-        tables = [*self._describe_tables()]
-        sums = [
-            Sum(self._place(features), self._place(room), features.shape[2])
-            for features, room in work.sums
-        ]
-        steps = [self._describe_product(product) for product in work.products]
-        kept = tuple((type(some[0]) * len(some))(*some) if some else None for some in (tables, sums, steps))
-        native = NativePass(
-            *(None if some is None else ctypes.addressof(some) for some in kept),
+        return NativePass(
+            *map(ctypes.addressof, lists),
             *map(find_address, (source.frames, source.factors, work.by_factors)),
             *map(self._place, (work.operand, work.gradient)),
-            *(len(tables), len(sums), len(steps), sum(source.channels)),
+            *map(len, lists),
             *(work.operand is not None, work.gradient is not None),
             *(0, 0, source.tile_size, 0),
         )
-        return native, kept
 
-    def _describe_tables(self) -> Sequence[NativeTable]:
-        source, by_tables = self.source, self.work.by_tables
-        n_channels = sum(source.channels)
-        strides = source.layout.n_rows * n_channels, n_channels, *find_strides(source.factors)
-        first, result = 0, []
+    def _describe_tables(self) -> Iterator[NativeTable]:
+        source, by_tables, first = self.source, self.work.by_tables, 0
+        total = sum(source.channels)
+        strides = source.layout.n_rows * total, total, *find_strides(source.factors)
         for t, (x, ends) in enumerate(zip(source.tables, source.ends, strict=True)):
             n, turned = x.shape[2], source.turned[t]
             own = Work(find_address(ends.index), *[None] * 3, *[0] * 4, n, n - turned, *strides)
             by_x = by_tables[t] if by_tables and not self._waits(t) else None
-            result.append(NativeTable(own, x.data_ptr(), find_address(by_x), first))
+            yield NativeTable(own, find_address(x), find_address(by_x), first)
             first += n
-        return result
 
     def _describe_product(self, product: Product) -> Step:
         """Return addresses and distances; -1 stands for as many as a tile has edges."""
@@ -198,37 +195,35 @@ class _Native:
         start = out if product.summed else product.start
         assert out.stride(-1) == b.stride(1) == a.stride(1) == 1
         if product.summed:
-            sums = NativeOperand(out.data_ptr(), 0, out.stride(0), OF_GROUP)
+            sums = NativeOperand(find_address(out), 0, out.stride(0), OF_GROUP)
             places = self._place(a), self._place(b), sums, sums
             sizes, steps = (a.shape[1], -1), (1, a.stride(0))
         else:
-            places = self._place(a), _fix(b), self._place_start(start), self._place(out)
+            weights = NativeOperand(find_address(b), 0, 0, OF_EDGES)
+            places = self._place(a), weights, self._place(start), self._place(out)
             sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
-        start_row = 0 if start is None or start.ndim == 1 else start.stride(-2)
+        start_row = 0 if start is None else start.stride(-2)
         rows = *steps, b.stride(0), start_row, out.stride(-2)
         return Step(*places, *sizes, out.shape[-1], *rows)
 
-    def _place_start(self, start: Tensor | None) -> NativeOperand:
-        return _fix(start) if start is not None and start.ndim == 1 else self._place(start)
-
     def _place(self, x: Tensor | None) -> NativeOperand:
-        """Say where rows of edges lie: those of all edges, or room."""
+        """Say where rows of edges lie: those of all edges, those that wait, or room."""
         if x is None or x.numel() == 0:
             return NativeOperand(None, 0, 0, OF_EDGES)
-        address, own = x.untyped_storage().data_ptr(), self.work.gradient
+        address, gradient = x.untyped_storage().data_ptr(), self.work.gradient
         start = (x.data_ptr() - address) // x.element_size()
-        is_gradient = own is not None and own.untyped_storage().data_ptr() == address
-        if self.waiting is not None and is_gradient:
+        is_gradient = gradient is not None and gradient.untyped_storage().data_ptr() == address
+        if is_gradient and self.waiting is not None:
             return NativeOperand(self.waiting.data_ptr(), start, x.stride(0), OF_PASS)
         if len(x) == self.source.n_edges and not is_gradient:
             return NativeOperand(x.data_ptr(), 0, x.stride(0), OF_EDGES)
-        if address not in self.rooms:
-            self.rooms[address] = self.n_bytes // x.element_size()
+        if address not in self._rooms:
+            self._rooms[address] = self._n_bytes // x.element_size()
             n_bytes = x.untyped_storage().nbytes()
-            self.n_bytes += -(-n_bytes // ALIGNMENT) * ALIGNMENT
-        return NativeOperand(None, self.rooms[address] + start, 0, OF_THREAD)
+            self._n_bytes += -(-n_bytes // ALIGNMENT) * ALIGNMENT
+        return NativeOperand(None, self._rooms[address] + start, 0, OF_THREAD)
 
 
-def _fix(x: Tensor) -> NativeOperand:
-    """Say where lies what all edges share."""
-    return NativeOperand(find_address(x), 0, 0, OF_EDGES)
+def _count_numbers(source: Source) -> int:
+    """Return how many numbers the operands of all edges are."""
+    return source.n_edges * source.layout.n_rows * sum(source.channels)

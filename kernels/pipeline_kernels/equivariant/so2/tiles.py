@@ -27,7 +27,7 @@ class Product:
         out: the result; if summed, one of each group of tiles, `(n_groups, rows, columns)`.
         a: the left operand.
         b: the right operand.
-        start: a row to start from, or one of each edge, of all or of a tile.
+        start: the row that the sums of each edge start from, of all or of those of a tile.
         summed: whether the sum is over edges.
     """
 
@@ -100,5 +100,6 @@ def _multiply(product: Product, span: slice, n_edges: int) -> None:
     if start is None:
         torch.mm(a, product.b, out=out)
         return
-    start = start if start.ndim == 1 else cut(start, span, n_edges)
+    # One row for all is what a BLAS adds at no cost.
+    start = start[0] if start.stride(0) == 0 else cut(start, span, n_edges)
     torch.addmm(start, a, product.b, out=out)
