@@ -90,12 +90,12 @@ def is_native(source: Source) -> bool:
 
 
 def count_groups(source: Source, weights: Sequence[Tensor]) -> int:
-    """Choose the number of groups of tiles: their sums take no more memory than the operands."""
+    """Choose the number of groups of tiles: their sums are at most half as many as the operands."""
     if not is_native(source):
         return 1
     n_sums = max(1, sum(W.numel() for W in weights))
     n_tiles = -(-source.n_edges // source.tile_size)
-    return max(1, min(MAX_GROUPS, n_tiles, _count_numbers(source) // n_sums))
+    return max(1, min(MAX_GROUPS, n_tiles, _count_numbers(source) // (2 * n_sums)))
 
 
 class _NativeRun:
