@@ -15,8 +15,10 @@ import ctypes
 import shlex
 import subprocess
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +38,9 @@ LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # of what torch names so
 SHORTER = {"x86-64-v4": "x86-64-v3"}  # the level of vectors half as long, with all else
 PREBUILT = FOLDER / "prebuilt"
 MAX_ARGUMENTS = 24  # of a routine: as in crew.c
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _failures: dict[str, str] = {}
 
@@ -115,6 +120,23 @@ def _warn(reason: str) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def fall_back(in_c: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:
+    """Return a function in C, with what runs where there is no library for it."""
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return in_c(*args, **kwargs)
+        except UnavailableError:  # of which the user has been warned
+            return reference(*args, **kwargs)
+
+    return run
+
+
+def prefer_c(like: Tensor, in_c: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:
+    """Return what runs for a tensor: on the CPU the function in C, where it can be had."""
+    return fall_back(in_c, reference) if like.device.type == "cpu" else reference
 
 
 def call_routine(

@@ -67,7 +67,7 @@ def define_operator(
         operator = EagerOperator(name, reference)
         operator.register_fake(fake)
         if cpu is not None:
-            operator.implement("cpu", _fall_back(cpu, reference))
+            operator.implement("cpu", native.fall_back(cpu, reference))
         if cuda is not None:
             operator.implement("cuda", _import_late(cuda))
         return cast("Operator[P, R]", operator)
@@ -99,16 +99,6 @@ def _write_out(declared: Signature) -> Signature:
             for i, kind in enumerate(types)
         ] or [x]
     return declared.replace(parameters=parameters)
-
-
-def _fall_back(cpu: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return cpu(*args, **kwargs)
-        except native.UnavailableError:  # of which the user has been warned
-            return reference(*args, **kwargs)
-
-    return run
 
 
 def _import_late(target: str) -> Callable[..., Any]:

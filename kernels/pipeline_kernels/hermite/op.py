@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pipeline_kernels.hermite import cpu, reference
-from pipeline_kernels.native import UnavailableError
+from pipeline_kernels.native import prefer_c
 
 
 def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]:
@@ -21,12 +21,7 @@ def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]
         `(n, width)` for each group, in the type of the table.
     """
     assert sum(widths) == table.shape[1]
-    if table.device.type == "cpu":
-        try:
-            return cpu.interpolate(x, table, widths)
-        except UnavailableError:  # of which the user has been warned
-            pass
-    return reference.interpolate(x, table, widths)
+    return prefer_c(table, cpu.interpolate, reference.interpolate)(x, table, widths)
 
 
 def differentiate_interpolation(gradients: Sequence[Tensor], x: Tensor, table: Tensor) -> Tensor:
@@ -41,9 +36,4 @@ def differentiate_interpolation(gradients: Sequence[Tensor], x: Tensor, table: T
         `(n,)` float64.
     """
     assert sum(g.shape[1] for g in gradients) == table.shape[1]
-    if table.device.type == "cpu":
-        try:
-            return cpu.differentiate(gradients, x, table)
-        except UnavailableError:
-            pass
-    return reference.differentiate(gradients, x, table)
+    return prefer_c(table, cpu.differentiate, reference.differentiate)(gradients, x, table)

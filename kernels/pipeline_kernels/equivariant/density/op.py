@@ -6,7 +6,7 @@ from torch import Tensor
 from pipeline_kernels.equivariant.density import cpu, reference
 from pipeline_kernels.equivariant.density.basis import DensityBasis
 from pipeline_kernels.message import Segments
-from pipeline_kernels.native import UnavailableError
+from pipeline_kernels.native import prefer_c
 
 
 def bond_density(
@@ -52,9 +52,4 @@ def bond_density(
             f"{int(kinds.max())}"
         )
     arguments = vectors.detach().double(), kinds, receivers, basis, dtype or vectors.dtype
-    if vectors.device.type == "cpu":
-        try:
-            return cpu.bond_density(*arguments)
-        except UnavailableError:  # of which the user has been warned
-            pass
-    return reference.bond_density(*arguments)
+    return prefer_c(vectors, cpu.bond_density, reference.bond_density)(*arguments)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.edges import cpu, reference
 from pipeline_kernels.equivariant.edges.reference import EdgeMeasures
-from pipeline_kernels.native import UnavailableError
+from pipeline_kernels.native import prefer_c
 
 
 def measure_edges(vectors: Tensor, lmax: int, scale: float, n_intervals: int) -> EdgeMeasures:
@@ -19,12 +19,8 @@ def measure_edges(vectors: Tensor, lmax: int, scale: float, n_intervals: int) ->
     Returns:
         Directions, distances, harmonics and places.
     """
-    if vectors.device.type == "cpu":
-        try:
-            return cpu.measure(vectors, lmax, scale, n_intervals)
-        except UnavailableError:  # of which the user has been warned
-            pass
-    return reference.measure(vectors, lmax, scale, n_intervals)
+    measure = prefer_c(vectors, cpu.measure, reference.measure)
+    return measure(vectors, lmax, scale, n_intervals)
 
 
 def differentiate_edges(
@@ -42,9 +38,5 @@ def differentiate_edges(
     Returns:
         Derivatives by the vectors, `(n_edges, 3)`.
     """
-    if by_harmonics.device.type == "cpu":
-        try:
-            return cpu.differentiate(edges, by_harmonics, by_x, lmax, scale)
-        except UnavailableError:
-            pass
-    return reference.differentiate(edges, by_harmonics, by_x, lmax, scale)
+    differentiate = prefer_c(by_harmonics, cpu.differentiate, reference.differentiate)
+    return differentiate(edges, by_harmonics, by_x, lmax, scale)

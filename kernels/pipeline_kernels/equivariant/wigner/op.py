@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.wigner import cpu, reference
-from pipeline_kernels.native import UnavailableError
+from pipeline_kernels.native import prefer_c
 
 
 def compute_edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -35,9 +35,4 @@ def compute_edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = 
     if not bool(((lengths > 0) & lengths.isfinite()).all()):
         raise ValueError("vectors: expected edges of finite length above 0, since others have no "
                          "direction; leave edges of an atom to itself out")  # fmt: skip
-    if exact.device.type == "cpu":
-        try:
-            return cpu.build_frames(exact, lmax, dtype)
-        except UnavailableError:  # of which the user has been warned
-            pass
-    return reference.build_frames(exact, lmax, dtype)
+    return prefer_c(exact, cpu.build_frames, reference.build_frames)(exact, lmax, dtype)
