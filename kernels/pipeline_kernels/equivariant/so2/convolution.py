@@ -256,7 +256,8 @@ def _gradient(
         for W in (plain if wanted[-1] else ())
     ]
     products.backward(source, plain, g, g_extra, (by_own[:-1], by_own[-1], by_weights))
-    sums = [x.sum(0).to(W.dtype) for x, W in zip(by_weights, weights, strict=False)]
+    totals = [x[0] if n_groups == 1 else x.sum(0) for x in by_weights]
+    sums = [x.to(W.dtype) for x, W in zip(totals, weights, strict=False)]
     return [*by_own, *(sums or [W.new_empty((0,) * W.ndim) for W in weights])]
 
 
