@@ -199,7 +199,8 @@ def test_the_size_of_windows_changes_nothing(tmp_path, capacity):
         for name, limit in (("whole", None), ("parts", capacity))
     )
 
-    assert flatten_tree(parts) == pytest.approx(flatten_tree(whole), rel=1e-6)
+    # An error is as exact as the prediction in single precision that it is part of.
+    assert flatten_tree(parts) == pytest.approx(flatten_tree(whole), rel=1e-6, abs=1e-9)
 
 
 def flatten_tree(tree, path=""):
