@@ -180,8 +180,8 @@ def test_what_does_not_fit_is_refused():
         case.call(x, weights[0])
     with pytest.raises(ValueError, match=r"weights\[1\]: expected \(1, 4, 5\)"):
         case.call(x, weights[0], weights[1][:, :3])
+    told, short = (case.plan, case.factors, case.offsets), torch.zeros(4, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"bias: expected \(5,\) of torch.float64, got \(4,\)"):
-        told = case.plan, case.factors, case.offsets
-        equivariant_linear(x, weights, *told, bias=torch.zeros(4, dtype=torch.float64))
+        equivariant_linear(x, weights, *told, short)
     with pytest.raises(ValueError, match=r"at most 4 components as they come in, got \(2, 1\)"):
         LinearPlan((2, 1), 4)
