@@ -13,6 +13,7 @@ from pathlib import Path
 
 import ase.build
 import numpy as np
+import torch
 import yaml
 from ase import Atoms
 
@@ -112,6 +113,7 @@ def make_run(
     *,
     missing: bool = False,
     scale: float = SCALE,
+    dtype: torch.dtype = torch.float32,
     **sections: dict,
 ) -> Run:
     """Write an experiment with all that its evaluation reads, and load it."""
@@ -135,6 +137,7 @@ def make_run(
     write_data(run.data, atoms_list, codes, missing)
     write_graphs(run.data, run.graph, GRAPH, {})
     built = build_task(run)
+    built.module.to(dtype)
     weights = {**built.module.state_dict()}
     weights["scale"] = weights["scale"] * scale
     split = next(s for s in SPLITS if len(built.samples(s)))
