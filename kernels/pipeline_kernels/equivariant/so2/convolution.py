@@ -85,9 +85,9 @@ def so2_convolution(
     channels = sum(x.shape[2] for x in features)
     check_factors(factors, channels, frames, layout)
     edges = [x for table in tables for x in list_ends(table.rows, frames)]
+    bias = _spread_bias(bias, len(frames))
     packed, bias = _pack_weights(weights, bias, channels, n_extra, layout)
     code = [layout.lmax, layout.mmax, *(table.turned for table in tables)]
-    bias = bias.expand(len(frames), -1)  # where one is for all, a view
     return _convolution(bias, n_extra, features, edges, frames, factors, packed, code)
 
 
@@ -135,9 +135,9 @@ def so2_linear(
     """
     check("x", x, (len(x), layout.n_rows, None), x)
     check_factors(factors, x.shape[2], x, layout)
+    bias = _spread_bias(bias, len(x))
     packed, bias = _pack_weights(weights, bias, x.shape[2], n_extra, layout)
     code = [layout.lmax, layout.mmax, 0]
-    bias = bias.expand(len(x), -1)
     return _convolution(bias, n_extra, [x], list_ends(None, x), None, factors, packed, code)
 
 
@@ -162,6 +162,17 @@ def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
     return factors
 
 
+def _spread_bias(bias: Tensor, n_edges: int) -> Tensor:
+    """Return the bias of each edge; a view where one is for all."""
+    if bias.ndim == 1:
+        return bias.expand(n_edges, -1)
+    if bias.ndim != 2 or len(bias) != n_edges:
+        raise ValueError(
+            f"bias: expected one row, or one for each of {n_edges} edges, got {tuple(bias.shape)}"
+        )
+    return bias
+
+
 def _pack_weights(
     weights: Sequence[Tensor], bias: Tensor, channels: int, n_extra: int, layout: Layout
 ) -> tuple[list[Tensor], Tensor]:
@@ -170,16 +181,16 @@ def _pack_weights(
     That is one matrix `[[W_r, W_i], [-W_i, W_r]]`, or on a CPU three, see `pairs`; of narrow types
     and on GPUs one product of four times the size is as good as three small ones.
     """
-    n_main = bias.shape[-1] - n_extra
+    n_main = bias.shape[1] - n_extra
     shapes = layout.list_weight_shapes(channels, n_main // layout.count_degrees(0), n_extra)
     actual = [tuple(W.shape) for W in weights]
     fits = len(actual) == len(shapes) and all(
         one in (shape, shape[-2:]) for one, shape in zip(actual, shapes, strict=True)
     )
-    if not fits or bias.ndim not in (1, 2) or n_main < 0:
+    if not fits or n_main < 0:
         raise ValueError(
             f"weights: expected shapes {shapes} for {channels} channels and a bias of "
-            f"{tuple(bias.shape)}, got {actual}"
+            f"({bias.shape[1]},), got {actual}"
         )
     kind = bias.device.type
     if not torch.is_autocast_enabled(kind):
@@ -210,7 +221,7 @@ def _shape_convolution(bias: Tensor, n_extra: int, *arguments: *Arguments) -> tu
     tables, _, frames, _, _, code = arguments
     layout = Layout(*code[:2])
     n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
-    channels = (bias.shape[-1] - n_extra) // layout.count_degrees(0)
+    channels = (bias.shape[1] - n_extra) // layout.count_degrees(0)
     y = bias.new_empty(n_edges, layout.n_rows, channels)
     return y, bias.new_empty(n_edges, n_extra)
 
@@ -237,10 +248,16 @@ def _shape_gradient(
 def _gradient(
     grads: Sequence[Tensor], wanted: Sequence[bool], *arguments: *Arguments
 ) -> list[Tensor]:
-    """Differentiate by each table, the factors and each weight; what is not wanted is empty."""
+    """Differentiate by each table, the factors and each weight; what is not wanted is empty.
+
+    Args:
+        grads: by the features, and by all scalars about the edge, `(n_edges, columns of W_0)`.
+        wanted: by which tables, by the factors, by the weights.
+        *arguments: of the convolution.
+    """
     tables, _, _, factors, weights, _ = arguments
     source, plain = _make_source(weights[0].dtype, *arguments)
-    g, g_extra = (x.detach().contiguous() for x in grads)
+    g, g_scalars = (x.detach().contiguous() for x in grads)
     own = [*tables, tables[0] if factors is None else factors]
     # C writes what each edge has of its own, and adds to rows that several take.
     written = [passes.is_native(source) and ends.index is None for ends in source.ends]
@@ -255,7 +272,7 @@ def _gradient(
         W.new_zeros((n_groups, *W.shape), dtype=torch.promote_types(W.dtype, torch.float32))
         for W in (plain if wanted[-1] else ())
     ]
-    products.backward(source, plain, g, g_extra, (by_own[:-1], by_own[-1], by_weights))
+    products.backward(source, plain, g, g_scalars, (by_own[:-1], by_own[-1], by_weights))
     totals = [x[0] if n_groups == 1 else x.sum(0) for x in by_weights]
     sums = [x.to(W.dtype) for x, W in zip(totals, weights, strict=False)]
     return [*by_own, *(sums or [W.new_empty((0,) * W.ndim) for W in weights])]
@@ -279,12 +296,11 @@ def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tup
     n = len(tables)
     by_bias, _, by_tables, _, _, by_factors, by_weights, _ = ctx.needs_input_grad
     wanted = [*by_tables, by_factors and factors is not None, any(by_weights)]
-    results = _gradient([g, g_extra], wanted, *arguments)
+    scalars = g[:, : Layout(*code[:2]).count_degrees(0)].flatten(1)
+    by_scalars = torch.cat([scalars, g_extra], 1)
+    results = _gradient([g, by_scalars], wanted, *arguments)
     grads = [x if want else None for x, want in zip(results[: n + 1], wanted, strict=False)]
-    bias = None
-    if by_bias:
-        scalars = g[:, : Layout(*code[:2]).count_degrees(0)].flatten(1)
-        bias = torch.cat([scalars, g_extra], 1)
+    bias = by_scalars if by_bias else None
     W = [x if want else None for x, want in zip(results[n + 1 :], by_weights, strict=True)]
     return bias, None, grads[:n], [None] * len(edges), None, grads[n], W
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.so2 import passes
@@ -17,7 +16,7 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Return the features `(n_edges, n_rows, C_out)` and the scalars `(n_edges, n_extra)`."""
     layout = source.layout
-    n_main = bias.shape[-1] - n_extra
+    n_main = bias.shape[1] - n_extra
     y = bias.new_empty(source.n_edges, layout.n_rows, n_main // layout.count_degrees(0))
     extra = bias.new_empty(source.n_edges, n_extra)
     x, first, pairs = source.make_operand(), weights[0], list_pairs(weights, layout)
@@ -25,7 +24,7 @@ def forward(
     products = list_products(x, y, sums, weights, pairs)
     (rows, _), *others = _split_rows(x.shape[2], weights, layout)
     x_0 = flatten(x, rows)
-    main, rest = bias.tensor_split([n_main], -1)
+    main, rest = bias.tensor_split([n_main], 1)
     products.append(Product(flatten(y, rows), x_0, first[:, :n_main], main))
     if n_extra:
         products.append(Product(extra, x_0, first[:, n_main:], rest))
@@ -41,24 +40,23 @@ def backward(
     source: Source,
     weights: Sequence[Tensor],
     g: Tensor,
-    g_extra: Tensor,
+    g_scalars: Tensor,
     results: tuple[Sequence[Tensor], Tensor, Sequence[Tensor]],
 ) -> None:
-    """Add the gradients of `sum g y + sum g_extra extra` by tables, factors and weights.
+    """Find the gradients of `sum g y + sum g_extra extra` by tables, factors and weights.
 
     Args:
         source: of the operands.
         weights: as in `forward`.
         g: `(n_edges, n_rows, C_out)`.
-        g_extra: `(n_edges, n_extra)`.
-        results: tensors of zeros to add to, those by weights one of each group of tiles; empty
-            ones are not wanted.
+        g_scalars: of each edge the rows of g of order 0, then g_extra.
+        results: what is filled or added to, by weights for each group of tiles; empty ones are not
+            wanted.
     """
     by_tables, by_factors, by_weights = results
     x, pairs = source.make_operand(), list_pairs(weights, source.layout)
     rows = _split_rows(sum(source.channels), weights, source.layout)
-    parts = [flatten(g, some) for some, _ in rows]
-    parts[0] = torch.cat([parts[0], g_extra], 1)
+    parts = [g_scalars, *(flatten(g, some) for some, _ in rows[1:])]
     sums, products = [], []
     of_g = source.make_sums(g)
     if pairs:
