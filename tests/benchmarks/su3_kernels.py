@@ -15,18 +15,22 @@
 With gradient: value and derivative, that of the peer by autograd. Matrices are drawn from the Haar
 measure, those to project from normal numbers, parameters of the splines (8 bins) too; the lattice
 has 4^4 sites, six staples for each link of one direction and parity, and eight channels. The last
-line printed is one JSON object, with a list for each figure: one entry a case. Times are the
-smallest of all repeats. `difference` is the largest between a result of ours and of the peer, which
-calculates in the type of the matrices, ours of single matrices in double. Both sides have what the
-commands give to whatever they run: memory that is freed is kept, and threads of OpenMP that have
-nothing to do leave the cores to others at once.
+line printed is one JSON object, with a list for each figure: one entry a case. `difference` is the
+largest between a result of ours and of the peer, which calculates in the type of the matrices, ours
+of single matrices in double. Both sides have what the commands give to whatever they run: memory
+that is freed is kept, and threads of OpenMP that have nothing to do leave the cores to others at
+once.
 
-`roofline_share` is the least time that this machine could take, over ours: the time that a copy of
-as many bytes takes, of which only those count that must move (each kernel reads each input once and
-writes each output once), or if that is longer the time that as many operations
-(`_su3_operations.py`) take at the rate of a large product of matrices of the type in which the
-kernel calculates, in as many threads. Both rates are measured before each case; the best of the run
-count.
+The sides take turns, each with CALLS calls in a row, as a model makes them. Times are the smallest
+of all repeats: `ours_s` and `peer_s` of any call but the first in a row, `ours_after_peer_s` of
+the first. That one finds its data, its code and that of Python outside the caches.
+
+`roofline_share` is the least time that this machine could take, over ours: the time that a copy
+takes, in calls in a row too, of as many bytes, of which only those count that must move (each
+kernel reads each input once and writes each output once), or if that is longer the time that as
+many operations (`_su3_operations.py`) take at the rate of a large product of matrices of the type
+in which the kernel calculates, in as many threads. `share_after_peer` is the same for the first
+call after the peer. Rates are measured before each case; the best of the run count.
 """
 
 import pipeline_core.cli  # noqa: F401  first: it says how OpenMP's threads wait
@@ -35,18 +39,20 @@ import pipeline_core.cli  # noqa: F401  first: it says how OpenMP's threads wait
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numba
 import torch
 from _su3_cases import Case, iterate_cases
-from message_ops import copy_bandwidth, name_hardware, time_fastest
+from message_ops import name_hardware, time_call, time_fastest
 from torch import Tensor
 
 from pipeline_core.memory import keep_freed_memory
 
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}
 PRODUCT_SIZES = (384, 512, 1024)
+CALLS = 3  # in a row
 
 
 def measure_difference(ours: Any, theirs: Any, U: Tensor | None) -> float:
@@ -77,13 +83,13 @@ class Limits:
         repeats: Of each measurement.
 
     Attributes:
-        bandwidth: The best one so far.
+        copies: For each number of bytes read and written the least time so far, s.
         rates: For each type the best one so far.
     """
 
     def __init__(self, device: str, repeats: int) -> None:
         self.device, self.repeats = device, repeats
-        self.bandwidth = 0.0
+        self.copies: dict[float, float] = {}
         self.rates = dict.fromkeys((torch.float64, torch.float32), 0.0)
         self._products = [
             torch.rand(size, size, dtype=dtype, device=device)
@@ -91,9 +97,12 @@ class Limits:
             for size in PRODUCT_SIZES
         ]
 
-    def measure(self) -> None:
+    def measure(self, case: Case) -> None:
         """Measure once more: others may compute on this machine, now or before."""
-        self.bandwidth = max(self.bandwidth, copy_bandwidth(self.device, self.repeats))
+        source = torch.zeros(int(case.bytes // 2), dtype=torch.uint8, device=self.device)
+        target = torch.zeros_like(source)
+        copy_s = time_rows([lambda: target.copy_(source)], self.device, self.repeats)[0].row_s
+        self.copies[case.bytes] = min(copy_s, self.copies.get(case.bytes, copy_s))
         calls = [lambda a=a: a @ a for a in self._products]
         times = time_fastest(calls, self.device, self.repeats)
         for a, seconds in zip(self._products, times, strict=True):
@@ -101,20 +110,45 @@ class Limits:
 
     def find(self, case: Case) -> tuple[float, str]:
         """Return the least time for a case, s, and what it goes to."""
-        copy_s, compute_s = case.bytes / self.bandwidth, case.operations / self.rates[case.dtype]
-        return max((copy_s, "bytes"), (compute_s, "operations"))
+        compute_s = case.operations / self.rates[case.dtype]
+        return max((self.copies[case.bytes], "bytes"), (compute_s, "operations"))
+
+
+class Times(NamedTuple):
+    """Smallest times of a function, s.
+
+    Attributes:
+        first_s: Of the first call in a row.
+        row_s: Of the others.
+    """
+
+    first_s: float
+    row_s: float
+
+
+def time_rows(functions: Sequence[Callable[[], Any]], device: str, repeats: int) -> list[Times]:
+    """Time functions that take turns, each with CALLS calls in a row; the first turn compiles."""
+    rows = [
+        [[time_call(function, device) for _ in range(CALLS)] for function in functions]
+        for _ in range(repeats + 1)
+    ]
+    return [
+        Times(min(row[0] for row in turns[1:]), min(min(row[1:]) for row in turns[1:]))
+        for turns in zip(*rows, strict=True)
+    ]
 
 
 def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     """Time both sides of one case in turn."""
     apart = measure_difference(case.ours(), case.peer(), case.at)
-    ours_s, peer_s = time_fastest([case.ours, case.peer], args.device, args.repeats)
+    ours, peer = time_rows([case.ours, case.peer], args.device, args.repeats)
     return {
-        "ours_s": ours_s,
-        "peer_s": peer_s,
-        "ratio": peer_s / ours_s,
-        "ns_per_matrix": 1e9 * ours_s / case.matrices,
-        "peer_ns_per_matrix": 1e9 * peer_s / case.matrices,
+        "ours_s": ours.row_s,
+        "peer_s": peer.row_s,
+        "ratio": peer.row_s / ours.row_s,
+        "ours_after_peer_s": ours.first_s,
+        "ns_per_matrix": 1e9 * ours.row_s / case.matrices,
+        "peer_ns_per_matrix": 1e9 * peer.row_s / case.matrices,
         "bytes_per_matrix": case.bytes / case.matrices,
         "operations_per_matrix": case.operations / case.matrices,
         "difference": apart,
@@ -139,11 +173,16 @@ def main() -> None:
         for case in iterate_cases(args.n, DTYPES[name], args.device)
     ]
     for name, case in cases:
-        limits.measure()
+        limits.measure(case)
         rows[name] = measure(case, args)
     for name, case in cases:
         row, (least_s, by) = rows[name], limits.find(case)
-        row |= {"roofline_share": least_s / row["ours_s"], "limited_by": by}
+        row |= {
+            "roofline_share": least_s / row["ours_s"],
+            "share_after_peer": least_s / row["ours_after_peer_s"],
+            "limited_by": by,
+            "copy_bytes_per_s": case.bytes / limits.copies[case.bytes],
+        }
         print(f"{name}: {row['ns_per_matrix']:.0f} ns, {row['roofline_share']:.2f} by {by}")
     keys = next(iter(rows.values())).keys()
     report = {
@@ -151,7 +190,6 @@ def main() -> None:
         "cases": list(rows),
         "peer": "torch.linalg and plain PyTorch",
         **{key: [row[key] for row in rows.values()] for key in keys},
-        "copy_bytes_per_s": limits.bandwidth,
         "double_flop_per_s": limits.rates[torch.float64],
         "single_flop_per_s": limits.rates[torch.float32],
         "n": args.n,

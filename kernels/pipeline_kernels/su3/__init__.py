@@ -18,8 +18,9 @@ determines. Arithmetic is double; matrices may be complex64.
 
 Each family is a folder as `pipeline_kernels` says. Where matrices are independent, its C stands on
 `vectors.c`, `matrices.c` and `blocks.c` and treats several at once as lanes of vectors; where links
-of a sample meet, samples are the lanes, on `fields.c` (`lanes.py` calls both). Triton stands on
-`matrices_cuda.py`. Derivatives of the second order are those of the references (`derivatives.py`).
+of a sample meet, samples are the lanes, or places of one, on `fields.c` (`lanes.py` calls all).
+Triton stands on `matrices_cuda.py`. Derivatives of the second order are those of the references
+(`derivatives.py`).
 """
 
 from pipeline_kernels.su3.angles import eigenangles

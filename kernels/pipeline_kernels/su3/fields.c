@@ -1,6 +1,6 @@
-/* What products along paths and staples stand on: samples as the lanes of vectors, float or double
- * (macro REAL), and products of matrices of N = 2 or 3 colours (macro N). A field holds NUMBERS
- * vectors a matrix.
+/* What staples and products along paths stand on: samples, or places of one, as the lanes of vectors,
+ * float or double (macro REAL), and products of matrices of N = 2 or 3 colours (macro N). A field
+ * holds NUMBERS vectors a matrix.
  */
 /* Early enough that arrays of vectors become registers. */
 #define UNROLLED _Pragma("GCC unroll 18")

@@ -1,8 +1,9 @@
 """Routines in C whose vectors hold the same number of several matrices, or of several samples.
 
 Where each matrix stands alone, matrices are the lanes of vectors, and the C of a family stands on
-vectors.c, matrices.c and blocks.c. Where links of a sample meet, samples are the lanes, and it
-stands on fields.c: batches smaller than a vector repay little.
+vectors.c, matrices.c and blocks.c. Where links of a sample meet, samples are the lanes, or places
+that take links alike, and it stands on fields.c: batches smaller than a vector of samples repay
+little.
 """
 
 import ctypes
@@ -96,6 +97,33 @@ def load_for_samples(family: str, links: Tensor) -> ctypes.CDLL:
         UnavailableError: if it cannot be had.
     """
     kind = family, links.shape[-1], links.dtype
-    library, shorter = load_library(*kind), native.SHORTER.get(native.choose_level())
+    library = load_library(*kind)
     is_one_vector = count_blocks(library, len(links)) == 1
-    return load_library(*kind, shorter) if shorter and is_one_vector else library
+    return load_shorter(*kind) if is_one_vector else library
+
+
+def load_for_places(family: str, links: Tensor, n_places: int) -> ctypes.CDLL:
+    """Load the library of a family whose lanes are places, with shorter vectors where they do.
+
+    Numbers of a matrix are moved as many at once as there are lanes; half of the lanes do where
+    there are no more numbers, or places.
+
+    Args:
+        family: name of the folder.
+        links: matrices last.
+        n_places: how many are calculated alike.
+
+    Raises:
+        UnavailableError: if it cannot be had.
+    """
+    n_colours = links.shape[-1]
+    library = load_library(family, n_colours, links.dtype)
+    half = native.compute_size(library, "n_lanes") // 2
+    is_enough = min(n_places, 2 * n_colours**2) <= half
+    return load_shorter(family, n_colours, links.dtype) if is_enough else library
+
+
+def load_shorter(family: str, n_colours: int, dtype: torch.dtype) -> ctypes.CDLL:
+    """Load the library with vectors half as long, or as long where this processor has no others."""
+    level = native.SHORTER.get(native.choose_level(), "")
+    return load_library(family, n_colours, dtype, level)

@@ -15,9 +15,9 @@ from pipeline_kernels.su3.paths import reference
 DTYPES = [torch.complex64, torch.complex128]
 CASES = {
     "seed": st.integers(0, 2**32),
-    "batch": st.integers(0, 19),
+    "batch": st.integers(0, 5),
     "n_links": st.integers(1, 9),
-    "shape": st.tuples(st.integers(1, 5), st.integers(0, 5), st.integers(1, 4)),
+    "shape": st.tuples(st.integers(1, 5), st.integers(0, 40), st.integers(1, 4)),
     "n_colours": st.sampled_from([2, 3]),
 }
 
@@ -87,13 +87,13 @@ def test_derivatives_of_both_orders(n_colours):
 
 
 def test_threads_give_the_same_bits(compiled_c, use_threads):
-    links, table, adjoint = draw_case(2, 70, 8, (3, 6, 4), 3, torch.complex64)
-    results = []
+    links, table, adjoint = draw_case(2, 70, 8, (3, 37, 4), 3, torch.complex64)
+    by, results = torch.randn(70, 37, 4, 3, 3, dtype=torch.complex64), []
     for n in (1, 2):
         with use_threads(n):
             x = links.clone().requires_grad_()
             out = path_products(x, table, adjoint)
-            results.append((out, *torch.autograd.grad(out.abs().sum(), x)))
+            results.append((out, *torch.autograd.grad(out, x, by)))
     assert all(map(torch.equal, *results))
 
 

@@ -1,10 +1,11 @@
-"""Products along paths on the CPU: C, with samples as lanes of vectors."""
+"""Products along paths on the CPU: C, with places as lanes of vectors."""
 
 import ctypes
 from collections.abc import Sequence
 
 from torch import Tensor
 
+from pipeline_kernels import native
 from pipeline_kernels.su3 import lanes
 from pipeline_kernels.threads import choose_threads
 
@@ -44,14 +45,15 @@ def _run(
 ) -> None:
     if links.numel() == 0:
         return
-    library = lanes.load_for_samples("paths", links)
+    library = lanes.load_for_places("paths", links, table.shape[1])
     table, adjoint = table.contiguous(), adjoint.contiguous()
-    sizes = len(links), links.shape[1], *table.shape
-    lanes.run_samples(
+    task = Paths(table.data_ptr(), adjoint.data_ptr(), len(links), links.shape[1], *table.shape)
+    n_threads = choose_threads(len(links) * table.numel() * links.shape[-1] ** 2)
+    native.call_routine(
         library,
         name,
-        [links, *others],
-        Paths(table.data_ptr(), adjoint.data_ptr(), *sizes),
-        n_threads=choose_threads(len(links) * table.numel() * links.shape[-1] ** 2),
-        is_gradient=len(others) > 1,
+        *map(native.make_plain, (links, *others)),
+        task,
+        n_threads=min(len(links), n_threads),
+        n_bytes=native.compute_size(library, "memory_size", task),
     )

@@ -1,8 +1,9 @@
 /* Products of links along paths and their derivative (see the package), float or double (macro
  * REAL), for N = 2 or 3 colours (macro N). Stands on fields.c.
  *
- * All links of LANES samples are copied to a field of vectors, so that any link is read as it lies,
- * whatever the table says.
+ * LANES places of one sample are the lanes: their links are gathered, number by number of the table,
+ * from what the caches hold of the sample, and derivatives are added to it one lane after another.
+ * A lane may name the link of another.
  */
 typedef struct {
     const int64_t *table;   /* (length, n_places, n_paths) */
@@ -27,105 +28,161 @@ static void multiply(vec *out, Factor a, Factor b)
         b.adjoint ? multiply_as(out, x, 0, y, 1, 0) : multiply_as(out, x, 0, y, 0, 0);
 }
 
-/* out += a b */
-static void multiply_add(vec *out, Factor a, Factor b)
-{
-    const vec *x = a.matrix, *y = b.matrix;
-    if (a.adjoint)
-        b.adjoint ? multiply_as(out, x, 1, y, 1, 1) : multiply_as(out, x, 1, y, 0, 1);
-    else
-        b.adjoint ? multiply_as(out, x, 0, y, 1, 1) : multiply_as(out, x, 0, y, 0, 1);
-}
-
 INLINE Factor adjoint_of(Factor a) { return (Factor){a.matrix, !a.adjoint}; }
 
-INLINE void add(vec *out, Factor a)
+INLINE void copy(vec *out, Factor a)
 {
     UNROLLED for (int i = 0; i < N; i++) UNROLLED for (int j = 0; j < N; j++)
     {
         const vec *x = a.matrix + 2 * (a.adjoint ? N * j + i : N * i + j);
-        out[2 * (N * i + j)] += x[0];
-        out[2 * (N * i + j) + 1] += a.adjoint ? -x[1] : x[1];
+        out[2 * (N * i + j)] = x[0];
+        out[2 * (N * i + j) + 1] = a.adjoint ? -x[1] : x[1];
     }
 }
 
-/* ---- one path ---- */
+/* ---- matrices at LANES addresses ---- */
 
-INLINE int64_t number_of(const Paths *paths, int64_t i, int64_t a, int64_t p)
+INLINE void gather(vec *to, const REAL *const *from)
 {
-    return paths->table[(i * paths->n_places + a) * paths->n_paths + p];
+    int64_t begin = 0;
+    UNROLLED for (; begin + LANES <= NUMBERS; begin += LANES)
+    {
+        vec rows[LANES];
+        UNROLLED for (int l = 0; l < LANES; l++) rows[l] = *(const loose *)(from[l] + begin);
+        transpose(rows);
+        UNROLLED for (int l = 0; l < LANES; l++) to[begin + l] = rows[l];
+    }
+    UNROLLED for (; begin < NUMBERS; begin++)
+        UNROLLED for (int l = 0; l < LANES; l++) to[begin][l] = from[l][begin];
 }
 
-INLINE Factor factor_of(const Paths *paths, const vec *field, int64_t i, int64_t a, int64_t p)
+/* Of the first n. */
+INLINE void add_to(REAL *const *to, const vec *from, int64_t n)
 {
-    return (Factor){field + number_of(paths, i, a, p) * NUMBERS,
-                    paths->adjoint[i * paths->n_paths + p]};
+    REAL rows[LANES][NUMBERS];
+    unpack(rows[0], from, NUMBERS, NUMBERS, LANES);
+    for (int64_t l = 0; l < n; l++)
+        UNROLLED for (int i = 0; i < NUMBERS; i++) to[l][i] += rows[l][i];
 }
 
-/* The product of all factors; `work` holds two matrices. */
-static void multiply_out(const Paths *paths, const vec *field, int64_t a, int64_t p, vec *out,
-                         vec *work)
+/* ---- one path from n places on ---- */
+
+typedef struct {
+    int64_t a, n, p; /* the first place, how many, the path */
+} Bundle;
+
+/* Where the i-th links are in a sample; lanes beyond n repeat the first one. */
+INLINE void find(REAL **at, const Paths *paths, const REAL *sample, int64_t i, Bundle b)
 {
-    Factor before = factor_of(paths, field, 0, a, p);
-    if (paths->length == 1) {
-        memset(out, 0, NUMBERS * sizeof(vec));
-        add(out, before);
-    }
-    for (int64_t i = 1; i < paths->length; i++) {
-        vec *to = i == paths->length - 1 ? out : work + i % 2 * NUMBERS;
-        multiply(to, before, factor_of(paths, field, i, a, p));
-        before = (Factor){to, 0};
+    const int64_t *numbers = paths->table + (i * paths->n_places + b.a) * paths->n_paths + b.p;
+    for (int64_t l = 0; l < LANES; l++)
+        at[l] = (REAL *)sample + numbers[(l < b.n ? l : 0) * paths->n_paths] * NUMBERS;
+}
+
+/* All factors, one after the other. */
+static void gather_all(vec *factors, const Paths *paths, const REAL *sample, Bundle b)
+{
+    for (int64_t i = 0; i < paths->length; i++) {
+        REAL *at[LANES];
+        find(at, paths, sample, i, b);
+        gather(factors + i * NUMBERS, (const REAL *const *)at);
     }
 }
 
-/* Adds to `grads` what the derivative `by` by a product amounts to; `work` holds length + 2
- * matrices. */
-static void spread(const Paths *paths, const vec *field, int64_t a, int64_t p, const vec *by,
-                   vec *grads, vec *work)
+INLINE Factor factor_of(const Paths *paths, const vec *factors, int64_t i, int64_t p)
 {
-    const int64_t length = paths->length;
-    vec *two = work + length * NUMBERS;
-    Factor before = factor_of(paths, field, 0, a, p), rest = {by, 0};
-    for (int64_t i = 1; i < length - 1; i++) { /* products of the first i + 1 factors */
-        multiply(work + i * NUMBERS, before, factor_of(paths, field, i, a, p));
-        before = (Factor){work + i * NUMBERS, 0};
+    return (Factor){factors + i * NUMBERS, paths->adjoint[i * paths->n_paths + p]};
+}
+
+/* Products of the first i + 1 factors, to `products` in place i; the first is not copied. Return
+ * the last. */
+static Factor multiply_out(vec *products, const Paths *paths, const vec *factors, int64_t n,
+                           int64_t p)
+{
+    Factor before = factor_of(paths, factors, 0, p);
+    for (int64_t i = 1; i < n; i++) {
+        multiply(products + i * NUMBERS, before, factor_of(paths, factors, i, p));
+        before = (Factor){products + i * NUMBERS, 0};
     }
+    return before;
+}
+
+/* Adds to the derivatives by a sample's links, `grads`, what the derivative `by` by products amounts
+ * to. `work` holds 2 length + 3 matrices. */
+static void spread(const Paths *paths, const REAL *sample, REAL *grads, const vec *by, Bundle b,
+                   vec *work)
+{
+    const int64_t length = paths->length, p = b.p;
+    vec *factors = work, *products = factors + length * NUMBERS;
+    vec *two = products + length * NUMBERS, *grad = two + 2 * NUMBERS;
+    REAL *at[LANES];
+    gather_all(factors, paths, sample, b);
+    multiply_out(products, paths, factors, length - 1, p);
+    Factor rest = {by, 0};
     for (int64_t i = length - 1; i > 0; i--) {
-        const Factor own = factor_of(paths, field, i, a, p);
-        vec *to = grads + number_of(paths, i, a, p) * NUMBERS, *next = two + i % 2 * NUMBERS;
-        before = i > 1 ? (Factor){work + (i - 1) * NUMBERS, 0} : factor_of(paths, field, 0, a, p);
+        const Factor own = factor_of(paths, factors, i, p);
+        const Factor before = i > 1 ? (Factor){products + (i - 1) * NUMBERS, 0}
+                                    : factor_of(paths, factors, 0, p);
         if (own.adjoint)
-            multiply_add(to, adjoint_of(rest), before);
+            multiply(grad, adjoint_of(rest), before);
         else
-            multiply_add(to, adjoint_of(before), rest);
+            multiply(grad, adjoint_of(before), rest);
+        find(at, paths, grads, i, b);
+        add_to(at, grad, b.n);
+        vec *next = two + i % 2 * NUMBERS;
         multiply(next, rest, adjoint_of(own));
         rest = (Factor){next, 0};
     }
     rest.adjoint = paths->adjoint[p];
-    add(grads + number_of(paths, 0, a, p) * NUMBERS, rest);
+    copy(grad, rest);
+    find(at, paths, grads, 0, b);
+    add_to(at, grad, b.n);
+}
+
+/* ---- what comes next ----
+ *
+ * Asked for before it is needed: the processor does not foresee what is read here and there. */
+
+enum { LINE = 64 / sizeof(REAL) };
+
+/* A part of some numbers. */
+INLINE void ask(const REAL *from, int64_t n_numbers, int64_t part, int64_t n_parts)
+{
+    for (int64_t i = n_numbers * part / n_parts; i < n_numbers * (part + 1) / n_parts; i += LINE)
+        __builtin_prefetch(from + i, 0, 2);
+}
+
+/* Products of the next places, a part for each path, and links of the next sample, a part for each
+ * bundle. */
+INLINE void look_ahead(const Paths *paths, const REAL *links, int64_t next, const REAL *products,
+                       Bundle b)
+{
+    const int64_t n_in = paths->n_links * NUMBERS, n_place = paths->n_paths * NUMBERS;
+    const int64_t n_blocks = (paths->n_places + LANES - 1) / LANES;
+    ask(products + (b.a + LANES) * n_place, smaller(LANES, paths->n_places - b.a - LANES) * n_place,
+        b.p, paths->n_paths);
+    if (next < paths->batch)
+        ask(links + next * n_in, n_in, b.a / LANES * paths->n_paths + b.p,
+            n_blocks * paths->n_paths);
 }
 
 /* ---- what is called from outside ----
  *
- * Every thread makes the same call with memory of its own and takes the next samples from the
- * counter that they share. */
+ * Every thread makes the same call with memory of its own and takes the next sample from the counter
+ * that they share, before it begins with the one that it has. */
 
-#define FOR_BLOCKS                                                                                \
-    for (int64_t first;                                                                           \
-         (first = __atomic_fetch_add(counter, LANES, __ATOMIC_RELAXED)) < paths->batch;)
+#define TAKE() __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)
+#define FOR_SAMPLES                                                                               \
+    for (int64_t sample = TAKE(), next; sample < paths->batch && ((next = TAKE()), 1); sample = next)
+#define FOR_BUNDLES(b)                                                                            \
+    for (Bundle b = {0, 0, 0};                                                                    \
+         b.a < paths->n_places && (b.n = smaller(LANES, paths->n_places - b.a)); b.a += LANES)    \
+        for (b.p = 0; b.p < paths->n_paths; b.p++)
 
 int64_t n_lanes(void) { return LANES; }
 
-/* Places whose products are moved between samples and lanes together: whole vectors of numbers. */
-#define RUN 8
-
 /* Bytes that a call needs. */
-int64_t memory_size(const Paths *paths, int64_t gradient)
-{
-    const int64_t run = RUN * paths->n_paths;
-    const int64_t matrices = (gradient ? 2 : 1) * paths->n_links + run + paths->length + 3;
-    return BYTES * (1 + matrices * NUMBERS);
-}
+int64_t memory_size(const Paths *paths) { return BYTES * (1 + (2 * paths->length + 4) * NUMBERS); }
 
 static vec *aligned(void *memory)
 {
@@ -134,42 +191,38 @@ static vec *aligned(void *memory)
 
 void path_products(const REAL *links, REAL *out, const Paths *paths, int64_t *counter, void *memory)
 {
-    const int64_t n_in = paths->n_links * NUMBERS;
-    const int64_t n_place = paths->n_paths * NUMBERS, n_out = paths->n_places * n_place;
-    vec *field = aligned(memory), *result = field + n_in, *work = result + RUN * n_place;
-    FOR_BLOCKS
+    const int64_t n_in = paths->n_links * NUMBERS, n_place = paths->n_paths * NUMBERS;
+    vec *result = aligned(memory), *factors = result + NUMBERS;
+    vec *products = factors + paths->length * NUMBERS;
+    FOR_SAMPLES
+    FOR_BUNDLES(b)
     {
-        const int64_t n = smaller(LANES, paths->batch - first);
-        pack(field, links + first * n_in, n_in, n_in, n);
-        for (int64_t begin = 0; begin < paths->n_places; begin += RUN) {
-            const int64_t run = smaller(RUN, paths->n_places - begin);
-            for (int64_t i = 0; i < run * paths->n_paths; i++)
-                multiply_out(paths, field, begin + i / paths->n_paths, i % paths->n_paths,
-                             result + i * NUMBERS, work);
-            unpack(out + first * n_out + begin * n_place, result, run * n_place, n_out, n);
-        }
+        REAL *to = out + sample * paths->n_places * n_place;
+        look_ahead(paths, links, next, to, b);
+        gather_all(factors, paths, links + sample * n_in, b);
+        copy(result, multiply_out(products, paths, factors, paths->length, b.p));
+        unpack(to + b.a * n_place + b.p * NUMBERS, result, NUMBERS, n_place, b.n);
     }
 }
 
 void path_gradient(const REAL *links, const REAL *by_out, REAL *by_links, const Paths *paths,
                    int64_t *counter, void *memory)
 {
-    const int64_t n_in = paths->n_links * NUMBERS;
-    const int64_t n_place = paths->n_paths * NUMBERS, n_out = paths->n_places * n_place;
-    vec *field = aligned(memory), *grads = field + n_in, *by = grads + n_in;
-    vec *work = by + RUN * n_place;
-    FOR_BLOCKS
+    const int64_t n_in = paths->n_links * NUMBERS, n_place = paths->n_paths * NUMBERS;
+    vec *by = aligned(memory), *work = by + NUMBERS;
+    FOR_SAMPLES
     {
-        const int64_t n = smaller(LANES, paths->batch - first);
-        pack(field, links + first * n_in, n_in, n_in, n);
-        memset(grads, 0, n_in * sizeof(vec));
-        for (int64_t begin = 0; begin < paths->n_places; begin += RUN) {
-            const int64_t run = smaller(RUN, paths->n_places - begin);
-            pack(by, by_out + first * n_out + begin * n_place, run * n_place, n_out, n);
-            for (int64_t i = 0; i < run * paths->n_paths; i++)
-                spread(paths, field, begin + i / paths->n_paths, i % paths->n_paths,
-                       by + i * NUMBERS, grads, work);
+        REAL *grads = by_links + sample * n_in;
+        memset(grads, 0, n_in * sizeof(REAL));
+        FOR_BUNDLES(b)
+        {
+            const REAL *from = by_out + sample * paths->n_places * n_place;
+            look_ahead(paths, links, next, from, b);
+            const REAL *at[LANES];
+            for (int64_t l = 0; l < LANES; l++)
+                at[l] = from + (b.a + (l < b.n ? l : 0)) * n_place + b.p * NUMBERS;
+            gather(by, at);
+            spread(paths, links + sample * n_in, grads, by, b, work);
         }
-        unpack(by_links + first * n_in, grads, n_in, n_in, n);
     }
 }
