@@ -90,8 +90,8 @@ def time_fastest(functions: list[Callable], device: str, repeats: int) -> list[f
 
 def copy_bandwidth(device: str, repeats: int) -> float:
     """Bytes read and written per second by a copy between two buffers of 256 MiB."""
-    source = torch.zeros(1 << 28, dtype=torch.uint8, device=device)
-    target = torch.zeros_like(source)
+    source = torch.ones(1 << 28, dtype=torch.uint8, device=device)  # zeros may share one page
+    target = torch.empty_like(source)
     return 2 * source.nbytes / time_fastest([lambda: target.copy_(source)], device, repeats)[0]
 
 

@@ -40,29 +40,35 @@ INLINE void copy(vec *out, Factor a)
     }
 }
 
-/* ---- matrices at LANES addresses ---- */
+/* ---- matrices of LANES places ---- */
 
-INLINE void gather(vec *to, const REAL *const *from)
+/* The matrices that lie so many numbers behind `x`. */
+INLINE void gather(vec *to, const REAL *x, const int64_t *behind)
 {
     int64_t begin = 0;
     UNROLLED for (; begin + LANES <= NUMBERS; begin += LANES)
     {
         vec rows[LANES];
-        UNROLLED for (int l = 0; l < LANES; l++) rows[l] = *(const loose *)(from[l] + begin);
+        UNROLLED for (int l = 0; l < LANES; l++) rows[l] = *(const loose *)(x + behind[l] + begin);
         transpose(rows);
         UNROLLED for (int l = 0; l < LANES; l++) to[begin + l] = rows[l];
     }
     UNROLLED for (; begin < NUMBERS; begin++)
-        UNROLLED for (int l = 0; l < LANES; l++) to[begin][l] = from[l][begin];
+        UNROLLED for (int l = 0; l < LANES; l++) to[begin][l] = x[behind[l] + begin];
 }
 
-/* Of the first n. */
-INLINE void add_to(REAL *const *to, const vec *from, int64_t n)
+/* Adds the first n, one after the other: two may be one. */
+INLINE void add_to(REAL *x, const int64_t *behind, const vec *from, int64_t n)
 {
     REAL rows[LANES][NUMBERS];
     unpack(rows[0], from, NUMBERS, NUMBERS, LANES);
-    for (int64_t l = 0; l < n; l++)
-        UNROLLED for (int i = 0; i < NUMBERS; i++) to[l][i] += rows[l][i];
+    for (int64_t l = 0; l < n; l++) {
+        REAL *to = x + behind[l];
+        int64_t i = 0;
+        UNROLLED for (; i + LANES <= NUMBERS; i += LANES)
+            *(loose *)(to + i) += *(const loose *)(rows[l] + i);
+        UNROLLED for (; i < NUMBERS; i++) to[i] += rows[l][i];
+    }
 }
 
 /* ---- one path from n places on ---- */
@@ -71,22 +77,21 @@ typedef struct {
     int64_t a, n, p; /* the first place, how many, the path */
 } Bundle;
 
-/* Where the i-th links are in a sample; lanes beyond n repeat the first one. */
-INLINE void find(REAL **at, const Paths *paths, const REAL *sample, int64_t i, Bundle b)
-{
-    const int64_t *numbers = paths->table + (i * paths->n_places + b.a) * paths->n_paths + b.p;
-    for (int64_t l = 0; l < LANES; l++)
-        at[l] = (REAL *)sample + numbers[(l < b.n ? l : 0) * paths->n_paths] * NUMBERS;
-}
-
-/* All factors, one after the other. */
-static void gather_all(vec *factors, const Paths *paths, const REAL *sample, Bundle b)
+/* How many numbers behind the first link of a sample the links of a bundle lie, LANES of each
+ * factor; lanes beyond n repeat the first one. */
+static void find(int64_t *behind, const Paths *paths, Bundle b)
 {
     for (int64_t i = 0; i < paths->length; i++) {
-        REAL *at[LANES];
-        find(at, paths, sample, i, b);
-        gather(factors + i * NUMBERS, (const REAL *const *)at);
+        const int64_t *numbers = paths->table + (i * paths->n_places + b.a) * paths->n_paths + b.p;
+        for (int64_t l = 0; l < LANES; l++)
+            behind[i * LANES + l] = numbers[(l < b.n ? l : 0) * paths->n_paths] * NUMBERS;
     }
+}
+
+static void gather_all(vec *factors, const Paths *paths, const REAL *sample, const int64_t *behind)
+{
+    for (int64_t i = 0; i < paths->length; i++)
+        gather(factors + i * NUMBERS, sample, behind + i * LANES);
 }
 
 INLINE Factor factor_of(const Paths *paths, const vec *factors, int64_t i, int64_t p)
@@ -108,15 +113,12 @@ static Factor multiply_out(vec *products, const Paths *paths, const vec *factors
 }
 
 /* Adds to the derivatives by a sample's links, `grads`, what the derivative `by` by products amounts
- * to. `work` holds 2 length + 3 matrices. */
-static void spread(const Paths *paths, const REAL *sample, REAL *grads, const vec *by, Bundle b,
-                   vec *work)
+ * to. `products` has room for length + 3 matrices. */
+static void spread(const Paths *paths, const vec *factors, REAL *grads, const int64_t *behind,
+                   const vec *by, Bundle b, vec *products)
 {
     const int64_t length = paths->length, p = b.p;
-    vec *factors = work, *products = factors + length * NUMBERS;
     vec *two = products + length * NUMBERS, *grad = two + 2 * NUMBERS;
-    REAL *at[LANES];
-    gather_all(factors, paths, sample, b);
     multiply_out(products, paths, factors, length - 1, p);
     Factor rest = {by, 0};
     for (int64_t i = length - 1; i > 0; i--) {
@@ -127,16 +129,14 @@ static void spread(const Paths *paths, const REAL *sample, REAL *grads, const ve
             multiply(grad, adjoint_of(rest), before);
         else
             multiply(grad, adjoint_of(before), rest);
-        find(at, paths, grads, i, b);
-        add_to(at, grad, b.n);
+        add_to(grads, behind + i * LANES, grad, b.n);
         vec *next = two + i % 2 * NUMBERS;
         multiply(next, rest, adjoint_of(own));
         rest = (Factor){next, 0};
     }
     rest.adjoint = paths->adjoint[p];
     copy(grad, rest);
-    find(at, paths, grads, 0, b);
-    add_to(at, grad, b.n);
+    add_to(grads, behind, grad, b.n);
 }
 
 /* ---- what comes next ----
@@ -181,27 +181,41 @@ INLINE void look_ahead(const Paths *paths, const REAL *links, int64_t next, cons
 
 int64_t n_lanes(void) { return LANES; }
 
-/* Bytes that a call needs. */
-int64_t memory_size(const Paths *paths) { return BYTES * (1 + (2 * paths->length + 4) * NUMBERS); }
+/* Memory of a call. */
+typedef struct {
+    int64_t *behind;
+    vec *one, *factors, *products;
+} Room;
 
-static vec *aligned(void *memory)
+static int64_t n_vectors(const Paths *paths)
 {
-    return (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
+    const int64_t places = paths->length * sizeof(int64_t) / sizeof(REAL);
+    return places + (1 + paths->length + paths->length + 3) * NUMBERS;
 }
+
+static Room divide(const Paths *paths, void *memory)
+{
+    vec *one = (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
+    vec *factors = one + NUMBERS, *products = factors + paths->length * NUMBERS;
+    return (Room){(int64_t *)(products + (paths->length + 3) * NUMBERS), one, factors, products};
+}
+
+/* Bytes that a call needs. */
+int64_t memory_size(const Paths *paths) { return BYTES * (1 + n_vectors(paths)); }
 
 void path_products(const REAL *links, REAL *out, const Paths *paths, int64_t *counter, void *memory)
 {
     const int64_t n_in = paths->n_links * NUMBERS, n_place = paths->n_paths * NUMBERS;
-    vec *result = aligned(memory), *factors = result + NUMBERS;
-    vec *products = factors + paths->length * NUMBERS;
+    const Room room = divide(paths, memory);
     FOR_SAMPLES
     FOR_BUNDLES(b)
     {
         REAL *to = out + sample * paths->n_places * n_place;
         look_ahead(paths, links, next, to, b);
-        gather_all(factors, paths, links + sample * n_in, b);
-        copy(result, multiply_out(products, paths, factors, paths->length, b.p));
-        unpack(to + b.a * n_place + b.p * NUMBERS, result, NUMBERS, n_place, b.n);
+        find(room.behind, paths, b);
+        gather_all(room.factors, paths, links + sample * n_in, room.behind);
+        copy(room.one, multiply_out(room.products, paths, room.factors, paths->length, b.p));
+        unpack(to + b.a * n_place + b.p * NUMBERS, room.one, NUMBERS, n_place, b.n);
     }
 }
 
@@ -209,7 +223,7 @@ void path_gradient(const REAL *links, const REAL *by_out, REAL *by_links, const 
                    int64_t *counter, void *memory)
 {
     const int64_t n_in = paths->n_links * NUMBERS, n_place = paths->n_paths * NUMBERS;
-    vec *by = aligned(memory), *work = by + NUMBERS;
+    const Room room = divide(paths, memory);
     FOR_SAMPLES
     {
         REAL *grads = by_links + sample * n_in;
@@ -218,11 +232,13 @@ void path_gradient(const REAL *links, const REAL *by_out, REAL *by_links, const 
         {
             const REAL *from = by_out + sample * paths->n_places * n_place;
             look_ahead(paths, links, next, from, b);
-            const REAL *at[LANES];
+            int64_t places[LANES];
             for (int64_t l = 0; l < LANES; l++)
-                at[l] = from + (b.a + (l < b.n ? l : 0)) * n_place + b.p * NUMBERS;
-            gather(by, at);
-            spread(paths, links + sample * n_in, grads, by, b, work);
+                places[l] = (l < b.n ? l : 0) * n_place;
+            gather(room.one, from + b.a * n_place + b.p * NUMBERS, places);
+            find(room.behind, paths, b);
+            gather_all(room.factors, paths, links + sample * n_in, room.behind);
+            spread(paths, room.factors, grads, room.behind, room.one, b, room.products);
         }
     }
 }
