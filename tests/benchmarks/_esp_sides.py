@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from _peak import measure_peak
 from _sides import Side, alternate, compare_sides, make, measure_memory
 
 from pipeline_core.cli import OPENMP
@@ -52,7 +54,8 @@ def compare(
     """Make the network on both sides, and measure their calls in turn.
 
     Returns:
-        The figures of each call; `matrix_gflops` is the rate of a large product of matrices.
+        The figures of each call; `matrix_gflops` is the rate of a large product of matrices,
+        `peak_gflops` that of multiply-adds in registers.
 
     Raises:
         RuntimeError: Sides that should agree do not.
@@ -70,4 +73,5 @@ def compare(
             for call in peer.calls
         }
         facts["matrix_gflops"] = sides["ours"].ask("matrix_rate") / 1e9  # forgets the network
+        facts["peak_gflops"] = measure_peak(torch.float32, threads)
     return {call: figures | facts for call, figures in result.items()}

@@ -15,7 +15,9 @@ from typing import Any
 import ase
 import ase.io
 import numpy as np
+import torch
 from _data import find_mptrj
+from _peak import measure_peak
 from _sides import PEERS, Side, alternate, compare_sides, make, measure_memory
 
 HERE = Path(__file__).parent
@@ -57,7 +59,8 @@ def compare(
 
     Returns:
         The figures of each call. `roofline_share` is the time of its operations at
-        `matrix_gflops`, the rate of a large product of matrices, over ours.
+        `matrix_gflops`, the rate of a large product of matrices, over ours; `peak_gflops` is that
+        of multiply-adds in registers.
 
     Raises:
         RuntimeError: The sides do not agree.
@@ -77,6 +80,8 @@ def compare(
                 figures = alternate(sides, call, args.repeats) | measure_memory(sides, call)
                 rate = sides["ours"].ask("matrix_rate", device)  # forgets the subject
             figures |= {"deviation": deviation, "flop": operations, "matrix_gflops": rate / 1e9}
+            if device == "cpu":
+                figures["peak_gflops"] = measure_peak(torch.float32, args.threads)
             result[call] = figures | {"roofline_share": operations / rate / figures["ours_s"]}
     return result
 

@@ -26,9 +26,10 @@ The call `messages` is the attention of a node block alone, forward: what edges 
 The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
 medians of calls in turn; memory is the growth of the resident memory of a process during a call,
 beyond what stays between calls. `roofline_share` is the time that the operations
-(`_esp_operations.py`) take at the rate of a large product of matrices, measured after each case
-with as many threads, over ours. Tensor products store a megabyte for each edge, so they are left
-out above `--so3-edges`.
+(`_esp_operations.py`) take at the rate of a large product of matrices by torch, measured after each
+case with as many threads, over ours; `peak_gflops` is what multiply-adds in registers reach
+(`_peak.py`). Tensor products store a megabyte for each edge, so they are left out above
+`--so3-edges`.
 """
 
 import argparse

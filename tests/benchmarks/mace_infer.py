@@ -24,7 +24,8 @@ programs on the machine disturb less. `single_gain` is how many times faster `co
 precision than in double. `deviation` is how far the others are from `compiled`, eV an atom, eV/Å
 and eV/Å³. `roofline_share` is the time that the operations of `compiled` (`_mace_operations.py`)
 take at the rate of a large product of matrices of the same type, measured in the same run, over its
-time. The last line printed is one JSON object, with a list for each figure: one entry a case.
+time; `peak_gflops` is that of multiply-adds in registers. The last line printed is one JSON object,
+with a list for each figure: one entry a case.
 """
 
 import argparse
@@ -45,6 +46,7 @@ import torch
 from _mace_operations import count_compiled_inference
 from _mace_ours import OURS, build_graphs, make_network
 from _machine import name_processor
+from _peak import measure_peak
 from _sides import OPENMP, PEERS, WARM_UP, Side
 from ase import Atoms
 from large_structures import make_crystal
@@ -102,7 +104,8 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     per_atom = {
         f"{side}_ms_per_atom": 1e3 * figures[f"{side}_s"] / len(arrays["numbers"]) for side in SIDES
     }
-    return asdict(case) | figures | per_atom | {"matrix_gflops": rate / 1e9}
+    peak = measure_peak(getattr(torch, case.dtype), case.threads)
+    return asdict(case) | figures | per_atom | {"matrix_gflops": rate / 1e9, "peak_gflops": peak}
 
 
 def make_subject(

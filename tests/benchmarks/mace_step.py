@@ -16,8 +16,8 @@ The last line printed is one JSON object, with a list for each figure: one entry
 medians of calls in turn; memory is the growth of the resident memory of a process during a call,
 beyond what stays between calls; `deviation` is how far results are apart, relative to the largest.
 `roofline_share` is the time that the operations (`_mace_operations.py`) take at the rate of a large
-product of matrices, measured in the same run, over ours; those of the radial network count once for
-both edges of a pair.
+product of matrices by torch, measured in the same run, over ours; those of the radial network count
+once for both edges of a pair. `peak_gflops` is what multiply-adds in registers reach (`_peak.py`).
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Kernels of SU(3) against torch.linalg, alternated on the same matrices.
 
-    python tests/benchmarks/su3_kernels.py [--device cuda] [--n 16384 131072] [--repeats 5] ...
+    python tests/benchmarks/su3_kernels.py [--device cuda] [--n 16384 262144] [--repeats 5] ...
 
 | case                       | ours            | peer                                              |
 |----------------------------|-----------------|---------------------------------------------------|
@@ -21,16 +21,18 @@ of single matrices in double. Both sides have what the commands give to whatever
 that is freed is kept, and threads of OpenMP that have nothing to do leave the cores to others at
 once.
 
-The sides take turns, each with CALLS calls in a row, as a model makes them. Times are the smallest
+The sides take turns, each with some calls in a row, as a model makes them. Times are the smallest
 of all repeats: `ours_s` and `peer_s` of any call but the first in a row, `ours_after_peer_s` of
-the first. That one finds its data, its code and that of Python outside the caches.
+the first. That one finds its data, its code and that of Python outside the caches. Of 16,384
+matrices all stays in the caches of most processors, of 262,144 (a lattice of 16^4) it does not.
 
 `roofline_share` is the least time that this machine could take, over ours: the time that a copy
 takes, in calls in a row too, of as many bytes, of which only those count that must move (each
 kernel reads each input once and writes each output once), or if that is longer the time that as
-many operations (`_su3_operations.py`) take at the rate of a large product of matrices of the type
-in which the kernel calculates, in as many threads. `share_after_peer` is the same for the first
-call after the peer. Rates are measured before each case; the best of the run count.
+many operations (`_su3_operations.py`) take at the rate of a large product of matrices by torch, of
+the type in which the kernel calculates, in as many threads. `share_after_peer` is the same for the
+first call after the peer. Rates are measured before each case; the best of the run count.
+`peak_gflops` is what multiply-adds in registers reach (`_peak.py`).
 """
 
 import pipeline_core.cli  # noqa: F401  first: it says how OpenMP's threads wait
@@ -44,6 +46,7 @@ from typing import Any, NamedTuple
 
 import numba
 import torch
+from _peak import measure_peak
 from _su3_cases import Case, iterate_cases
 from message_ops import name_hardware, time_call, time_fastest
 from torch import Tensor
@@ -52,7 +55,7 @@ from pipeline_core.memory import keep_freed_memory
 
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}
 PRODUCT_SIZES = (384, 512, 1024)
-CALLS = 3  # in a row
+CALLS, ROW_S = 3, 0.02  # in a row, at least
 
 
 def measure_difference(ours: Any, theirs: Any, U: Tensor | None) -> float:
@@ -128,15 +131,20 @@ class Times(NamedTuple):
 
 
 def time_rows(functions: Sequence[Callable[[], Any]], device: str, repeats: int) -> list[Times]:
-    """Time functions that take turns, each with CALLS calls in a row; the first turn compiles."""
-    rows = [
-        [[time_call(function, device) for _ in range(CALLS)] for function in functions]
-        for _ in range(repeats + 1)
-    ]
+    """Time functions that take turns, each with several calls in a row; the first turn compiles."""
+    rows = [[time_row(function, device) for function in functions] for _ in range(repeats + 1)]
     return [
         Times(min(row[0] for row in turns[1:]), min(min(row[1:]) for row in turns[1:]))
         for turns in zip(*rows, strict=True)
     ]
+
+
+def time_row(function: Callable[[], Any], device: str) -> list[float]:
+    """Return the times of so many calls in a row."""
+    times: list[float] = []
+    while len(times) < CALLS or sum(times) < ROW_S:
+        times.append(time_call(function, device))
+    return times
 
 
 def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
@@ -162,10 +170,10 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtypes", nargs="+", choices=[*DTYPES], default=[*DTYPES])
     parser.add_argument(
-        "--n", type=int, nargs="+", default=[16_384, 131_072], help="multiples of 1024"
+        "--n", type=int, nargs="+", default=[16_384, 262_144], help="multiples of 1024"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     keep_freed_memory()
@@ -196,6 +204,7 @@ def main() -> None:
         **{key: [row[key] for row in rows.values()] for key in keys},
         "double_flop_per_s": limits.rates[torch.float64],
         "single_flop_per_s": limits.rates[torch.float32],
+        "peak_gflops": {str(dtype): measure_peak(dtype, args.threads) for dtype in limits.rates},
         "repeats": args.repeats,
         "device": args.device,
         "threads": args.threads,
