@@ -45,7 +45,7 @@ void multiply_add(const REAL *numbers, REAL *out, int64_t n_pieces, int64_t *cou
 
 
 def measure_peak(dtype: torch.dtype, threads: int) -> float:
-    """Return the additions and multiplications of so many threads, 1e9 a second, the best of ten."""
+    """Return additions and multiplications of so many threads, 1e9 a second, the best of ten."""
     library = native.open_library("peak", SOURCE, REAL=native.C_TYPES[dtype])
     lanes = native.compute_size(library, "n_lanes")
     n_pieces = PIECES * threads
