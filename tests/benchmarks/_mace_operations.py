@@ -38,6 +38,11 @@ def count_product_calls(n_moving: int) -> dict[str, int]:
     return {"forward": 1, "forward and backward": 4, "training": 1 + n_moving + second}
 
 
+def count_map_calls() -> dict[str, int]:
+    """How often each call takes those of the linear map that makes its weights."""
+    return {"forward": 1, "forward and backward": 3, "training": 6}
+
+
 def count_contraction_calls() -> dict[str, int]:
     """The same of the contraction, of which only the features move."""
     return {"forward": 1, "forward and backward": 3, "training": 5}

@@ -18,6 +18,7 @@ from pipeline_kernels.equivariant.contraction import (
     combine_coefficients,
     contract,
 )
+from pipeline_kernels.equivariant.mixed_product import Graph, mixed_product
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.message import Segments
 from pipeline_mace.model import MACE, Facts
@@ -63,6 +64,27 @@ class Product(Kernel):
         plan = ProductPlan.of(options["features"], options["lmax"], options["targets"])
         super().__init__(
             lambda h, Y, w: tensor_product(h, Y, w, senders, receivers, plan),
+            operands,
+            torch.from_numpy(arrays["cotangent"]),
+            options["moving"],
+        )
+
+
+class MixedProduct(Kernel):
+    """The tensor product with the linear map of radial features behind it."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        operands = {name: torch.from_numpy(arrays[name]) for name in ("h", "Y", "x", "A")}
+        sizes = {"senders": "h", "receivers": "h", "rows": "x"}
+        graph = Graph.of(
+            *(
+                Segments.of(torch.from_numpy(arrays[name]), len(operands[of]))
+                for name, of in sizes.items()
+            )
+        )
+        plan = ProductPlan.of(options["features"], options["lmax"], options["targets"])
+        super().__init__(
+            lambda h, Y, x, A: mixed_product(h, Y, x, A, graph, plan),
             operands,
             torch.from_numpy(arrays["cotangent"]),
             options["moving"],

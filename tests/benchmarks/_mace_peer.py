@@ -60,30 +60,63 @@ class Product(Kernel):
     """Gather, the tensor product of e3nn, and scatter, as an interaction of mace-torch has them."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        form = ProductForm(arrays, options)
+        operands = form.operands | {"w": torch.from_numpy(arrays["w"]).flatten(1)}
+        super().__init__(
+            form.multiply, operands, form.cotangent, options["moving"], form.move_channels_last
+        )
+
+
+class MixedProduct(Kernel):
+    """The same behind the last linear layer of a radial network, which is there one of edges."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        form, rows = ProductForm(arrays, options), torch.from_numpy(arrays["rows"])
+        operands = form.operands | {name: torch.from_numpy(arrays[name]) for name in ("x", "A")}
+        super().__init__(
+            lambda h, Y, x, A: form.multiply(h, Y, x[rows] @ A),
+            operands,
+            form.cotangent,
+            options["moving"],
+            form.move_channels_last,
+        )
+
+
+class ProductForm:
+    """The tensor product of a layer for the edges of a graph.
+
+    Attributes:
+        operands: Features and harmonics in the layout of e3nn.
+        cotangent: Of the result.
+    """
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         channels = arrays["h"].shape[2]
         irreps_h, target = (
             o3.Irreps(multiply_irreps(options[key], channels)) for key in ("features", "targets")
         )
         irreps_y = o3.Irreps.spherical_harmonics(options["lmax"])
-        irreps, paths = tp_out_irreps_with_instructions(irreps_h, irreps_y, target)
-        product = TensorProduct(
-            irreps_h, irreps_y, irreps, paths, shared_weights=False, internal_weights=False
+        self.irreps, paths = tp_out_irreps_with_instructions(irreps_h, irreps_y, target)
+        self.product = TensorProduct(
+            irreps_h, irreps_y, self.irreps, paths, shared_weights=False, internal_weights=False
         )
-        senders, receivers = (torch.from_numpy(arrays[name]) for name in ("senders", "receivers"))
-        n_atoms = len(arrays["h"])
-        super().__init__(
-            lambda h, Y, w: scatter_sum(
-                product(h[senders], Y, w), receivers, dim=0, dim_size=n_atoms
-            ),
-            {
-                "h": flatten_features(arrays["h"], irreps_h),
-                "Y": torch.from_numpy(arrays["Y"]),
-                "w": torch.from_numpy(arrays["w"]).flatten(1),
-            },
-            flatten_features(arrays["cotangent"], irreps),
-            options["moving"],
-            lambda result: move_channels_last(result, irreps),
+        self.senders, self.receivers = (
+            torch.from_numpy(arrays[name]) for name in ("senders", "receivers")
         )
+        self.operands = {
+            "h": flatten_features(arrays["h"], irreps_h),
+            "Y": torch.from_numpy(arrays["Y"]),
+        }
+        self.cotangent = flatten_features(arrays["cotangent"], self.irreps)
+
+    def multiply(self, h: Tensor, Y: Tensor, w: Tensor) -> Tensor:
+        """Return the sums of all edges into each atom."""
+        messages = self.product(h[self.senders], Y, w)
+        return scatter_sum(messages, self.receivers, dim=0, dim_size=len(h))
+
+    def move_channels_last(self, result: Tensor) -> Tensor:
+        """Return a result in the layout of the kernels here."""
+        return move_channels_last(result, self.irreps)
 
 
 class Contraction(Kernel):

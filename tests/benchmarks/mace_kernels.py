@@ -4,10 +4,12 @@
     python tests/benchmarks/mace_kernels.py [--atoms 400] [--correlations 2 3] [--small]
 
 Channelwise tensor product of both layers (with gather and scatter) on the graph of MPtrj structures
-with cutoff 4.5 Å, and symmetric contraction for both correlations with the elements of these: 128
-channels, single precision, on the CPU. `forward`; `forward and backward` by all operands;
-`training`, what a loss of forces takes: derivatives by the operands that depend on positions, and
-derivatives of these by all operands and the cotangent.
+with cutoff 4.5 Å: with weights of each edge, and "mixed", with weights that are a linear map of 64
+features, which both edges of a pair share (mace-torch maps those of each edge). Symmetric
+contraction for both correlations with the elements of these. 128 channels, single precision, on the
+CPU. `forward`; `forward and backward` by all operands; `training`, what a loss of forces takes:
+derivatives by the operands that depend on positions, and derivatives of these by all operands and
+the cotangent.
 
 The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
 medians of calls in turn, also as µs for each edge (tensor product) or atom (contraction). `gflops`
@@ -26,6 +28,7 @@ import torch
 from _mace_operations import (
     count_contraction,
     count_contraction_calls,
+    count_map_calls,
     count_product,
     count_product_calls,
 )
@@ -40,9 +43,11 @@ from _mace_sides import (
 )
 
 from pipeline_core.batch import collate
+from pipeline_core.graphs import pair_edges
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 
 CUTOFF, N_ELEMENTS = 4.5, 89
+N_FEATURES = 64  # of the radial network
 HARMONICS = "0e+1o+2e+3o"
 
 
@@ -73,9 +78,12 @@ def iterate_cases(args: argparse.Namespace) -> Iterator[Case]:
     )
     receivers, senders = batch["edge_index"].numpy().T
     ends = {"senders": senders, "receivers": receivers}
+    rows, _ = pair_edges(batch["edge_index"].numpy(), batch["edge_shift"].numpy())
     n_atoms = len(batch["atomic_numbers"])
     for layer, features, moving in ((1, "0e", ["Y", "w"]), (2, "0e+1o", ["h", "Y", "w"])):
-        yield make_product(layer, features, moving, ends, n_atoms, args.channels)
+        product = make_product(layer, features, moving, ends, n_atoms, args.channels)
+        yield product
+        yield mix_weights(product, rows)
     element = batch["atomic_numbers"].numpy() % N_ELEMENTS
     for correlation in args.correlations:
         yield make_contraction(correlation, element, args.channels)
@@ -101,6 +109,20 @@ def make_product(
     value = n_edges * count_product(plan, channels)
     flop = {call: times * value for call, times in count_product_calls(len(moving)).items()}
     return Case(f"tensor product {layer}", "Product", arrays | ends, options, n_edges, flop)
+
+
+def mix_weights(product: Case, rows: np.ndarray) -> Case:
+    """Return the product with weights that are a linear map of features of each pair."""
+    _, n_paths, channels = product.arrays["w"].shape
+    arrays = {name: x for name, x in product.arrays.items() if name != "w"}
+    arrays |= {"rows": rows, "x": draw_normal(rows.max() + 1, N_FEATURES)}
+    arrays["A"] = draw_normal(N_FEATURES, n_paths * channels) / N_FEATURES**0.5
+    moving = ["x" if name == "w" else name for name in product.options["moving"]]
+    options = product.options | {"moving": moving}
+    mapped = 2 * len(arrays["x"]) * arrays["A"].size
+    flop = {call: product.flop[call] + n * mapped for call, n in count_map_calls().items()}
+    name = product.name.replace("tensor", "mixed")
+    return Case(name, "MixedProduct", arrays, options, product.rows, flop)
 
 
 def make_contraction(correlation: int, element: np.ndarray, channels: int) -> Case:
