@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -38,9 +40,13 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     Raises:
         ValueError: A figure is unknown or fails, or a file is damaged.
     """
-    figures = choose_figures(experiment)
+    figures, kinds = choose_figures(experiment), experiment.options.formats
     report = reproduction.compare(experiment)
-    drawn = {f.name: files for f in figures if (files := _draw_files(f, experiment)) is not None}
+    drawn = {
+        f.name: files
+        for f in figures
+        if (files := _draw_files(f, experiment, kinds, for_report=True)) is not None
+    }
     pictures = [
         summary.Picture(f, drawn[f.name].pop(_WEBP), list(drawn[f.name]))
         for f in figures
@@ -66,6 +72,25 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
         "drawn": list(drawn),
         "nothing_to_draw": [figure.name for figure in figures if figure.name not in drawn],
     }
+
+
+def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
+    """Draw what differs where figures do, and write nothing.
+
+    Returns:
+        Texts of the files of `draw_experiment` that hold numbers and lines, by their names: tables,
+        pictures as SVG if these are asked for, and the paper's numbers beside ours.
+    """
+    kinds = [kind for kind in experiment.options.formats if kind == "svg"]
+    files: dict[str, bytes] = {}
+    for figure in choose_figures(experiment):
+        files |= _draw_files(figure, experiment, kinds, for_report=False) or {}
+    texts = {name: content.decode() for name, content in files.items() if not name.endswith(".rst")}
+    report = reproduction.compare(experiment)
+    if report is not None:
+        texts["reproduction.csv"] = savers.encode_table(reproduction.make_table(report)).decode()
+        texts[experiment.reproduction.name] = json.dumps(report)
+    return texts
 
 
 def choose_figures(experiment: ExperimentRun) -> list[Figure]:
@@ -119,7 +144,9 @@ def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
     return [figure for figures in reversed(hook()) for figure in figures]
 
 
-def _draw_files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
+def _draw_files(
+    figure: Figure, experiment: ExperimentRun, kinds: Sequence[str], *, for_report: bool
+) -> dict[str, bytes] | None:
     """Draw one figure; return its files, and a picture for the report under the name `_WEBP`."""
     shown = experiment if figure.plugin is None else experiment.select_plugin(figure.plugin)
     with style.apply_style():
@@ -135,13 +162,13 @@ def _draw_files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] |
             return None
         drawing, rows = drawn
         savers.settle_layout(drawing)
-        pictures = {kind: savers.encode_image(drawing, kind) for kind in experiment.options.formats}
-        webp = summary.encode_picture(drawing)
+        pictures = {kind: savers.encode_image(drawing, kind) for kind in kinds}
+        webp = {_WEBP: summary.encode_picture(drawing)} if for_report else {}
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
         f"{figure.name}.csv": savers.encode_table(rows),
         f"{figure.name}.rst": f"{figure.caption}\n".encode(),
-        _WEBP: webp,
+        **webp,
     }
 
 

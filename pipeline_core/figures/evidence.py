@@ -10,7 +10,6 @@ the data were made by.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline_core import lineage, store
-from pipeline_core.figures.drawing import draw_experiment
+from pipeline_core.figures.drawing import draw_compared, draw_experiment
 from pipeline_core.figures.thinning import copy_predictions
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project import EVIDENCE, Project
@@ -35,10 +34,8 @@ _TOO_LARGE: Final = ("graph", "partition", "model")
 _RECORDS: Final = "records.jsonl"
 _WHO_AND_WHEN: Final = ("provenance.csv", "provenance.svg")
 """Drawn files that say by what software data were imported."""
-_NUMBERS: Final = ("*.csv", "reproduction.json")
-"""Drawn files that hold numbers."""
 _LINES: Final = "*.svg"
-"""Those of pictures depend on the version of matplotlib, too."""
+"""Drawn files that depend on the version of matplotlib, too."""
 _DIGITS: Final = 5
 _OFF_TIES: Final = 1 + 1e-7 / 3
 """Factor after which no decimal number of few digits lies halfway between two of `_DIGITS`."""
@@ -176,9 +173,11 @@ def check_evidence(name: str, project: Project) -> list[str]:
     folder = project.workflows / EVIDENCE
     if faults := _find_altered(known, experiment, folder):
         return faults
+    changed = [*_list_changed(known, _describe(experiment, folder))]
+    if changed:
+        draw_experiment(experiment)  # to be looked at
     return [
-        f"{experiment.folder / file}: not what was drawn from the same evidence"
-        for file in _list_changed(known, _describe(experiment, folder))
+        f"{experiment.folder / file}: not what was drawn from the same evidence" for file in changed
     ]
 
 
@@ -306,22 +305,17 @@ def _describe(experiment: ExperimentRun, folder: Path) -> dict[str, Any]:
 
 
 def _draw(experiment: ExperimentRun) -> dict[str, str]:
-    """Draw an experiment; return the hashes of its numbers and lines by the names of the files."""
-    draw_experiment(experiment)
-    drawn = [p for pattern in (*_NUMBERS, _LINES) for p in experiment.folder.glob(pattern)]
-    return {path.name: digest_drawn(path) for path in sorted(drawn)}
+    """Draw an experiment; return the digests of its numbers and lines by the names of the files."""
+    return {name: digest_drawn(text) for name, text in sorted(draw_compared(experiment).items())}
 
 
-def digest_drawn(path: Path) -> str:
+def digest_drawn(text: str) -> str:
     """Return a digest of a drawn file that is the same on processors that round otherwise.
 
     Sums of numpy differ in the last digits with the width of a processor's vectors, so numbers
     count to `_DIGITS` digits.
     """
-    if path.suffix == ".json":
-        text = json.dumps(store.read_json(path))  # without its checksum
-    else:
-        text = _IDENTIFIER.sub("id", path.read_text(encoding="utf-8"))
+    text = _IDENTIFIER.sub("id", text)
     return hashlib.sha256(_NUMBER.sub(_round, text).encode()).hexdigest()
 
 

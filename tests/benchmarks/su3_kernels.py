@@ -1,6 +1,6 @@
 """Kernels of SU(3) against torch.linalg, alternated on the same matrices.
 
-    python tests/benchmarks/su3_kernels.py [--device cuda] [--n 16384 262144] [--repeats 5] ...
+    python tests/benchmarks/su3_kernels.py [--device cuda] [--n 16384 131072] [--repeats 5] ...
 
 | case                       | ours            | peer                                              |
 |----------------------------|-----------------|---------------------------------------------------|
@@ -24,7 +24,7 @@ once.
 The sides take turns, each with some calls in a row, as a model makes them. Times are the smallest
 of all repeats: `ours_s` and `peer_s` of any call but the first in a row, `ours_after_peer_s` of
 the first. That one finds its data, its code and that of Python outside the caches. Of 16,384
-matrices all stays in the caches of most processors, of 262,144 (a lattice of 16^4) it does not.
+matrices all stays in the caches of most processors, of 131,072 it does not.
 
 `roofline_share` is the least time that this machine could take, over ours: the time that a copy
 takes, in calls in a row too, of as many bytes, of which only those count that must move (each
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtypes", nargs="+", choices=[*DTYPES], default=[*DTYPES])
     parser.add_argument(
-        "--n", type=int, nargs="+", default=[16_384, 262_144], help="multiples of 1024"
+        "--n", type=int, nargs="+", default=[16_384, 131_072], help="multiples of 1024"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=3)
