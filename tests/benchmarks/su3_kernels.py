@@ -204,13 +204,15 @@ def main() -> None:
         **{key: [row[key] for row in rows.values()] for key in keys},
         "double_flop_per_s": limits.rates[torch.float64],
         "single_flop_per_s": limits.rates[torch.float32],
-        "peak_gflops": {str(dtype): measure_peak(dtype, args.threads) for dtype in limits.rates},
         "repeats": args.repeats,
         "device": args.device,
         "threads": args.threads,
         "hardware": name_hardware(args.device),
         "versions": {"torch": torch.__version__, "numba": numba.__version__},
     }
+    if args.device == "cpu":
+        peaks = {str(dtype): measure_peak(dtype, args.threads) for dtype in limits.rates}
+        report["peak_gflops"] = peaks
     print(json.dumps(report))
 
 

@@ -158,11 +158,6 @@ int64_t memory_size(const Lattice *lattice, int64_t n_halves)
     return BYTES * (1 + n_halves * lattice->half * SPINOR);
 }
 
-static vec *aligned(void *memory)
-{
-    return (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
-}
-
 /* Links (batch, D, V, N, N) as (groups, 2, half, D, NUMBERS, LANES). One configuration is repeated
  * in the lanes of all fields. */
 void pack_links(const REAL *links, REAL *packed, const Lattice *lattice, int64_t *counter)

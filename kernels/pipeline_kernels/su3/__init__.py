@@ -18,7 +18,7 @@ determines. Arithmetic is double; matrices may be complex64.
 
 Each family is a folder as `pipeline_kernels` says. Where matrices are independent, its C stands on
 `vectors.c`, `matrices.c` and `blocks.c` and treats several at once as lanes of vectors; where links
-of a sample meet, samples are the lanes, or places of one, on `fields.c` (`lanes.py` calls all).
+of a sample meet, samples are the lanes, or places of one, on `fields.c` (`lanes.py` loads all).
 Triton stands on `matrices_cuda.py`. Derivatives of the second order are those of the references
 (`derivatives.py`).
 """

@@ -9,6 +9,12 @@
 typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (int32_t)0, (int64_t)0)) lane;
 typedef lane mask __attribute__((vector_size(BYTES)));
 
+/* The first whole vector of a memory that has BYTES more than it needs. */
+INLINE vec *aligned(void *memory)
+{
+    return (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
+}
+
 /* Which lanes of two vectors make the first and the second one where blocks of s are swapped: tables,
  * so that they are known when this is compiled. */
 #define LIST(F, s)                                                                                \

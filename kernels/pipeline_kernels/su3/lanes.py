@@ -1,4 +1,4 @@
-"""Routines in C whose vectors hold the same number of several matrices, or of several samples.
+"""Libraries in C whose vectors hold the same number of several matrices, samples, or places.
 
 Where each matrix stands alone, matrices are the lanes of vectors, and the C of a family stands on
 vectors.c, matrices.c and blocks.c. Where links of a sample meet, samples are the lanes, or places
@@ -32,33 +32,6 @@ def run_matrices(family: str, routine: str, arrays: Sequence[Tensor], *numbers: 
     plain = [native.make_plain(array) for array in arrays]
     n_threads = choose_threads(2 * sum(array.numel() for array in plain))
     native.call_routine(library, routine, *plain, *numbers, n, n_threads=n_threads)
-
-
-def run_samples(
-    library: ctypes.CDLL,
-    routine: str,
-    arrays: Sequence[Tensor],
-    task: ctypes.Structure,
-    *,
-    n_threads: int,
-    is_gradient: bool,
-) -> None:
-    """Call a routine in as many threads as there are blocks of samples for.
-
-    Args:
-        library: from `load_library`.
-        routine: name of the function.
-        arrays: samples first; contiguous results are among them, which it fills.
-        task: what to calculate.
-        n_threads: at most.
-        is_gradient: whether it takes the memory of a gradient.
-    """
-    plain = [native.make_plain(array) for array in arrays]
-    n_blocks = count_blocks(library, len(plain[0]))
-    n_bytes = native.compute_size(library, "memory_size", task, is_gradient)
-    native.call_routine(
-        library, routine, *plain, task, n_threads=min(n_blocks, n_threads), n_bytes=n_bytes
-    )
 
 
 def count_blocks(library: ctypes.CDLL, n_samples: int) -> int:

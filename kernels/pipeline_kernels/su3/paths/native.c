@@ -187,21 +187,19 @@ typedef struct {
     vec *one, *factors, *products;
 } Room;
 
-static int64_t n_vectors(const Paths *paths)
-{
-    const int64_t places = paths->length * sizeof(int64_t) / sizeof(REAL);
-    return places + (1 + paths->length + paths->length + 3) * NUMBERS;
-}
-
 static Room divide(const Paths *paths, void *memory)
 {
-    vec *one = (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
-    vec *factors = one + NUMBERS, *products = factors + paths->length * NUMBERS;
+    vec *one = aligned(memory), *factors = one + NUMBERS;
+    vec *products = factors + paths->length * NUMBERS;
     return (Room){(int64_t *)(products + (paths->length + 3) * NUMBERS), one, factors, products};
 }
 
 /* Bytes that a call needs. */
-int64_t memory_size(const Paths *paths) { return BYTES * (1 + n_vectors(paths)); }
+int64_t memory_size(const Paths *paths)
+{
+    const int64_t behind = paths->length * LANES * sizeof(int64_t);
+    return behind + BYTES * (1 + (2 * paths->length + 4) * NUMBERS);
+}
 
 void path_products(const REAL *links, REAL *out, const Paths *paths, int64_t *counter, void *memory)
 {

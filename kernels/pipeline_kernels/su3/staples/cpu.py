@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pipeline_kernels import native
 from pipeline_kernels.su3 import lanes
 from pipeline_kernels.threads import choose_threads
 
@@ -60,11 +61,13 @@ def _run(
     kept = [table.contiguous() for table in tables]
     kept.append(coefficients.detach().to(S.real.dtype).contiguous())
     sizes = S.shape[0], S.shape[1], coefficients.shape[0], *S.shape[2:4]
-    lanes.run_samples(
+    layer = Layer(*(table.data_ptr() for table in kept), *sizes)
+    n_blocks = lanes.count_blocks(library, len(S))
+    native.call_routine(
         library,
         name,
-        arrays,
-        Layer(*(table.data_ptr() for table in kept), *sizes),
-        n_threads=choose_threads(S.numel() * coefficients.shape[0]),
-        is_gradient=len(arrays) > 2,
+        *map(native.make_plain, arrays),
+        layer,
+        n_threads=min(n_blocks, choose_threads(S.numel() * coefficients.shape[0])),
+        n_bytes=native.compute_size(library, "memory_size", layer, len(arrays) > 2),
     )

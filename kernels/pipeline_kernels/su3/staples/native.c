@@ -226,11 +226,6 @@ int64_t memory_size(const Layer *layer, int64_t gradient)
     return BYTES * (1 + work * NUMBERS + pairs);
 }
 
-static vec *aligned(void *memory)
-{
-    return (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
-}
-
 /* Runs of links of one direction: the first one, `at`, and how many, `count`. All directions of some
  * sites come before the next sites. */
 #define FOR_RUNS(at, count)                                                                       \
