@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env check test lint demo docs wheel bench peers lock
+.PHONY: env check test test-all lint demo docs wheel bench peers lock
 
 env: .venv/made  ## the environment, with the versions of the two lock files
 
@@ -29,9 +29,12 @@ env: .venv/made  ## the environment, with the versions of the two lock files
 
 check: lint  ## linters, types, and the tests that start no process: what to run before each commit
 	OMP_NUM_THREADS=1 $(PYTEST) --quiet --no-processes \
-		-m "not slow and not mpi and not slurm"
+		-m "not slow and not mpi and not slurm and not exhaustive"
 
-test: lint  ## linters, types, and every test that this machine can run
+test: lint  ## linters, types, and every promise once: what continuous integration runs
+	OMP_NUM_THREADS=1 $(PYTEST) --durations 25 -m "not exhaustive"
+
+test-all: lint  ## every test that this machine can run, sweeps too: before a release
 	OMP_NUM_THREADS=1 $(PYTEST) --durations 25
 
 lint: env
