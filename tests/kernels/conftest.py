@@ -165,6 +165,13 @@ def implementation(request, use_implementation):
 
 
 @pytest.fixture(scope="module")
+def way(request, use_implementation):
+    """How everything in a test of the contract is calculated: by C, or by the reference."""
+    with use_implementation(request.param):
+        yield request.param
+
+
+@pytest.fixture(scope="module")
 def compiled_c(use_implementation):
     """Everything in the test is calculated by C: its oracle is the reference."""
     with use_implementation("C"):

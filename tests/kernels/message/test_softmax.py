@@ -1,33 +1,20 @@
 """Attention over segments: plain PyTorch, numba, and Triton interpreted, compiled and on a GPU.
 
-Oracles: `torch.softmax` of each segment by itself, finite differences, the formula in float64.
+Oracles: `torch.softmax` of each segment by itself, finite differences.
 """
 
 import pytest
 import torch
-from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch.library import opcheck
-from torch.testing import assert_close
 
+from kernels.contract import Call, KernelContract
+from pipeline_kernels.eager import EagerOperator
 from pipeline_kernels.message import Segments
-from pipeline_kernels.message.softmax import op, reference, segment_softmax, softmax_sum
-
-EPSILON = {torch.float32: 2e-5, torch.float64: 1e-13}
-
-
-def draw_case(n_edges, n_segments, rows, heads, channels, dtype=torch.float64, seed=0):
-    """Logits, values, and segments of which the last is empty."""
-    generator = torch.Generator().manual_seed(seed)
-    index = torch.randint(max(1, n_segments), (n_edges,), generator=generator)
-    index = index.sort().values if seed % 2 else index
-    logits = 5 * torch.randn(n_edges, heads, generator=generator, dtype=torch.float64)
-    shape = n_edges, rows, heads * channels
-    values = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return logits.to(dtype), values.to(dtype), Segments.of(index, n_segments + 1)
+from pipeline_kernels.message.softmax import segment_softmax, softmax_sum
+from tiers import run_first
 
 
-def evaluate_by_segment(logits, values, segments):
+def sum_by_segment(logits, values, segments):
     """Take each segment by itself."""
     heads = logits.shape[1]
     weights, sums = torch.zeros_like(logits), []
@@ -40,59 +27,62 @@ def evaluate_by_segment(logits, values, segments):
     return torch.stack(sums), weights
 
 
-def close(ours, exact, dtype):
-    for result, expected in zip(ours, exact, strict=True):
-        assert result.shape == expected.shape
-        assert result.dtype == dtype
-        size = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
-        assert_close(
-            result.detach().double(), expected.detach(), rtol=0, atol=EPSILON[dtype] * size
-        )
+class Attention(KernelContract):
+    """What the weights and the sums share."""
+
+    folder = "message/softmax"
+    tolerances = {torch.float32: 2e-5, torch.float64: 1e-13}
+    options = {
+        "n_edges": [40, 1],
+        "n_segments": [4, 1, 60],
+        "shape": [(9, 2, 8), (1, 1, 1), (4, 3, 5), (0, 2, 3), (25, 2, 16)],
+        "ordered": [True, False],
+    }
+    few, many = {"n_edges": 9, "shape": (2, 2, 2)}, {"n_edges": 3000, "n_segments": 60}
+    empty = {"n_edges": 0, "n_segments": 0}
+    random = {"n_edges": st.integers(0, 60), "n_segments": st.integers(1, 9)}
+    interpreted = [{"shape": (4, 3, 5)}, {"shape": (25, 2, 24)}, {"shape": (1, 1, 1)}, empty]
+
+    @pytest.fixture(autouse=True)
+    def leave_out_numba(self, request, monkeypatch):
+        """The reference stands in for what cannot be compiled, and numba always can."""
+        if "way" in request.fixturenames and request.getfixturevalue("way") == "reference":
+            monkeypatch.setattr(EagerOperator, "run", lambda self, args, _: self._init_fn(*args))
+
+    def draw(self, generator, n_edges, n_segments, shape, ordered):
+        """Logits, values, and segments of which the last is empty."""
+        rows, heads, channels = shape
+        index = torch.randint(max(1, n_segments), (n_edges,), generator=generator)
+        segments = Segments.of(index.sort().values if ordered else index, n_segments + 1)
+        shapes = (n_edges, heads), (n_edges, rows, heads * channels)
+        logits, values = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+        return self.call(5 * logits, values, segments)
 
 
-def differentiate_all(logits, values, segments, g):
-    """Sum, weights, and gradients of the sums."""
-    z, v = (x.detach().requires_grad_() for x in (logits, values))
-    sums = softmax_sum(z, v, segments)
-    return [sums, segment_softmax(z, segments), *torch.autograd.grad(sums, (z, v), g)]
+class TestSegmentSoftmax(Attention):
+    refused = [
+        (0, lambda z: z[1:], r"logits: expected \(40, n_heads\) .*\(39, 2\)"),
+        (0, lambda z: z.long(), "logits: .* torch.int64"),
+        (0, lambda z: z.to("meta"), "logits: expected device cpu"),
+    ]
+
+    def call(self, logits, _, segments):
+        def weights_by_segment(logits, segments):
+            return sum_by_segment(logits, logits.new_zeros(len(logits), 0, 0), segments)[1]
+
+        return Call(segment_softmax, weights_by_segment, [logits], [segments])
 
 
-def evaluate_in_double(logits, values, segments, g):
-    z, v = (x.detach().double().requires_grad_() for x in (logits, values))
-    sums, weights = evaluate_by_segment(z, v, segments)
-    return [sums, weights, *torch.autograd.grad(sums, (z, v), g.double())]
+class TestSoftmaxSum(Attention):
+    without = {"second derivative": "the sums are differentiable once, as their docstring says"}
+    refused = [
+        *TestSegmentSoftmax.refused,
+        (1, lambda v: v[:, :, :3], r"a multiple of 2 heads\), got \(40, 9, 3\)"),
+        (1, lambda v: v.long(), "values: expected a dtype"),
+    ]
 
-
-@settings(deadline=None, max_examples=25)
-@given(
-    n=st.tuples(st.integers(0, 60), st.integers(1, 9)),
-    shape=st.sampled_from([(1, 1, 1), (9, 2, 8), (4, 3, 5), (0, 2, 3), (25, 2, 16)]),
-    dtype=st.sampled_from(list(EPSILON)),
-    seed=st.integers(0, 2**32),
-    threads=st.sampled_from([1, 2]),
-)
-@example((0, 0), (9, 2, 8), torch.float32, 0, 1)
-def test_equals_torch_by_segment(use_threads, n, shape, dtype, seed, threads):
-    logits, values, segments = draw_case(*n, *shape, dtype, seed)
-    g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
-    with use_threads(threads):
-        result = differentiate_all(logits, values, segments, g)
-    exact = evaluate_in_double(logits, values, segments, g)
-    close(result, exact, dtype)
-    weights = reference.softmax(logits, segments.index, segments.n_segments)
-    sums = reference.weighted_sum(weights, values, segments.index, segments.n_segments)
-    close([sums, weights], exact[:2], dtype)
-    lists = segments.index, segments.order, segments.offsets
-    close(op._gradient._init_fn(g, weights, values, *lists), exact[2:], dtype)
-    assert not result[0][-1].any()
-
-
-def test_derivatives():
-    logits, values, segments = draw_case(9, 3, 2, 2, 2)
-    operands = logits.requires_grad_(), values.requires_grad_()
-    assert torch.autograd.gradcheck(lambda z, v: softmax_sum(z, v, segments), operands)
-    assert torch.autograd.gradcheck(lambda z: segment_softmax(z, segments), operands[:1])
-    assert torch.autograd.gradgradcheck(lambda z: segment_softmax(z, segments), operands[:1])
+    def call(self, logits, values, segments):
+        return Call(softmax_sum, lambda *x: sum_by_segment(*x)[0], [logits, values], [segments])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -108,73 +98,17 @@ def test_large_logits_stay_finite(dtype):
 
 
 def test_what_is_no_number_shows_in_its_segment_alone():
-    logits, values, segments = draw_case(20, 4, 2, 2, 3)
+    call = TestSoftmaxSum().make(n_edges=20)
+    (logits, values), (segments,) = call.tensors, call.constants
     logits[5, 1] = torch.nan
     broken = segment_softmax(logits, segments).isnan()
     assert torch.equal(broken[:, 1], segments.index == segments.index[5])
     assert not broken[:, 0].any()
-    assert softmax_sum(logits, values, segments)[segments.index[5], :, 3:].isnan().all()
-
-
-def test_does_not_depend_on_the_threads(use_threads):
-    logits, values, segments = draw_case(400, 60, 9, 2, 8, torch.float32)
-    g = torch.randn(61, 9, 16)
-    results = []
-    for threads in (1, 2, 3):
-        with use_threads(threads):
-            results.append(differentiate_all(logits, values, segments, g))
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
-
-
-def test_operators_keep_the_rules_of_torch():
-    logits, values, segments = draw_case(9, 3, 2, 2, 2)
-    lists = segments.index, segments.order, segments.offsets
-    operands = logits.requires_grad_(), values.requires_grad_()
-    opcheck(op._segment_softmax, (operands[0], *lists))
-    opcheck(op._softmax_sum, (*operands, *lists))
-    g, weights = torch.randn(4, 2, 4).double(), segment_softmax(logits, segments).detach()
-    opcheck(op._gradient, (g, weights, values.detach(), *lists))
-
-
-@pytest.mark.parametrize(
-    ("logits", "values", "message"),
-    [
-        (torch.zeros(3, 2), torch.zeros(2, 1, 4), r"logits: expected \(2, n_heads\) .*\(3, 2\)"),
-        (torch.zeros(2, 2).long(), torch.zeros(2, 1, 4), "logits: .* torch.int64"),
-        (torch.zeros(2, 2, device="meta"), torch.zeros(2, 1, 4), "logits: expected device cpu"),
-        (torch.zeros(2, 2), torch.zeros(2, 1, 3), r"a multiple of 2 heads\), got \(2, 1, 3\)"),
-        (torch.zeros(2, 2), torch.zeros(2, 1, 4).long(), "values: expected a dtype"),
-    ],
-)
-def test_what_does_not_fit_is_named(logits, values, message):
-    with pytest.raises(ValueError, match=message):
-        softmax_sum(logits, values, Segments.of(torch.tensor([0, 1]), 2))
+    assert softmax_sum(logits, values, segments)[segments.index[5], :, 8:].isnan().all()
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=10)
-@given(
-    n=st.tuples(st.integers(0, 40), st.integers(1, 4)),
-    shape=st.sampled_from([(1, 1, 1), (4, 3, 5), (25, 2, 24)]),
-    dtype=st.sampled_from(list(EPSILON)),
-    seed=st.integers(0, 2**32),
-)
-def test_interpreted_kernels_equal_torch_by_segment(interpreted, n, shape, dtype, seed):
-    from pipeline_kernels.message.softmax import cuda
-
-    logits, values, segments = draw_case(*n, *shape, dtype, seed)
-    g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
-    lists = segments.order, segments.offsets
-    weights = interpreted(cuda.softmax, logits, segments.index, *lists)
-    sums = interpreted(cuda.weighted_sum, weights, values, *lists)
-    operands = g, weights, values, segments.index
-    grads = interpreted(cuda.gradient, *operands, *lists)
-    close([sums, weights, *grads], evaluate_in_double(logits, values, segments, g), dtype)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("capability", "dtype"), [(80, "fp64"), (90, "fp32")])
+@pytest.mark.parametrize(("capability", "dtype"), run_first([(90, "fp32"), (80, "fp64")]))
 def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     """The interpreter accepts more than the compiler, which needs no GPU to say so."""
     pytest.importorskip("triton")
@@ -204,15 +138,3 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
             constexprs={k: v for k, v in {**sizes, **constants}.items() if k in names},
         )
         assert triton_compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", EPSILON)
-def test_gpu_equals_torch_by_segment(dtype):
-    if not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU")
-    logits, values, segments = draw_case(3000, 50, 25, 2, 16, dtype)
-    g = torch.randn(51, 25, 32, dtype=dtype)
-    on_gpu = [x.cuda() for x in (logits, values)], segments.to("cuda"), g.cuda()
-    result = differentiate_all(*on_gpu[0], *on_gpu[1:])
-    close([x.cpu() for x in result], evaluate_in_double(logits, values, segments, g), dtype)
