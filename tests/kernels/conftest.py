@@ -121,12 +121,18 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., Ma
     from triton.compiler import ASTSource
 
     def compile_for(capability: int, kernel: Any, signature: Any, constants: Any, **options: Any):
-        ordered = {name: signature[name] for name in kernel.arg_names}
-        source = ASTSource(kernel, signature=ordered, constexprs=constants)
+        source = ASTSource(kernel, *_choose_arguments(kernel, signature, constants))
         target = GPUTarget("cuda", capability, 32)
         return triton_compile(source, target=target, options=options).asm
 
     return compile_for
+
+
+def _choose_arguments(kernel: Any, signature: Any, constants: Any) -> tuple[Any, Any]:
+    """Leave out what a kernel does not have; constants in a tuple are named by their places."""
+    names = kernel.arg_names
+    constants = {k: v for k, v in constants.items() if isinstance(k, tuple) or k in names}
+    return {name: signature[name] for name in names}, constants
 
 
 def _run_front_end(capability: int, kernel: Any, signature: Any, constants: Any) -> str:
@@ -139,8 +145,7 @@ def _run_front_end(capability: int, kernel: Any, signature: Any, constants: Any)
     options = backend.parse_options({})
     ir.load_dialects(context)
     backend.load_dialects(context)
-    ordered = {name: signature[name] for name in kernel.arg_names}
-    source = ASTSource(kernel, signature=ordered, constexprs=constants)
+    source = ASTSource(kernel, *_choose_arguments(kernel, signature, constants))
     tools = backend.get_codegen_implementation(options), backend.get_module_map()
     module = source.make_ir(target, options, *tools, context)
     backend.add_stages(stages, options, source.language)

@@ -108,17 +108,11 @@ def test_what_is_no_number_shows_in_its_segment_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "dtype"), run_first([(90, "fp32"), (80, "fp64")]))
-def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
-    """The interpreter accepts more than the compiler, which needs no GPU to say so."""
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton import compile as triton_compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+@pytest.mark.parametrize("target", run_first([(90, "fp32"), (80, "fp64")]))
+def test_kernels_compile_for_a_gpu(compiled, target):
     from pipeline_kernels.message.softmax import cuda
 
+    capability, dtype = target
     p, index = f"*{dtype}", "*i64"
     sizes = {"ROWS": cuda.ROWS, "BLOCK": 32}
     numbers = dict.fromkeys(["heads", "size", "width", "rows", "channels"], "i32")
@@ -131,10 +125,5 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
         (cuda._weighted_sum, {"sums": p, **pair}, {}),
         (cuda._differentiate_element, {"results": (p, p), "operands": (p, p, p, index)}, {}),
     ]:
-        names = kernel.arg_names
-        source = ASTSource(
-            kernel,
-            signature={name: {**common, **signature}[name] for name in names},
-            constexprs={k: v for k, v in {**sizes, **constants}.items() if k in names},
-        )
-        assert triton_compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+        arguments = {**common, **signature}, {**sizes, **constants}
+        assert compiled(capability, kernel, *arguments)["cubin"]
