@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
-from pipeline_gauge_flows.evaluation.options import (
-    GaugeEvaluateOptions,
-)
-from plugins.gauge_flows.trained import (
-    replace_section,
-)
+from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
+from plugins.gauge_flows.trained import replace_section
 
 HEATBATH = {"method": "heatbath", "n_configurations": 400, "thermalisation": 30}
 

@@ -77,6 +77,10 @@ def make_flow(
     return flow
 
 
+def make_generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def draw_links(lattice: Lattice, n: int = 2, seed: int = 1) -> torch.Tensor:
     return draw_hot(lattice, n, torch.Generator().manual_seed(seed))
 

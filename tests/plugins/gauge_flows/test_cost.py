@@ -16,12 +16,8 @@ from pipeline_gauge_flows.evaluation.cost import (
     find_cheapest,
     read_training_seconds,
 )
-from pipeline_gauge_flows.evaluation.options import (
-    CostOptions,
-)
-from plugins.gauge_flows.evaluated import (
-    call_evaluate,
-)
+from pipeline_gauge_flows.evaluation.options import CostOptions
+from plugins.gauge_flows.evaluated import call_evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 

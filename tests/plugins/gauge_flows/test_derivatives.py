@@ -17,21 +17,10 @@ from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.exact import compute_torus_plaquette
 from pipeline_gauge_flows.inference import infer
-from pipeline_gauge_flows.inference.derivative import (
-    CONJUGATE,
-)
+from pipeline_gauge_flows.inference.derivative import CONJUGATE
 from pipeline_gauge_flows.inference.infer import SCHEMA
-from pipeline_gauge_flows.inference.options import (
-    DerivativeOptions,
-    SampleOptions,
-)
-from plugins.gauge_flows.trained import (
-    SIGMAS,
-    SQUARE,
-    add_ensemble,
-    call_infer,
-    make_fresh_run,
-)
+from pipeline_gauge_flows.inference.options import DerivativeOptions, SampleOptions
+from plugins.gauge_flows.trained import SIGMAS, SQUARE, add_ensemble, call_infer, make_fresh_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 

@@ -23,7 +23,7 @@ from pipeline_gauge_flows.ensembles import sweeps
 from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo, TimeScale
 from pipeline_gauge_flows.ensembles.philox import draw_philox, make_key
 from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, compute_drift, estimate
-from pipeline_gauge_flows.ensembles.subgroups import draw_cosine, draw_quaternion
+from pipeline_gauge_flows.ensembles.subgroups import draw_cosine
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
 from pipeline_gauge_flows.exact import (
     compute_torus_plaquette,
@@ -32,16 +32,14 @@ from pipeline_gauge_flows.exact import (
 )
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.observables import average_plaquettes, plaquette
+from plugins.gauge_flows.small import make_generator
+from tiers import exhaustive, run_first
 
 SIGMAS = 4.0
 
 
 def make_action(lattice: Lattice, beta: float, name: str = "wilson", anisotropy: float = 0.0):
     return GaugeAction(ActionOptions(name=name, beta=beta, anisotropy=anisotropy), lattice)
-
-
-def make_generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def run_heatbath(ours: GaugeAction, n: int, seed: int = 0, warm: int = 50):
@@ -101,26 +99,6 @@ def test_cosines_have_their_density(concentration):
     assert kstest(values, lambda x: np.interp(x, grid, cumulative)).pvalue > 1e-3
 
 
-@pytest.mark.slow
-def test_directions_are_uniform():
-    @njit(cache=False)
-    def draw(n, key):
-        values, number = np.empty((n, 4)), 0
-        for i in range(n):
-            q, number = draw_quaternion(
-                2.0, number, (np.uint32(0), np.uint32(0), np.uint32(0)), key
-            )
-            values[i] = q
-        return values
-
-    values = draw(20_000, make_key(1, 0))
-    np.testing.assert_allclose((values**2).sum(1), 1, rtol=1e-12)
-    directions = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=1, keepdims=True)
-    for component in directions.T:
-        assert kstest(component, "uniform", args=(-1, 2)).pvalue > 1e-3
-    assert np.abs(np.corrcoef(directions.T) - np.eye(3)).max() < 4 / 20_000**0.5
-
-
 @pytest.mark.parametrize("extents", [(4, 4), (3, 5), (2, 3, 4), (2, 2, 3, 3)])
 def test_neighbours_differ_in_colour(extents):
     lattice = Lattice(extents, 3)
@@ -165,10 +143,10 @@ def test_sweeps_depend_on_the_seed_but_not_on_threads(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("extents", "n", "beta"),
-    [((4, 4), 2, 1.0), ((4, 4), 2, 4.0), ((4, 4), 3, 6.0), ((3, 5), 3, 2.0), ((2, 2), 3, 6.0)],
+    "case", run_first([((3, 5), 3, 2.0), ((2, 2), 2, 4.0), ((4, 4), 2, 1.0), ((4, 4), 3, 6.0)])
 )
-def test_heatbath_has_the_exact_plaquette_of_the_torus(extents, n, beta):
+def test_heatbath_has_the_exact_plaquette_of_the_torus(case):
+    extents, n, beta = case
     lattice = Lattice(extents, n)
     values = [
         plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 3000)
@@ -179,21 +157,11 @@ def test_heatbath_has_the_exact_plaquette_of_the_torus(extents, n, beta):
     assert plaquette_mean.tau_int < 1
 
 
-def test_the_smallest_torus_is_no_plane():
-    """Its four plaquettes are not independent: P differs from u by what representations wind."""
-    lattice = Lattice((2, 2), 2)
-    values = [
-        plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, 4.0), 4000)
-    ]
-    plaquette_mean = estimate([np.array(values)])
-    assert compute_sigmas(plaquette_mean, compute_torus_plaquette(4.0, 2, 4)) < SIGMAS
-    assert compute_sigmas(plaquette_mean, expand_characters(4.0, 2).u) > 2 * SIGMAS
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "beta", "precision"), [(3, 2.0, 3e-4), (2, 0.8, 5e-4)])
-def test_heatbath_has_the_plaquette_of_strong_coupling(n, beta, precision):
+@pytest.mark.parametrize("case", run_first([(3, 2.0, 3e-4), (2, 0.8, 5e-4)]))
+def test_heatbath_has_the_plaquette_of_strong_coupling(case):
     """In four dimensions the first cube counts: without it SU(3) would be off by 1.8e-4."""
+    n, beta, precision = case
     lattice = Lattice((4, 4, 4, 4), n)
     values = [
         plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 1200)
@@ -215,20 +183,6 @@ def test_heatbath_has_the_anisotropy():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("extents", "n", "beta", "anisotropy"), [((4, 4), 3, 6.0, 0.0), ((3, 4, 2), 2, 2.5, 0.2)]
-)
-def test_heatbath_obeys_the_identity(extents, n, beta, anisotropy):
-    ours = make_action(Lattice(extents, n), beta, anisotropy=anisotropy)
-    pairs = [
-        [v.item() for v in ours.compute_identity_terms(links)] for links in run_heatbath(ours, 800)
-    ]
-    difference = estimate([np.subtract(*np.array(pairs).T)])
-    assert compute_sigmas(difference, 0.0) < SIGMAS
-    assert difference.error < 0.03 * np.mean(pairs)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wilson", "symanzik"])
 def test_integrator_is_reversible_and_of_second_order(name):
     ours = make_action(Lattice((3, 4, 3), 3), 4.0, name)
@@ -244,23 +198,11 @@ def test_integrator_is_reversible_and_of_second_order(name):
         assert ((coarse / fine > 3.3) & (coarse / fine < 4.7)).all()  # 4 for the second order
 
 
-def test_momenta_are_normal_along_every_generator():
-    """K = sum of p_a^2 / 2 over (N^2 - 1) n_links generators."""
-    lattice = Lattice((6, 6), 3)
-    sampler = HybridMonteCarlo([TimeScale([make_action(lattice, 0.0)], 1)], 1.0, make_generator())
-    links = make_cold(lattice, 200)
-    kinetic = sampler.energy(links, sampler.draw_momenta(links))
-    n = 8 * lattice.n_links
-    assert abs(kinetic.mean() - n / 2) < SIGMAS * (n / 2 / 200) ** 0.5
-    assert kinetic.var() == pytest.approx(n / 2, rel=0.5)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("extents", "n", "beta"), [((4, 4), 3, 6.0), ((2, 3), 2, 2.0), ((4, 4), 2, 4.0)]
-)
-def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
+@pytest.mark.parametrize("case", run_first([((4, 4), 3, 6.0), ((2, 3), 2, 2.0)]))
+def test_hmc_has_the_exact_plaquette_whatever_the_step(case):
     """A step so long that a part is refused: the acceptance test makes up for it."""
+    extents, n, beta = case
     lattice = Lattice(extents, n)
     sampler = HybridMonteCarlo([TimeScale([make_action(lattice, beta)], 3)], 1.5, make_generator())
     links, chains, weights, accepted = draw_hot(lattice, 32, make_generator(1)), [], [], []
@@ -278,6 +220,7 @@ def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
     assert np.mean(accepted) < 0.99
 
 
+@exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("extents", "n_colours", "beta", "n_steps", "n_chains", "updates", "n_bath", "largest_error"),
@@ -311,7 +254,7 @@ def test_hmc_and_heatbath_agree(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["symanzik", "iwasaki"])
+@pytest.mark.parametrize("name", run_first(["symanzik", "iwasaki"]))
 def test_hmc_of_improved_actions_obeys_the_identity(name):
     ours = make_action(Lattice((4, 3), 3), 3.0, name)
     sampler = HybridMonteCarlo([TimeScale([ours], 6)], 1.0, make_generator())

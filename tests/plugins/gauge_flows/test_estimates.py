@@ -21,9 +21,7 @@ from pipeline_gauge_flows.inference.derivative import (
     find_step,
 )
 from plugins.gauge_flows.made_up import STEP, draw_shift
-from plugins.gauge_flows.trained import (
-    SIGMAS,
-)
+from plugins.gauge_flows.trained import SIGMAS
 
 
 def make_estimates(part: float, n: int = 4000, seed: int = 0) -> DerivativeEstimates:

@@ -17,21 +17,10 @@ import torch
 
 from pipeline_core.figures import numbers, results
 from pipeline_core.samples import SampleFile
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.headline import make_headline
-from pipeline_gauge_flows.evaluation.observables import Observables
-from pipeline_gauge_flows.evaluation.options import (
-    ObservableOptions,
-)
-from pipeline_gauge_flows.evaluation.series import draw_series
-from pipeline_gauge_flows.exact import (
-    compute_torus_log_z,
-    compute_torus_plaquette,
-)
+from pipeline_gauge_flows.exact import compute_torus_log_z, compute_torus_plaquette
 from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.evaluated import (
     HEATBATH,
     THEORY,
@@ -39,14 +28,8 @@ from plugins.gauge_flows.evaluated import (
     compute_sigmas,
     replace_options,
 )
-from plugins.gauge_flows.small import load_project, make_flow
-from plugins.gauge_flows.trained import (
-    ONE,
-    SIGMAS,
-    SQUARE,
-    make_fresh_run,
-    run_on_two_ranks,
-)
+from plugins.gauge_flows.small import load_project
+from plugins.gauge_flows.trained import SIGMAS, SQUARE, make_fresh_run, run_on_two_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
@@ -157,25 +140,6 @@ def test_what_is_said_first(identity, measured):
     assert results.read_comparisons(identity) == []
     experiment = load_project(identity.folder.parents[2]).load_experiment("flow")
     assert any(number.title == "Data" for number in numbers.collect_numbers(experiment))
-
-
-def test_results_are_those_of_any_number_of_ranks():
-    flow = make_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
-    action = GaugeAction(ActionOptions(beta=1.0), flow.lattice)
-    samples = HaarSamples(flow.lattice, 22, 5, "test", torch.complex128)
-    observables = Observables(ObservableOptions(wilson_loops=[(1, 2)]), flow.lattice)
-
-    def work(ranks):
-        return draw_series(flow, action, samples, observables, 4, ranks)
-
-    alone, shared = work(ONE), run_on_two_ranks(work)
-    names = alone.keys() - {"seconds", "cpu_seconds"}
-    assert {"log_weight", "action", "planes", "plaquette", "wilson_1x2", "polyakov"} <= names
-    for columns in shared:
-        assert columns.keys() == alone.keys()
-        for name in names:
-            np.testing.assert_array_equal(columns[name], alone[name])
-    assert alone["log_weight"].shape == (22,)
 
 
 def test_what_cannot_be_evaluated_is_refused(identity):

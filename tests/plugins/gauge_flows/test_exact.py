@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.special import iv
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
@@ -57,18 +56,6 @@ def test_su2_are_bessel_functions(beta):
     j = np.arange(len(expansion.a)) / 2
     np.testing.assert_allclose(expansion.dimension, 2 * j + 1)
     np.testing.assert_allclose(expansion.a, 2 * iv(2 * j + 1, beta) / beta, rtol=1e-9, atol=1e-15)
-
-
-@pytest.mark.parametrize("beta", [1.0, 6.0])
-def test_su2_by_integration_over_classes(beta):
-    expansion = expand_characters(beta, 2)
-    for r in range(3):
-        value, _ = quad(
-            lambda x, r=r: np.exp(beta * np.cos(x)) * np.sin((r + 1) * x) * np.sin(x) * 2 / np.pi,
-            0,
-            np.pi,
-        )
-        assert expansion.a[r] == pytest.approx(value / (r + 1), rel=1e-9)
 
 
 @pytest.mark.parametrize("beta", [1.0, 6.0])

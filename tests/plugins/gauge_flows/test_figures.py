@@ -26,7 +26,6 @@ from pipeline_gauge_flows.figures import (
     volumes,
     weights,
 )
-from pipeline_gauge_flows.inference.derivative import PARAMETERS
 from pipeline_gauge_flows.paper import equation19
 from pipeline_gauge_flows.plugin import figures
 from plugins.drawn import select_rows
@@ -156,15 +155,6 @@ def test_a_flow_that_pays_says_when(tmp_path):
     assert "never" not in joined
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "–"), (3.1e-7, "0.31 µs"), (4.5e-5, "45 µs"), (0.0123, "12 ms"), (2.0, "2.0 s")],
-)
-def test_times_are_readable(seconds, text):
-    assert costs.format_time(seconds) == text
-    assert costs.format_time(7200.0) == "2.0 h"
-
-
 def test_log_z_lies_between_its_bounds(loops):
     figure, table = partition_function.draw(loops)
     for variant in loops.runs:
@@ -257,12 +247,6 @@ def test_the_pion_is_in_a_figure_of_its_own(tmp_path):
     assert "plaquette" in labels
     assert not any("pion" in label for label in labels)
     assert select_rows(table, observable="pion_mass_1", estimator="flow")
-
-
-@pytest.mark.parametrize("parameter", PARAMETERS)
-def test_each_parameter_has_a_symbol(parameter):
-    report = {"parameter": parameter, "start": 0.1, "end": 0.2}
-    assert derivatives._format_step(report).endswith(" = 0.1 → 0.2")
 
 
 def test_noise_shots_raise_the_effective_sample_size(tmp_path):

@@ -5,6 +5,8 @@ Jacobians are those of finite differences on the smallest lattices that a mask c
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -18,6 +20,7 @@ from plugins.gauge_flows.small import (
     make_flow,
     transform_gauge,
 )
+from tiers import cover_pairs, exhaustive, run_first
 
 CPU = torch.device("cpu")
 SMALL = {"direction": (2, 2), "location": (2, 2), "m4": (4, 4)}
@@ -58,9 +61,11 @@ def compute_jacobian(layer, lattice):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pattern", "extents", "n_colours"), DENSE)
-@pytest.mark.parametrize("kind", LAYERS)
-def test_the_jacobian_is_triangular_and_has_the_determinant(kind, pattern, extents, n_colours):
+@pytest.mark.parametrize(
+    "case", run_first(product(LAYERS, DENSE), *zip(LAYERS, DENSE[::-1], strict=False))
+)
+def test_the_jacobian_is_triangular_and_has_the_determinant(case):
+    kind, (pattern, extents, n_colours) = case
     lattice = Lattice(extents, n_colours)
     for layer in make_layers(kind, lattice, pattern):
         size, mixed = compute_jacobian(layer, lattice)
@@ -68,6 +73,7 @@ def test_the_jacobian_is_triangular_and_has_the_determinant(kind, pattern, exten
         assert mixed > 1e-3  # frozen links do have a say
 
 
+@exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["direction", "location"])
 @pytest.mark.parametrize("kind", LAYERS)
@@ -84,10 +90,9 @@ VOLUMES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("extents", "n_colours"), VOLUMES)
-@pytest.mark.parametrize("pattern", SMALL)
-@pytest.mark.parametrize("kind", LAYERS)
-def test_layers_are_equivariant_and_invertible(kind, pattern, extents, n_colours):
+@pytest.mark.parametrize(("volume", "pattern", "kind"), cover_pairs(VOLUMES, SMALL, LAYERS))
+def test_layers_are_equivariant_and_invertible(kind, pattern, volume):
+    extents, n_colours = volume
     lattice = Lattice(extents, n_colours)
     links, gauge = draw_links(lattice), draw_gauge(lattice)
     for layer in make_layers(kind, lattice, pattern):

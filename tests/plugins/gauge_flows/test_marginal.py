@@ -240,7 +240,6 @@ def make_refused(folder, **model):
     ("model", "message"),
     [
         ({}, "both of them; set `fermions` there"),
-        ({"action": {"beta": 2.6, "fermions": QUARK_OPTIONS}}, "both of them"),
         ({"prior": "haar"}, "there are none under the prior 'haar'"),
         ({"pseudofermions": {"n_layers": 3}}, "multiple of 2"),
     ],

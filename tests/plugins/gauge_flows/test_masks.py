@@ -58,15 +58,6 @@ def count_loops(active, lattice, long):
     return counts
 
 
-@pytest.mark.parametrize("pattern", SMALLEST)
-def test_a_sweep_moves_each_link_once(pattern):
-    for lattice in list_lattices(pattern):
-        for sweep in (0, 1):
-            steps = range(count_steps(pattern, lattice.dimension))
-            total = sum(Update(pattern, sweep, step).find_active(lattice).int() for step in steps)
-            assert (total == 1).all()
-
-
 @pytest.mark.parametrize("pattern", ["direction", "m4"])
 def test_no_plaquette_has_two_active_links(pattern):
     for lattice in list_lattices(pattern)[:3]:
@@ -183,14 +174,6 @@ def test_numbers_of_layers():
     assert len(figure_1) == 3 * (48 + 16) == 192
     assert len(list_updates([("direction", 1), ("m4", 1)] * 2, 4)) == 48
     assert [u.sweep for u in figure_1 if u.pattern == "location"][::16] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "extents"), [("direction", (4, 3)), ("location", (5, 4)), ("m4", (8, 6))]
-)
-def test_extents_that_break_a_mask_are_refused(pattern, extents):
-    with pytest.raises(ValueError, match=r"repeats after . sites.*multiple of"):
-        Update(pattern, 0, 0).find_active(Lattice(extents, 3))
 
 
 @pytest.mark.parametrize("pattern", SMALLEST)

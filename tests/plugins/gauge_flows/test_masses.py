@@ -128,14 +128,6 @@ def test_the_limit_of_reweighting_is_the_derivative_of_the_reweighted_mass():
     assert limit.value == pytest.approx(difference, rel=1e-4)
 
 
-@pytest.mark.slow
-def test_errors_of_derivatives_are_those_of_many_repetitions():
-    repeated = [made_up.make_meson_estimates(0.8, 400, seed) for seed in range(24)]
-    values = [compute_value(one.flow_derivative(f"{MASS}_2")) for one in repeated]
-    spread = np.std([one.value for one in values])
-    assert np.mean([one.error for one in values]) == pytest.approx(spread, rel=0.4)
-
-
 def test_too_few_configurations_have_no_covariance():
     with pytest.raises(ValueError, match="8 independent blocks of configurations have no"):
         made_up.make_meson_estimates(0.8, 8)

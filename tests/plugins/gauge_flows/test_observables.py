@@ -26,13 +26,9 @@ from pipeline_gauge_flows.observables import (
     wilson_loop,
 )
 from pipeline_kernels.su3 import draw_haar
-from plugins.gauge_flows.small import multiply_plaquettes, transform_gauge
+from plugins.gauge_flows.small import make_generator, multiply_plaquettes, transform_gauge
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
-
-
-def make_generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def make_diagonal(angles: torch.Tensor, n_colours: int = 3) -> torch.Tensor:
@@ -84,13 +80,6 @@ def test_wilson_loop_encloses_the_flux_of_its_area():
         expected = (1 + 2 * math.cos(2 * math.pi / 24 * math.prod(sides))) / 3
         assert wilson_loop(links, lattice, sides, 1, 2).item() == pytest.approx(expected)
         assert wilson_loop(links, lattice, sides, 0, 2).item() == pytest.approx(1.0)
-
-
-def test_wilson_loop_of_one_plaquette_is_the_plaquette():
-    lattice = LATTICES[2]
-    links = draw_hot(lattice, 2, make_generator())
-    loops = [wilson_loop(links, lattice, (1, 1), mu, nu) for mu, nu in lattice.planes]
-    assert_close(torch.stack(loops, dim=1), average_plaquettes(links, lattice))
 
 
 @pytest.mark.parametrize("lattice", LATTICES)

@@ -6,6 +6,8 @@ flow reaches exactly since it is that flow's own density.
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -16,8 +18,10 @@ from pipeline_gauge_flows.network import GaugeModule
 from pipeline_gauge_flows.objective import Divergence, estimate_log_z
 from pipeline_gauge_flows.samples import make_batch
 from plugins.gauge_flows.small import OwnDensity, draw_links, make_flow
+from tiers import run_first
 
 LATTICE = Lattice((4, 4), 3)
+MEMORY = ["graph", "recompute", "invert"]
 BLOCKS = {
     "plaquette": [("direction", 1), ("location", 1)],
     "learned": [("direction", 1)],
@@ -46,10 +50,12 @@ def compute_gradients(module, objective, base, size=1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["graph", "recompute", "invert"])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_the_score_is_the_gradient_of_the_log_density(kind, memory):
+@pytest.mark.parametrize(
+    "case", run_first(product(MEMORY, BLOCKS), *zip(MEMORY, BLOCKS, strict=True))
+)
+def test_the_score_is_the_gradient_of_the_log_density(case):
     """By torch's autograd through the inverse of the whole flow, and a start of its own density."""
+    memory, kind = case
     flow, links = make_flow(kind, LATTICE, BLOCKS[kind], memory), draw_links(LATTICE)
     action = GaugeAction(ActionOptions(beta=0.7), LATTICE)
     start = links.clone().requires_grad_()

@@ -20,10 +20,7 @@ from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.exact import compute_torus_plaquette
 from pipeline_gauge_flows.formats import READERS
 from pipeline_gauge_flows.inference.infer import SCHEMA
-from pipeline_gauge_flows.inference.options import (
-    DerivativeOptions,
-    SampleOptions,
-)
+from pipeline_gauge_flows.inference.options import DerivativeOptions, SampleOptions
 from pipeline_gauge_flows.inference.sample import write_samples
 from plugins.gauge_flows.trained import (
     ONE,

@@ -6,23 +6,19 @@ ran on one rank, and a heat bath.
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
 from forked_ranks import train_by_command
-from pipeline_core.project import Project
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.history import TIMES
-from pipeline_gauge_flows import exact, sampling
+from pipeline_gauge_flows import exact
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.evaluation.inputs import load_flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layout import read_layout
 from plugins.gauge_flows.small import make_run
 from records import read_history
@@ -99,46 +95,6 @@ def test_configurations_depend_on_their_numbers_alone(tmp_path):
     assert len(samples) == 24
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("gradient", ["ordinary", "path"])
-def test_a_flow_learns_two_dimensions(tmp_path, gradient):
-    """SU(3) on 4x4 at beta = 2, eight layers: the bound of log Z and its estimate."""
-    log_z = exact.compute_torus_log_z(2.0, 3, 16)
-    content = {
-        "seed": 1,
-        "model": {"action": {"beta": 2.0}, "draws": {"train": 640, "val": 512}},
-        "graph": {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction", "sweeps": 2}]},
-        "train": {
-            "epochs": 6, "batch_size": 64, "gradient": gradient, "optimizer": {"lr": 4e-3},
-            "schedule": {"name": "cosine"},
-        },
-    }  # fmt: skip
-    run = make_run(tmp_path, **content)
-    start = build_task(run)
-    call(run, "train")
-    last = read_history(run)[-1]["val"]
-    assert compute_ess(last) > 0.85
-    spread = math.sqrt(last["log_weight_square"] - last["log_weight"] ** 2)
-    assert -log_z - 4 * spread / 512**0.5 < last["loss"] < -log_z + 0.1
-    flow = load_flow(run, torch.device("cpu"))[1]
-    action = GaugeAction(ActionOptions(beta=2.0), flow.lattice)
-    drawn = sampling.push(
-        flow, draw_hot(flow.lattice, 1000, torch.Generator().manual_seed(8)), action
-    )
-    log_w = drawn.log_weight
-    weight = (log_w - log_z).exp()
-    error = float(weight.std()) / 1000**0.5
-    assert float(weight.mean()) == pytest.approx(1, abs=4 * error)
-    plaquette = -drawn.action / (2.0 * 16)
-    average = float((weight * plaquette).mean() / weight.mean())
-    spread = float((weight * (plaquette - average)).std()) / 1000**0.5
-    assert average == pytest.approx(exact.compute_torus_plaquette(2.0, 3, 16), abs=4 * spread)
-    density = sampling.compute_log_density(flow, drawn.links)
-    torch.testing.assert_close(density, drawn.log_q, rtol=1e-9, atol=1e-9)
-    assert compute_ess(read_history(run)[0]["val"]) < compute_ess(last)
-    assert start.metadata["action"] == action.options.model_dump(mode="json")
-
-
 def test_the_scale_of_weights_is_log_z_of_free_plaquettes():
     from pipeline_gauge_flows.objective import estimate_log_z
 
@@ -166,19 +122,6 @@ def test_weights_move_to_a_larger_volume(tmp_path):
     other["train"] = larger["train"]
     with pytest.raises(ValueError, match="its weights do not fit"):
         call(make_run(tmp_path / "other", **other), "train")
-
-
-def test_a_trained_flow_keeps_its_plaquettes(tmp_path):
-    """A model of an earlier version does not name them; see `test_masks`."""
-    small = {"lattice": {"extents": [2, 2, 2]}, "masks": [{"mask": "direction"}]}
-    run = make_run(tmp_path, **make_sections(graph=small))
-    task = build_task(run)
-    metadata = json.loads(json.dumps(task.metadata))
-    for update in metadata["structure"]["updates"]:
-        del update["plaquette"]
-    both = [one.module.flow.layers for one in (task, build_task(run, metadata))]
-    plaquettes = [[layer.update.plaquette for layer in layers] for layers in both]
-    assert plaquettes == [[0, 0, 1, 1, 0, 0], [0] * 6]
 
 
 ENSEMBLE = {
@@ -314,12 +257,3 @@ def test_an_action_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="diverged in step 1 of epoch 1: loss nan"):
         call(run, "train")
-
-
-def test_the_project_can_be_moved(tmp_path):
-    """`run.graph` holds lattice and masks; nothing of a run names another folder."""
-    run = make_run(tmp_path, **SECTIONS)
-    moved = Project(tmp_path / "workflows", tmp_path / "results", run.registry).run("flow")
-    task = build_task(replace(moved, device="cpu"))
-    assert len(task.module.flow.layers) == 4
-    assert task.module.flow.lattice == Lattice((4, 4), 3)

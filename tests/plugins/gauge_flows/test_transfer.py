@@ -14,28 +14,12 @@ import pytest
 
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.evaluation.options import (
-    CostOptions,
-)
-from pipeline_gauge_flows.exact import (
-    compute_torus_log_z,
-    compute_torus_plaquette,
-)
+from pipeline_gauge_flows.evaluation.options import CostOptions
+from pipeline_gauge_flows.exact import compute_torus_log_z, compute_torus_plaquette
 from pipeline_gauge_flows.formats.configuration import Configuration
 from pipeline_gauge_flows.formats.nersc import write_nersc
-from plugins.gauge_flows.evaluated import (
-    HEATBATH,
-    THEORY,
-    call_evaluate,
-    compute_sigmas,
-)
-from plugins.gauge_flows.trained import (
-    IDLE,
-    SIGMAS,
-    SQUARE,
-    add_ensemble,
-    make_fresh_run,
-)
+from plugins.gauge_flows.evaluated import HEATBATH, THEORY, call_evaluate, compute_sigmas
+from plugins.gauge_flows.trained import IDLE, SIGMAS, SQUARE, add_ensemble, make_fresh_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 

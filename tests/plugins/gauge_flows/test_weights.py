@@ -66,12 +66,6 @@ def test_tails_of_weights_have_the_shape_that_arviz_finds(log_weight, expected):
     assert fit_tail_shape(shuffled) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("shape", [0.2, 0.6, 1.1])
-def test_the_shape_of_a_known_tail_is_found(shape):
-    weights = genpareto.rvs(shape, size=100_000, random_state=3)
-    assert fit_tail_shape(np.log(weights)) == pytest.approx(shape, abs=0.15)
-
-
 def test_equal_weights_have_no_tail():
     assert fit_tail_shape(np.full(100, 5.0)) is None
     assert fit_tail_shape(5.0 + 1e-14 * norm.ppf(compute_quantiles(100))) is None
@@ -103,14 +97,6 @@ def test_normal_log_weights_give_the_closed_forms():
     assert compute_value(flow.average("one")).to_dict() == pytest.approx({"value": 1, "error": 0})
 
 
-def test_averages_are_reweighted():
-    """O = log w has the mean mu + s² under p."""
-    log_weight = draw_log_weights(40_000)
-    estimates = FlowEstimates(log_weight, {"O": log_weight - MU}, 200, SEED)
-    assert abs(compute_value(estimates.average("O")).measure_distance(SIGMA**2)) < 4
-    np.testing.assert_allclose(estimates.average("O") + MU, estimates.eubo, rtol=1e-12)
-
-
 def test_intervals_hold_the_truth_as_often_as_they_should():
     """68.3 % within one standard error and 95.4 % within two, of 300 repetitions with s = 0.4."""
     s, sigmas = SIGMA / 2, []
@@ -123,13 +109,6 @@ def test_intervals_hold_the_truth_as_often_as_they_should():
     within = [(np.abs(sigmas) < limit).mean(axis=0) for limit in (1, 2)]
     np.testing.assert_allclose(within[0], 0.683, atol=0.09)
     np.testing.assert_allclose(within[1], 0.954, atol=0.05)
-
-
-def test_the_error_of_a_mean_is_the_standard_error():
-    values = np.random.default_rng(0).normal(size=10_000)
-    value = compute_value(Resampled({"x": values}, 2000, SEED)["x"])
-    assert value.value == pytest.approx(values.mean(), abs=1e-15)
-    assert value.error == pytest.approx(0.01, rel=0.08)
 
 
 def test_blocks_account_for_autocorrelation():
@@ -167,11 +146,6 @@ def test_acceptance_of_normal_log_weights():
     stays = np.diff(np.flatnonzero(np.diff(places, prepend=-1, append=-1)))
     assert chain["longest_stay"] == stays.max()
     assert (places == run_chain(log_weight, SEED)).all()
-
-
-def test_equal_weights_are_always_accepted():
-    chain = describe_chain(run_chain(np.zeros(100), SEED), {"plaquette": np.arange(100.0)})
-    assert (chain["acceptance"], chain["longest_stay"]) == (1.0, 1)
 
 
 def test_stays_bound_the_error_of_a_chain():

@@ -16,13 +16,9 @@ from pipeline_gauge_flows.datasets import FermionOptions
 from pipeline_gauge_flows.fermions.correlators import compute_pion_correlator
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_kernels.su3 import draw_haar
-from plugins.gauge_flows.small import transform_gauge
+from plugins.gauge_flows.small import make_generator, transform_gauge
 
 QUARKS = FermionOptions(kappa=0.12, two_kappa_mu=0.2)
-
-
-def make_generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("extents", [(8, 4), (6, 2, 4, 2)])

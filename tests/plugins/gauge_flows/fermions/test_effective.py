@@ -10,15 +10,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_core.task import build_task
-from pipeline_core.testing.projects import call
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
 from pipeline_gauge_flows.fermions.effective import EffectiveAction, make_action
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.loops import project_to_algebra
-from plugins.gauge_flows.small import make_run
-from records import read_history
 
 QUARKS = FermionOptions(kappa=0.2, two_kappa_mu=0.1)
 THEORY = ActionOptions(name="symanzik", beta=2.0, fermions=QUARKS)
@@ -58,21 +54,3 @@ def test_an_action_without_quarks_is_that_of_the_gauge_field():
     assert_close(make_action(heavy, lattice)(links), whole.gauge(links), rtol=0, atol=1e-9)
     with pytest.raises(ValueError, match=r"extents \[3, 4\]; make them even"):
         make_action(THEORY, Lattice((3, 4), 3))
-
-
-@pytest.mark.slow
-def test_a_flow_learns_an_action_with_quarks(tmp_path):
-    content = {
-        "model": {
-            "layers": {"bins": 4, "hidden": [8]},
-            "action": {"beta": 1.0, "fermions": {"kappa": 0.2, "two_kappa_mu": 0.1}},
-            "draws": {"train": 64, "val": 64},
-        },
-        "graph": {"lattice": {"extents": [2, 4], "n_colours": 2}},
-        "train": {"epochs": 4, "batch_size": 16, "optimizer": {"lr": 0.01}, "gradient": "path"},
-    }
-    run = make_run(tmp_path, **content)
-    call(run, "train")
-    first, *_, last = read_history(run)
-    assert last["val"]["loss"] < first["val"]["loss"]
-    assert build_task(run).metadata["action"]["fermions"] == QUARKS.model_dump()

@@ -26,16 +26,13 @@ from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_gauge_flows.observables import plaquette
 from pipeline_kernels.su3 import exponential
+from plugins.gauge_flows.small import make_generator
 
 SIGMAS = 4.0
 KAPPA, MU, HEAVY = 0.21, 0.15, 0.6
 LATTICES = [Lattice((4, 4), 3), Lattice((2, 6), 2), Lattice((2, 2, 4, 2), 3)]
 KINDS = {"determinant": None, "ratio": HEAVY}
 THEORY = ActionOptions(beta=2.0, fermions=FermionOptions(kappa=KAPPA, two_kappa_mu=MU))
-
-
-def make_generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def draw_direction(links: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ from pipeline_gauge_flows.fermions.solver import DiracSolver
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_kernels.dirac import DiracOperator
 from pipeline_kernels.dirac.reference import make_gammas
+from plugins.gauge_flows.small import make_generator
 
 MASSES = {"kappa": 0.12, "two_kappa_mu": 0.1}
 
@@ -26,10 +27,6 @@ def draw_spinors(lattice: Lattice, batch: int, n_rhs: int, *, halved: bool) -> t
     volume = lattice.volume // (2 if halved else 1)
     shape = batch, n_rhs, volume, lattice.dimension, lattice.n_colours
     return torch.randn(shape, generator=make_generator(1), dtype=torch.complex128)
-
-
-def make_generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def norm(psi: torch.Tensor) -> torch.Tensor:
@@ -124,35 +121,6 @@ def test_propagators_of_free_quarks(extents):
     pion = psi.abs().square().sum((0, 1, 3, 4)).reshape(extents).flatten(1).sum(1)
     exact = expected.abs().square().sum((1, 2)).reshape(extents).flatten(1).sum(1)
     assert_close(pion, exact, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("extents", [(12, 6), (8, 4, 4, 4)])
-def test_dispersion_of_free_quarks(extents):
-    """cosh E = (a^2 + 4 kappa^2 (1 + sum_k sin^2 p_k) + mu~^2) / (4 a kappa).
-
-    a = 1 - 2 kappa sum_k cos p_k. The pole of the propagator above: tr gamma_0 S(t) is a hyperbolic
-    cosine about the middle.
-    """
-    lattice = Lattice(extents, 2)
-    D, kappa = lattice.dimension, MASSES["kappa"]
-    operator = DiracOperator(make_cold(lattice), extents, **MASSES)
-    gammas, _ = make_gammas(D, torch.device("cpu"))
-    space = lattice.coordinates[:, 1:].double()
-    start = lattice.coordinates[:, 0] == 0
-    for n in range(extents[1] // 2 + 1):
-        p = torch.zeros(D - 1).double()
-        p[0] = 2 * math.pi * n / extents[1]
-        wave = torch.polar(torch.ones(lattice.volume).double(), space @ p)
-        eta = torch.zeros(1, D, lattice.volume, D, 2, dtype=torch.complex128)
-        for s in range(D):
-            eta[0, s, :, s, 0] = wave * start
-        psi = DiracSolver(operator, 1e-13).solve(eta).spinors[0, ..., 0] * wave.conj()[:, None]
-        slices = psi.reshape(D, extents[0], -1, D).sum(2)  # (source spin, t, spin)
-        f = torch.einsum("uts,us->t", slices, gammas[0]).real
-        a = 1 - 2 * kappa * p.cos().sum()
-        energy = a**2 + 4 * kappa**2 * (1 + p.sin().square().sum()) + MASSES["two_kappa_mu"] ** 2
-        ratio = (f[1:-2] + f[3:]) / (2 * f[2:-1])  # away from the source
-        assert_close(ratio, (energy / (4 * a * kappa)).expand_as(ratio), rtol=1e-10, atol=0)
 
 
 def test_what_cannot_be_solved_is_refused():

@@ -20,12 +20,9 @@ from pipeline_gauge_flows.fermions.sources import (
     stack_sources,
 )
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from plugins.gauge_flows.small import make_generator
 
 QUARKS = FermionOptions(kappa=0.18, two_kappa_mu=0.1)
-
-
-def make_generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_all_signs_together_are_all_points_of_the_slice():
