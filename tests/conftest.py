@@ -1,11 +1,18 @@
 """What holds for every test."""
 
+from __future__ import annotations
+
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from trained_runs import TrainedRuns
 
 # The same examples in every run: a failure is one of the code, on every machine.
 settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -38,6 +45,17 @@ def skip_at_process(event: str, arguments: tuple[object, ...]) -> None:
     starts = event == "subprocess.Popen" and Path(str(arguments[0])).name not in HELPERS
     if starts or event == "os.fork":
         pytest.skip("starts a process", allow_module_level=True)
+
+
+@pytest.fixture(scope="session")
+def trained_runs(tmp_path_factory: pytest.TempPathFactory) -> TrainedRuns:
+    """A trained run of each plugin, shared by all workers; made when a test asks for it."""
+    from trained_runs import TrainedRuns
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    folder.mkdir(exist_ok=True)
+    return TrainedRuns(folder)
 
 
 @pytest.fixture
