@@ -1,0 +1,92 @@
+"""One trained run a plugin: its experiment `smoke`, walked once in a test run, and copied.
+
+Whatever a model is used for needs one that has been trained: evaluation, figures, cards,
+calculators, pages of the documentation. The workers of pytest-xdist make each run once, by a lock,
+as its documentation shows. What a test changes it changes in a copy. The fixture is `trained_runs`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from filelock import FileLock
+
+from pipeline_core.builtin import load_registry
+from pipeline_core.config.experiments import BASE
+from pipeline_core.project import Project
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.testing.projects import call
+from pipeline_core.working_folder import find_template, make_folder
+
+PLUGINS = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
+STAGES = ("graph", "partition", "train", "evaluate", "infer")
+
+
+class TrainedRuns:
+    """Working folders in which the experiment `smoke` of a plugin has run, without its variants.
+
+    Args:
+        folder: Where they are kept; the same for all workers of a test run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, plugin: str) -> Project:
+        """Return the project of a plugin, to be read and not to be changed."""
+        folder = self._folder / plugin
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                made = folder.with_name(f"{plugin}.part")
+                shutil.rmtree(made, ignore_errors=True)  # of a worker that has failed
+                walk(write_smoke(made, plugin))
+                made.rename(folder)
+        return _open(folder)
+
+    def copy(self, plugin: str, folder: Path) -> Project:
+        """Copy the project of a plugin into a folder; return it there."""
+        source = self.find(plugin)
+        shutil.copytree(source.workflows.parent, folder, symlinks=True, dirs_exist_ok=True)
+        return _open(folder)
+
+    def find_run(self, plugin: str) -> Run:
+        """Return the trained run of a plugin, to be read and not to be changed."""
+        return self.find(plugin).run(f"{plugin}/smoke")
+
+
+def write_smoke(folder: Path, plugin: str, variants: bool = False) -> ExperimentRun:
+    """Make a working folder of the experiment `smoke`, with as few epochs as can be.
+
+    Where the folder is one already, its experiment alone is written anew.
+    """
+    name = f"workflows/experiments/{plugin}/smoke.yaml"
+    if not folder.exists():
+        make_folder(folder, [f"{plugin}/smoke"], load_registry())
+    text = (find_template() / name).read_text(encoding="utf-8")
+    if not variants:
+        text = text.partition("\nvariants:")[0] + "\n"
+    (folder / name).write_text(shorten(text), encoding="utf-8")
+    return _open(folder).load_experiment(f"{plugin}/smoke")
+
+
+def shorten(text: str) -> str:
+    """Return an experiment file whose trainings have two epochs: what is learned is not tested."""
+    return re.sub(r"\bepochs: *\d+", "epochs: 2", text)
+
+
+def walk(experiment: ExperimentRun) -> None:
+    """Run what has not run of an experiment, from raw data to figures."""
+    first = experiment.runs[BASE]
+    if first.dataset is not None and not first.data.exists():
+        call(first, "data")
+    for run in experiment.runs.values():
+        if not run.metrics.exists():
+            for stage in filter(run.has_stage, STAGES):
+                call(run, stage)
+    first.registry.select_hook("draw", experiment.model_info.name)(run=experiment)
+
+
+def _open(folder: Path) -> Project:
+    return Project(folder / "workflows", folder / "results", load_registry())
