@@ -11,6 +11,8 @@ import pytest
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from core.importing.conftest import label_atoms
+
 
 def change_results(atoms: Atoms, **values: Any) -> Atoms:
     """A copy with other results; None leaves one out."""
@@ -24,14 +26,12 @@ def keep(frames):
     return frames
 
 
-def set_nan_forces(frames):
-    forces = frames[5].get_forces().copy()
-    forces[2, 1] = np.nan
-    return [*frames[:5], change_results(frames[5], forces=forces), *frames[6:]]
+NAN_FORCES = np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 0.0)
 
 
-def set_infinite_energy(frames):
-    return [*frames[:5], change_results(frames[5], energy=np.inf), *frames[6:]]
+def set_result(**values):
+    """Other results for the sixth frame."""
+    return lambda frames: [*frames[:5], change_results(frames[5], **values), *frames[6:]]
 
 
 def drop_half_of_stress(frames):
@@ -42,12 +42,10 @@ def drop_stress(frames):
     return [change_results(a, stress=None) for a in frames]
 
 
-def flip_stress(frames):
-    return [change_results(a, stress=-a.get_stress(voigt=False)) for a in frames]
-
-
-def scale_to_kilobar(frames):
-    return [change_results(a, stress=a.get_stress(voigt=False) * 1602.1766) for a in frames]
+def scale_stress(factor):
+    return lambda frames: [
+        change_results(a, stress=factor * a.get_stress(voigt=False)) for a in frames
+    ]
 
 
 def scale_energies(frames):
@@ -59,27 +57,14 @@ def scale_energies(frames):
     ]
 
 
-def shrink_stress(frames):
-    return [change_results(a, stress=a.get_stress(voigt=False) / 6) for a in frames]
-
-
 def reverse_forces(frames):
     """Same cells, opposite forces."""
-    base = frames[0]
-    result = []
-    rng = np.random.default_rng(0)
+    rng, result = np.random.default_rng(0), []
     for _ in range(20):
-        from ase.calculators.emt import EMT
-
-        moved = base.copy()
+        moved = frames[0].copy()
         moved.positions += rng.normal(0, 0.03, (4, 3))
-        moved.calc = EMT()
-        energy, stress = moved.get_potential_energy(), moved.get_stress(voigt=False)
-        calc = SinglePointCalculator(
-            moved, energy=energy, stress=stress, forces=-moved.get_forces()
-        )
-        moved.calc = calc
-        result.append(moved)
+        moved = label_atoms(moved)
+        result.append(change_results(moved, forces=-moved.get_forces()))
     return result
 
 
@@ -121,8 +106,12 @@ CASES = {
         keep, {}, ("none of 1 frames", "'extxyz' is the right reader"), lambda text: text[:250]
     ),
     "empty file": Case(keep, {}, ("a.xyz", "holds no frames"), lambda text: ""),
-    "NaN in forces": Case(set_nan_forces, STRICT, ("a.xyz: frame 5: NaN in forces",)),
-    "infinite energy": Case(set_infinite_energy, STRICT, ("a.xyz: frame 5: infinity in energy",)),
+    "NaN in forces": Case(
+        set_result(forces=NAN_FORCES), STRICT, ("a.xyz: frame 5: NaN in forces",)
+    ),
+    "infinite energy": Case(
+        set_result(energy=np.inf), STRICT, ("a.xyz: frame 5: infinity in energy",)
+    ),
     "no volume": Case(flatten_a_cell, STRICT, ("a.xyz: frame 4", "no volume")),
     "stress on half of the frames": Case(
         drop_half_of_stress,
@@ -136,17 +125,17 @@ CASES = {
         drop_stress, {"partial": ["stress"]}, ("none of 60 frames has stress",)
     ),
     "stress with the wrong sign": Case(
-        flip_stress,
+        scale_stress(-1),
         {},
         ("'raw/*.xyz'", "stress: wrong sign", "set units.stress_sign: pressure"),
     ),
     "stress in another unit": Case(
-        scale_to_kilobar,
+        scale_stress(1602.1766),
         {},
         ("stress: wrong unit", "units.stress is eV/angstrom^3, kbar would fit"),
     ),
     "stress in the wrong declared unit": Case(
-        scale_to_kilobar,
+        scale_stress(1602.1766),
         {"sources": [{"path": "raw/*.xyz", "units": {"stress": "GPa"}}]},
         ("units.stress is GPa, kbar would fit",),
     ),
@@ -165,7 +154,9 @@ CASES = {
         ),
     ),
     "a factor that is no unit's": Case(
-        shrink_stress, {}, ("no other unit of stress or energies alone would fit", "units.length")
+        scale_stress(1 / 6),
+        {},
+        ("no other unit of stress or energies alone would fit", "units.length"),
     ),
     "gradients for forces": Case(reverse_forces, {}, ("forces: wrong sign", "negate")),
     "keys that differ": Case(

@@ -69,21 +69,23 @@ def change_energy(path) -> None:
     path.write_text(frames.replace("energy=", "energy=1", 1))
 
 
-def test_new_and_changed_files_alone_are_read(files, read, alloys):
+def test_new_and_changed_files_alone_are_read(files, read, monkeypatch):
+    with monkeypatch.context() as small:
+        small.setattr(dataset, "_LARGE", 1 << 40)
+        run, _ = files.import_(**CONTENT)
+        assert not run.kept.exists()
     assert len(import_again(files, read)) == 6
     assert import_again(files, read) == []
+    # What has no effect on a frame may change.
+    assert import_again(files, read, split={"val": 0.3, "test": 0.1}) == []
+    narrower = [{"path": "raw/**/[0-4].xyz", "group": "folder"}]
+    assert import_again(files, read, sources=narrower) == []
+    files.import_(**CONTENT)
     shutil.copy(files.datasets / "raw/1/3.xyz", files.datasets / "raw/1/35.xyz")
     change_energy(files.datasets / "raw/0/1.xyz")
     assert import_again(files, read) == ["1.xyz", "35.xyz"]
     (files.datasets / "raw/1/2.xyz").unlink()
     assert import_again(files, read) == []
-
-
-def test_what_has_no_effect_on_a_frame_may_change(files, read):
-    files.import_(**CONTENT)
-    assert import_again(files, read, split={"val": 0.3, "test": 0.1}) == []
-    narrower = [{"path": "raw/**/[0-4].xyz", "group": "folder"}]
-    assert import_again(files, read, sources=narrower) == []
 
 
 @pytest.mark.parametrize(
@@ -138,9 +140,3 @@ def test_parts_of_a_mixture_are_kept_by_their_names(files, read):
     read.clear()
     assert hook(run=run)["unchanged_files"] == 8
     assert (read, identify(run.data)) == ([], before)
-
-
-def test_small_datasets_keep_nothing(files, monkeypatch):
-    monkeypatch.setattr(dataset, "_LARGE", 1 << 40)
-    run, _ = files.import_(**CONTENT)
-    assert not run.kept.exists()

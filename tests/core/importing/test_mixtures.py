@@ -162,28 +162,25 @@ def test_where_a_mixture_comes_from_and_what_runs_it_again(workshop, parts):
     assert workshop.project.load_dataset("both").select_params() != before
 
 
-def test_a_part_must_be_a_dataset_of_its_own(workshop, parts, monkeypatch):
-    path, *_ = write_mixture(workshop, parts)
-    write(workshop, "nested", parts=[{"dataset": "small"}, {"dataset": "both"}])
-    with pytest.raises(
-        ValueError, match=r"nested.yaml:4: parts.1.dataset: 'both' is a mixture itself"
-    ):
-        workshop.project.load_dataset("nested")
-    write(workshop, "both", parts=[{"dataset": "both"}])
-    with pytest.raises(ValueError, match=r"both.yaml:3: .*is a mixture itself"):
-        workshop.project.load_dataset("both")
-    write(workshop, "both", parts=[{"dataset": "smal"}])
-    with pytest.raises(
-        ValueError, match=r"both.yaml:3: parts.0.dataset: .*did you mean .*small.yaml"
-    ):
-        workshop.project.load_dataset("both")
-    write(workshop, "both", parts=[{"dataset": "small"}, {"dataset": "small"}])
-    with pytest.raises(ValueError, match=r"'small' is named twice"):
-        workshop.project.load_dataset("both")
-    write(workshop, "both", parts=[{"dataset": "small", "weight": 2}])
-    with pytest.raises(ValueError, match=r"both.yaml:\d: parts.0.weight: unknown key"):
-        workshop.project.load_dataset("both")
-    path.unlink()
+@pytest.mark.parametrize(
+    ("name", "second", "message"),
+    [
+        (
+            "nested",
+            {"dataset": "both"},
+            r"nested.yaml:4: parts.1.dataset: 'both' is a mixture itself",
+        ),
+        ("both", {"dataset": "both"}, r"both.yaml:4: .*is a mixture itself"),
+        ("both", {"dataset": "smal"}, r"both.yaml:4: parts.1.dataset: .*did you mean .*small.yaml"),
+        ("both", {"dataset": "small"}, r"'small' is named twice"),
+        ("both", {"dataset": "alloys", "weight": 2}, r"both.yaml:\d: parts.1.weight: unknown key"),
+    ],
+)
+def test_a_part_must_be_a_dataset_of_its_own(workshop, parts, name, second, message):
+    write(workshop, "both", parts=[{"dataset": part} for part in parts])
+    write(workshop, name, parts=[{"dataset": "small"}, second])
+    with pytest.raises(ValueError, match=message):
+        workshop.project.load_dataset(name)
 
 
 @pytest.mark.parametrize("own_file", [True, False])

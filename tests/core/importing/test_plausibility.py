@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from ase.build import bulk, molecule
@@ -58,9 +60,7 @@ def edit(name, index, value) -> dict:
 )
 def test_what_cannot_be_is_named_and_may_be_meant(limit, sample, message):
     problem = find_implausible(sample, Limits())
-    assert problem is not None
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(problem)
+    assert re.search(message, problem), problem
     assert f"set limits.{limit} of the source" in problem
     after = find_implausible(sample, Limits(**{limit: None}))
     assert after is None or f"limits.{limit}" not in after
@@ -74,12 +74,10 @@ def test_common_structures_are_plausible():
     forces = np.array([[2.0, 0, 0], [-1, 0, 0], [-1, 0, 1e-4]])
     for sample in (make_good(), make_sample(dimer), make_sample(water, forces=forces)):
         assert find_implausible(sample, Limits()) is None
-
-
-@pytest.mark.parametrize("height", [1e-3, 1e-9])
-def test_a_flat_cell_does_not_take_the_memory(height):
-    sample = make_good() | {"cell": np.diag([1e3, 1e3, height])}
-    assert "much smaller than an atom" in find_implausible(sample, Limits(volume=None))
+    assert "is 1e+300 Å" in find_implausible(edit("positions", (2, 1), 1e300), Limits())
+    for height in (1e-3, 1e-9):  # whose neighbours would take all memory
+        flat = make_good() | {"cell": np.diag([1e3, 1e3, height])}
+        assert "much smaller than an atom" in find_implausible(flat, Limits(volume=None))
 
 
 @pytest.mark.parametrize("pbc", ["TTT", "TFT", "FFF"])
@@ -95,10 +93,6 @@ def test_pairs_are_those_of_ase(pbc, skew):
     # Pairs near a face may come twice, which does not matter to who asks for the nearest.
     unique = [np.unique(distances.round(9)) for distances in (result, expected)]
     np.testing.assert_allclose(*unique)
-
-
-def test_a_position_beyond_all_numbers_is_named():
-    assert "is 1e+300 Å" in find_implausible(edit("positions", (2, 1), 1e300), Limits())
 
 
 def test_the_import_names_file_and_frame(workshop, alloys):

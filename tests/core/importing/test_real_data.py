@@ -14,6 +14,7 @@ from pipeline_core.project import Project
 from pipeline_core.provenance import hash_file
 from pipeline_core.samples import SampleFile
 from real_data import find
+from tiers import exhaustive
 
 ROOT = Path(__file__).parents[3]
 IRON = "fitsnap/Fe_Linear_NPJ2021.json.tar.gz"
@@ -130,7 +131,7 @@ def test_iron_with_the_sign_of_another_code_is_refused(workshop):
         workshop.import_(sources=[{"path": str(find(IRON)), "units": units}])
 
 
-@pytest.mark.slow
+@exhaustive
 def test_the_stated_unit_of_tungsten_beryllium_is_found_wrong(workshop):
     """Most groups of the set hold kbar under the name bar; the energies tell."""
     with pytest.raises(ValueError, match=r"units.stress is bar, kbar would fit"):

@@ -8,8 +8,25 @@ import numpy as np
 import pytest
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
+from ase.stress import voigt_6_to_full_3x3_stress
 
 from core.readers.cp2k_files import RUNS, unpack
+from pipeline_core.readers import Frame
+
+
+def assert_same(frame, atoms):
+    """Compare a frame with what ASE has read from the same file, or has written into it."""
+    assert isinstance(frame, Frame), frame
+    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
+    assert np.array_equal(frame.positions, atoms.positions)
+    assert np.array_equal(frame.cell, atoms.cell)
+    assert np.array_equal(frame.pbc, atoms.pbc)
+    results = dict(atoms.calc.results) if atoms.calc else {}
+    if "stress" in results:
+        results["stress"] = voigt_6_to_full_3x3_stress(results["stress"])
+    assert frame.labels.keys() == results.keys()
+    for name, value in results.items():
+        assert np.array_equal(frame.labels[name], value), name
 
 
 @pytest.fixture

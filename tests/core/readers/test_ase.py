@@ -10,26 +10,13 @@ import ase.io
 import numpy as np
 import pytest
 from ase.constraints import FixAtoms
-from ase.stress import voigt_6_to_full_3x3_stress
 from pymatgen.core import Lattice, Structure
 from pymatgen.io.cif import CifWriter
 
+from core.readers.conftest import assert_same
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.ase import READER, iterate_values, read
 from pipeline_core.readers.catalogue import open_frames
-
-
-def assert_same(frame, atoms):
-    results = atoms.calc.results
-    assert isinstance(frame, Frame), frame
-    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
-    assert np.array_equal(frame.positions, atoms.positions)
-    assert np.array_equal(frame.cell, atoms.cell)
-    assert frame.pbc.all()
-    assert frame.labels["energy"] == results["energy"]
-    assert np.array_equal(frame.labels["forces"], results["forces"])
-    assert np.array_equal(frame.labels["stress"], voigt_6_to_full_3x3_stress(results["stress"]))
-    assert np.array_equal(frame.labels["magmoms"], results["magmoms"])
 
 
 @pytest.mark.parametrize("name", ["a.traj", "a.db", "a.json"])
@@ -101,6 +88,9 @@ def test_a_damaged_file_ends_with_a_bad_frame(tmp_path, water):
     good, bad = read(path, {})
     assert isinstance(good, Frame)
     assert bad == BadFrame(1, "ASE cannot read it, nor what follows: KeyError('Hx')")
+    (tmp_path / "a.unknown").write_text("what is this?")
+    (frame,) = read(tmp_path / "a.unknown", {})
+    assert "ASE cannot read it" in frame.reason
 
 
 class Planted:
@@ -124,12 +114,6 @@ def test_a_pickled_trajectory_is_refused_and_nothing_in_it_is_run(tmp_path, magi
     assert not trace.exists()
     pickle.loads(content)  # noqa: S301 - which would have run it
     assert trace.exists()
-
-
-def test_a_format_unknown_to_ase_is_refused(tmp_path):
-    (tmp_path / "a.unknown").write_text("what is this?")
-    (frame,) = read(tmp_path / "a.unknown", {})
-    assert "ASE cannot read it" in frame.reason
 
 
 CIF_CHANGES = {

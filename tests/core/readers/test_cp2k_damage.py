@@ -11,11 +11,6 @@ from core.readers.cp2k_files import RUNS, read_frames
 from pipeline_core.readers import BadFrame, Frame
 
 
-def test_a_loop_that_did_not_converge_is_bad():
-    (frame,) = read_frames(RUNS / "unconverged.out.gz")
-    assert frame == BadFrame(0, "the self-consistency loop did not converge")
-
-
 def test_an_output_that_was_cut_loses_its_last_evaluation(cp2k_run):
     path = cp2k_run("md")
     text = path.read_text()
@@ -25,7 +20,9 @@ def test_an_output_that_was_cut_loses_its_last_evaluation(cp2k_run):
     assert last == BadFrame(2, "truncated: the output ends before the program did")
 
 
-def test_a_file_without_energies_is_bad(cp2k_run):
+def test_a_run_without_results_is_bad(cp2k_run):
+    (frame,) = read_frames(RUNS / "unconverged.out.gz")
+    assert frame == BadFrame(0, "the self-consistency loop did not converge")
     path = cp2k_run("md")
     path.write_text("nothing\n")
     (frame,) = read_frames(path)

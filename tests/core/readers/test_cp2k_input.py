@@ -87,19 +87,12 @@ def test_coordinates_of_inputs(tmp_path):
     [
         ({"cell": "ABC ${A} 4 4"}, "needs CP2K's preprocessor"),
         ({"cell": "CELL_FILE_NAME a.cell"}, "gives the cell neither as ABC nor as A, B and C"),
+        ({"cell": "ABC inf 4 4"}, "a number of the structure is not finite"),
         ({"coordinates": ""}, "holds no coordinates"),
         ({"coordinates": "Qq 0 0 0"}, "'Q' is not a chemical element"),
-        (
-            {"rest": "&END\n&END\n&EXT_RESTART\n&END\n&A\n&B"},
-            "that of a restart file (&EXT_RESTART)",
-        ),
+        ({"rest": "&END\n&END\n&EXT_RESTART\n&END\n&A\n&B"}, "a restart file (&EXT_RESTART)"),
     ],
 )
 def test_inputs_that_are_not_understood(tmp_path, changes, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         read_structure(write_input(tmp_path / "a.inp", **changes))
-
-
-def test_an_input_with_infinity(tmp_path):
-    with pytest.raises(ValueError, match="a number of the structure is not finite"):
-        read_structure(write_input(tmp_path / "a.inp", cell="ABC inf 4 4"))

@@ -64,46 +64,56 @@ def test_mixed_types_differ_from_frame_to_frame(tmp_path):
     )
 
 
-def cut_box(folder):
-    np.save(folder / "set.000/box.npy", np.zeros((2, 9)))
+def save(name, values, **options):
+    return lambda folder: np.save(folder / f"set.000/{name}.npy", values, **options)
 
 
-def save_whole_numbers(folder):
-    np.save(folder / "set.000/force.npy", np.zeros((3, 12), dtype=int))
+def change_end(change):
+    """Damage the end of the coordinates."""
+
+    def edit(folder):
+        path = folder / "set.000/coord.npy"
+        path.write_bytes(change(path.read_bytes()))
+
+    return edit
 
 
-def save_objects(folder):
-    np.save(folder / "set.000/energy.npy", np.array([{}], dtype=object), allow_pickle=True)
+def write(name, text):
+    return lambda folder: (folder / name).write_text(text)
 
 
-def truncate(folder):
-    path = folder / "set.000/coord.npy"
-    path.write_bytes(path.read_bytes()[:-8])
-
-
-def lengthen(folder):
-    path = folder / "set.000/coord.npy"
-    path.write_bytes(path.read_bytes() + bytes(8))
-
-
-def drop_a_type(folder):
-    (folder / "type.raw").write_text("1 0 0")
+def keep_text_alone(folder):
+    (folder / "set.000").rename(folder / "other")
+    (folder / "coord.raw").write_text("0")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (cut_box, r"set\.000/box\.npy: holds float64 of the shape \(2, 9\), expected .*\(3, 9\)"),
-        (save_whole_numbers, r"force\.npy: holds int64 .*, expected floating-point numbers"),
-        (save_objects, r"set\.000/energy\.npy: is no whole array of numbers"),
-        (truncate, r"set\.000/coord\.npy: is no whole array of numbers"),
-        (lengthen, r"set\.000/coord\.npy: is longer than its array"),
-        (drop_a_type, r"coord\.npy: .*shape \(3, 12\), expected .*\(3, 3, 3\) or \(3, 9\)"),
+        (
+            save("box", np.zeros((2, 9))),
+            r"set\.000/box\.npy: holds float64 of the shape \(2, 9\), expected .*\(3, 9\)",
+        ),
+        (
+            save("force", np.zeros((3, 12), dtype=int)),
+            r"force\.npy: holds int64 .*, expected floating-point numbers",
+        ),
+        (
+            save("energy", np.array([{}], dtype=object), allow_pickle=True),
+            r"set\.000/energy\.npy: is no whole array of numbers",
+        ),
+        (change_end(lambda c: c[:-8]), r"set\.000/coord\.npy: is no whole array of numbers"),
+        (change_end(lambda c: c + bytes(8)), r"set\.000/coord\.npy: is longer than its array"),
+        (
+            write("type.raw", "1 0 0"),
+            r"coord\.npy: .*shape \(3, 12\), expected .*\(3, 3, 3\) or \(3, 9\)",
+        ),
         (lambda f: (f / "set.000/box.npy").unlink(), r"set\.000/box\.npy: no such file"),
         (lambda f: (f / "type_map.raw").unlink(), r"type_map\.raw is missing beside it"),
-        (lambda f: (f / "type_map.raw").write_text("Type_0 Cu"), "'Type_0' is not a chemical"),
-        (lambda f: (f / "type.raw").write_text("H O"), "number of the type of each atom"),
+        (write("type_map.raw", "Type_0 Cu"), "'Type_0' is not a chemical"),
+        (write("type.raw", "H O"), "number of the type of each atom"),
         (lambda f: (f / "set.000").rename(f / "other"), r"no folder set\.\* lies beside it; copy"),
+        (keep_text_alone, "turn the text files into arrays with dpdata"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_by_file(tmp_path, damage, message):
@@ -111,16 +121,6 @@ def test_what_does_not_fit_together_is_refused_by_file(tmp_path, damage, message
     damage(path.parent)
     with pytest.raises(ValueError, match=rf"alloy/type\.raw: .*{message}"):
         list(open_frames(path, READER, {}))
-
-
-def test_text_files_are_told_what_they_are(tmp_path):
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    for name in ("type.raw", "coord.raw"):
-        (folder / name).write_text("0")
-    (folder / "type_map.raw").write_text("Cu")
-    with pytest.raises(ValueError, match="turn the text files into arrays with dpdata"):
-        list(open_frames(folder / "type.raw", READER, {}))
 
 
 def test_another_file_of_a_system_is_refused(tmp_path):

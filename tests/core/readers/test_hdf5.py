@@ -30,12 +30,6 @@ def overwrite(path, place, number):
     path.write_bytes(content)
 
 
-def test_a_sound_file_is_read(path):
-    with open_hdf5(path) as file:
-        assert file.attrs["unit"] == "hartree"
-        assert file["x"][()].tolist() == [0.0, 1.0, 2.0]
-
-
 @pytest.mark.parametrize("place", [0, SIZE])
 def test_a_heap_without_an_end_is_refused(path, place):
     # An object 0 without a size: HDF5 itself would look behind it for ever.
@@ -53,12 +47,12 @@ def test_what_is_no_hdf5_is_named(tmp_path, word):
         pass
 
 
-def test_errors_of_h5py_name_the_file(path):
+def test_errors_of_h5py_name_the_file_and_others_stay(path):
+    with open_hdf5(path) as file:
+        assert file.attrs["unit"] == "hartree"
+        assert file["x"][()].tolist() == [0.0, 1.0, 2.0]
     reason = r"raw\.h5: cannot be read \(.*y.*\); fetch"
     with pytest.raises(ValueError, match=reason), open_hdf5(path) as file:
         file["y"]
-
-
-def test_errors_that_name_it_stay(path):
     with pytest.raises(ValueError, match=rf"^{path}: holds nothing$"), open_hdf5(path):
         raise ValueError(f"{path}: holds nothing")

@@ -133,40 +133,42 @@ def test_longer_runs_are_what_ase_reads(folder, file_format):
     assert {"e_fr_energy", "e_0_energy", "e_wo_entrp"} <= next(iter(iterate_values(path))).keys()
 
 
+def edit(path, old, new, count=-1):
+    """Replace text of a file, where it has to be."""
+    text = path.read_text(encoding="latin-1")
+    assert old in text
+    path.write_text(text.replace(old, new, count), encoding="latin-1")
+
+
 def test_moments_belong_to_their_steps(folder):
     images = ase.io.read(folder / "OUTCAR", ":", format="vasp-out")
     assert [atoms.get_magnetic_moments()[6] for atoms in images] == [0.25, 1.25, 2.25]
     for name in ("OUTCAR", "vasprun.xml"):
         for frame, atoms in zip(read_frames(folder / name), images, strict=True):
             assert np.array_equal(frame.labels["magmoms"], atoms.get_magnetic_moments())
-
-
-def test_without_an_outcar_there_are_no_moments(folder):
+    edit(folder / "OUTCAR", " magnetization (x)", " magnetization (y)\n magnetization (x)", 1)
+    assert "magmoms" not in read_frames(folder / "OUTCAR")[0].labels  # not collinear
     (folder / "OUTCAR").unlink()
     assert all("magmoms" not in frame.labels for frame in read_frames(folder / "vasprun.xml"))
 
 
-def test_non_collinear_moments_are_left_out(folder):
+def test_an_outcar_that_does_not_fit(folder):
     path = folder / "OUTCAR"
-    text = path.read_text()
-    path.write_text(text.replace(" magnetization (x)", " magnetization (y)\n magnetization (x)", 1))
-    assert "magmoms" not in read_frames(path)[0].labels
-
-
-def test_an_outcar_of_another_run_is_refused(folder):
-    path = folder / "OUTCAR"
-    path.write_text(path.read_text().replace("-153.11235880", "-152.11235880"))
+    edit(path, "-153.11235880", "-152.11235880")
     with pytest.raises(ValueError, match=r"step 1 has another energy in .*OUTCAR.*of another run"):
         read_frames(folder / "vasprun.xml")
+    edit(path, "0.222582      0.169662", "0.222582 *************", 1)  # beyond its column
+    first, *others = read_frames(path)
+    assert first == BadFrame(0, "NaN in forces")
+    assert all(isinstance(frame, Frame) for frame in others)
+    edit(path, "TITEL", "-----")
+    assert "does not name the elements; read the vasprun.xml" in read_frames(path)[0].reason
 
 
 def test_the_work_of_an_external_pressure_is_subtracted(folder):
     path = folder / "vasprun.xml"
     (folder / "OUTCAR").unlink()
-    text = path.read_text(encoding="latin-1")
-    path.write_text(
-        text.replace('"PSTRESS">      0.00000000', '"PSTRESS">    100.00000000'), encoding="latin-1"
-    )
+    edit(path, '"PSTRESS">      0.00000000', '"PSTRESS">    100.00000000')
     frames = read_frames(path)
     for frame, atoms in zip(frames, ase.io.read(path, ":", format="vasp-xml"), strict=True):
         assert_as_ase(frame, atoms, rtol=1e-6)  # VASP and ASE have an older electron volt
@@ -182,11 +184,8 @@ def test_the_work_of_an_external_pressure_is_subtracted(folder):
     ],
 )
 def test_steps_that_did_not_converge_are_bad(folder, name, old, new):
-    path = folder / name
-    text = path.read_text(encoding="latin-1")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="latin-1")
-    frames = read_frames(path)
+    edit(folder / name, old, new)
+    frames = read_frames(folder / name)
     assert len(frames) == 3
     assert all("electronic steps did not converge within NELM" in frame.reason for frame in frames)
 
@@ -204,26 +203,10 @@ def test_a_run_that_was_cut_loses_its_last_step(folder, name, end):
     assert "truncated" in last.reason
 
 
-def test_numbers_that_overflow_their_columns_are_not_guessed(folder):
-    path = folder / "OUTCAR"
-    text = path.read_text()
-    path.write_text(text.replace("0.222582      0.169662", "0.222582 *************", 1))
-    first, *others = read_frames(path)
-    assert first == BadFrame(0, "NaN in forces")
-    assert all(isinstance(frame, Frame) for frame in others)
-
-
-def test_an_outcar_without_elements_points_to_the_xml(folder):
-    path = folder / "OUTCAR"
-    path.write_text(path.read_text().replace("TITEL", "-----"))
-    assert "does not name the elements; read the vasprun.xml" in read_frames(path)[0].reason
-
-
 @pytest.mark.parametrize(("written", "z"), [("X ", 54), ("r ", 40)])
 def test_elements_that_vasp_garbles(folder, written, z):
-    path = folder / "vasprun.xml"
-    path.write_text(path.read_text(encoding="latin-1").replace("<c>Cl</c>", f"<c>{written}</c>"))
-    assert read_frames(path)[0].atomic_numbers[-1] == z  # Xe and Zr, as pymatgen has it
+    edit(folder / "vasprun.xml", "<c>Cl</c>", f"<c>{written}</c>")
+    assert read_frames(folder / "vasprun.xml")[0].atomic_numbers[-1] == z  # Xe, Zr: pymatgen
 
 
 def test_compressed_files_find_each_other(folder):
