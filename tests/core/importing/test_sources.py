@@ -78,27 +78,21 @@ def make_reader(name: str, *suffixes: str) -> Reader:
 
 
 def test_formats_that_do_not_decide_are_refused(folder):
-    known = [make_reader("a", ".xyz"), make_reader("b", ".xyz"), make_reader("c", ".gz")]
-    with pytest.raises(ValueError, match="several formats"):
-        find(folder, {"path": "runs/hot/1.xyz"}, known=known)
-    with pytest.raises(ValueError, match="no format"):
-        find(folder, {"path": "runs/notes.txt"}, known=known)
+    a, b, c = make_reader("a", ".xyz"), make_reader("b", ".xyz"), make_reader("c", ".gz")
     with pytest.raises(ValueError, match=r"files of several formats match: .*\(a\).*\(c\)"):
-        find(folder, {"path": "runs/**/1.*"}, known=[known[0], known[2]])
+        find(folder, {"path": "runs/**/1.*"}, known=[a, c])
     with pytest.raises(ValueError, match="two readers are called 'a'"):
-        find(folder, {"path": "runs/hot/1.xyz"}, known=[known[0], known[0]])
-    assert (
-        find(folder, {"path": "runs/notes.txt", "reader": "b"}, known=known)[0].reader.name == "b"
-    )
+        find(folder, {"path": "runs/hot/1.xyz"}, known=[a, a])
+    (source,) = find(folder, {"path": "runs/notes.txt", "reader": "b"}, known=[a, b, c])
+    assert source.reader.name == "b"
 
 
 def test_the_dataset_file_overrides_single_units(folder):
     units = {"stress": "kbar", "stress_sign": "pressure"}
     (source,) = find(folder, {"path": "runs/hot/1.xyz", "units": units})
     assert source.factors["stress"] == pytest.approx(-GPA / 10)
-    assert {
-        n: source.factors[n] for n in ("energy", "forces", "positions", "cell")
-    } == dict.fromkeys(("energy", "forces", "positions", "cell"), 1.0)
+    names = ("energy", "forces", "positions", "cell")
+    assert [source.factors[name] for name in names] == [1.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -120,15 +114,11 @@ def test_groups(folder, pattern, group, expected):
     assert [name_group(source, name, one, "HfO2") for name in source.files] == expected
 
 
-def test_a_group_beside_the_dataset_file_has_a_name(folder):
+def test_a_missing_key_names_what_there_is(folder):
+    (source,) = find(folder, {"path": "runs/hot/1.xyz", "group": "phse"})
+    message = r"frame 4.*folder, file, composition, phase.*mean 'phase'"
+    with pytest.raises(ValueError, match=message):
+        name_group(source, "runs/hot/1.xyz", make_frame(phase="cubic"), "")
     (source,) = find(folder / "runs" / "hot", {"path": "*.xyz", "group": "folder"})
     assert source.root == PurePosixPath()
     assert {name_group(source, name, make_frame(), "") for name in source.files} == {"hot"}
-
-
-def test_a_missing_key_names_what_there_is(folder):
-    (source,) = find(folder, {"path": "runs/hot/1.xyz", "group": "phse"})
-    with pytest.raises(
-        ValueError, match=r"frame 4.*folder, file, composition, phase.*mean 'phase'"
-    ):
-        name_group(source, "runs/hot/1.xyz", make_frame(phase="cubic"), "")

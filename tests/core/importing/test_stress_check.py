@@ -95,28 +95,27 @@ def test_vibration_does_not_hide_the_sign(rattle, factor, verdict):
     assert check_structures(frames, stress=factor)["stress"].verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
-)
-def test_sign_and_unit_of_the_forces(rattled_frames, factor, verdict):
-    actual = check_structures(rattled_frames, forces=factor)
-    assert actual["forces"].verdict == verdict
-    assert actual["stress"].verdict == "undetermined"
-    assert actual["stress"].pairs == 0
-
-
-@pytest.mark.parametrize(
-    ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
-)
-def test_forces_of_molecules_are_checked_wherever_these_stand(factor, verdict):
-    rng = np.random.default_rng(4)
-    frames = []
+@pytest.fixture(scope="module")
+def molecules():
+    """Molecules wherever they stand, with cells and without."""
+    rng, frames = np.random.default_rng(4), []
     for _ in range(40):
         atoms = make_crystal()
         atoms.pbc, atoms.cell = False, rng.uniform(10, 20, 3) * rng.integers(0, 2)
         atoms.positions += rng.normal(0, 0.02, atoms.positions.shape) + rng.normal(0, 5, 3)
         frames.append(atoms)
-    assert check_structures(frames, forces=factor)["forces"].verdict == verdict
+    return frames
+
+
+@pytest.mark.parametrize("frames", ["rattled_frames", "molecules"])
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
+)
+def test_sign_and_unit_of_the_forces(request, frames, factor, verdict):
+    actual = check_structures(request.getfixturevalue(frames), forces=factor)
+    assert actual["forces"].verdict == verdict
+    assert actual["stress"].verdict == "undetermined"
+    assert actual["stress"].pairs == 0
 
 
 def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
@@ -155,25 +154,34 @@ def test_shifted_and_wrapped_atoms_are_the_same(strained_frames):
     assert actual.pairs == plain.pairs
 
 
-def test_strain_without_forces_is_enough():
-    rng = np.random.default_rng(5)
-    check = WorkCheck(64)
-    for _ in range(20):
-        sample = sample_of(strain(rng, rattle=0.0))
+def change_sample(sample, i, case, rng):
+    """Leave out or spoil a label of the i-th sample."""
+    if case == "no forces":
         del sample["forces"]
-        check.add(sample)
-    assert check.measure_agreements()["stress"].verdict == "confirmed"
+    elif case == "no stress":
+        sample["stress"] = np.full((3, 3), np.nan)
+    elif i % 8 == 0:  # each frame makes pairs with four others
+        sample["energy"] = sample["energy"] + rng.normal(0, 50)
+    return sample
 
 
-def test_a_quarter_of_jumping_energies_does_not_decide(strained_frames):
-    rng = np.random.default_rng(6)
-    check = WorkCheck(64)
-    for i, atoms in enumerate(strained_frames):
-        sample = sample_of(atoms)
-        if i % 8 == 0:  # each frame makes pairs with four others
-            sample["energy"] = sample["energy"] + rng.normal(0, 50)
-        check.add(sample)
-    assert check.measure_agreements()["stress"].verdict == "confirmed"
+@pytest.mark.parametrize(
+    ("case", "n", "verdict"),
+    [
+        ("no forces", 20, "confirmed"),
+        ("a quarter of jumping energies", 40, "confirmed"),
+        ("no stress", 10, "undetermined"),
+        ("few pairs", 3, "undetermined"),
+    ],
+)
+def test_what_decides(case, n, verdict):
+    rng, check = np.random.default_rng(6), WorkCheck(64)
+    rattle = 0.0 if case == "no forces" else 0.01
+    for i in range(n):
+        check.add(change_sample(sample_of(strain(rng, rattle=rattle)), i, case, rng))
+    actual = check.measure_agreements()["stress"]
+    assert actual.verdict == verdict
+    assert case != "no stress" or actual.pairs == 0
 
 
 def test_frames_too_different_make_no_pairs():
@@ -191,23 +199,6 @@ def test_frames_too_different_make_no_pairs():
             "forces": (0, "undetermined"),
             "stress": (0, "undetermined"),
         }
-
-
-def test_few_pairs_are_not_believed():
-    rng = np.random.default_rng(8)
-    assert (
-        check_structures([strain(rng) for _ in range(3)], stress=-1)["stress"].verdict
-        == "undetermined"
-    )
-
-
-def test_missing_labels_make_no_pairs(strained_frames):
-    check = WorkCheck(64)
-    for atoms in strained_frames[:10]:
-        sample = sample_of(atoms)
-        sample["stress"] = np.full((3, 3), np.nan)
-        check.add(sample)
-    assert check.measure_agreements()["stress"].pairs == 0
 
 
 def test_pairs_and_memory_are_bounded(strained_frames, monkeypatch):

@@ -42,35 +42,20 @@ def sample(atoms: Atoms, calculator) -> dict:
     return result | ({"stress": atoms.get_stress(voigt=False)} if atoms.pbc.all() else {})
 
 
-def make_argon() -> Atoms:
-    atoms = bulk("Ar", cubic=True, a=5.3)
-    atoms.set_cell(atoms.cell.array @ [[1, 0.03, 0], [0, 1.02, -0.05], [0.01, 0, 0.97]], True)
-    atoms.rattle(0.1, seed=1)
-    return atoms
-
-
-def make_copper() -> Atoms:
-    atoms = bulk("Cu", "hcp", a=2.5, c=4.1)
-    atoms.rattle(0.05, seed=2)
-    return atoms
-
-
-def make_slab() -> Atoms:
-    atoms = fcc111("Cu", (1, 2, 3), vacuum=6)
-    atoms.rattle(0.05, seed=3)
-    return atoms
+SHEAR = [[1, 0.03, 0], [0, 1.02, -0.05], [0.01, 0, 0.97]]
+CELLS = {
+    "argon": (bulk("Ar", cubic=True, a=5.3), lambda: LennardJones(sigma=3.4, epsilon=0.01, rc=8.0)),
+    "copper": (bulk("Cu", "hcp", a=2.5, c=4.1), EMT),
+    "slab": (fcc111("Cu", (1, 2, 3), vacuum=6), EMT),
+}
+CELLS["argon"][0].set_cell(CELLS["argon"][0].cell.array @ SHEAR, scale_atoms=True)
 
 
 @pytest.mark.parametrize("numbers", [(1, 1, 1), (2, 1, 1), (1, 2, 3), (3, 2, 1)])
-@pytest.mark.parametrize(
-    ("atoms", "calculator"),
-    [
-        (make_argon(), lambda: LennardJones(sigma=3.4, epsilon=0.01, rc=8.0)),
-        (make_copper(), EMT),
-        (make_slab(), EMT),
-    ],
-)
-def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numbers):
+@pytest.mark.parametrize("name", CELLS)
+def test_labels_of_copies_are_those_of_the_repeated_cell(name, numbers):
+    atoms, calculator = CELLS[name][0].copy(), CELLS[name][1]
+    atoms.rattle(0.05, seed=1)
     if not atoms.pbc.all():
         numbers = (*numbers[:2], 1)
     result = tile_sample(sample(atoms, calculator()), numbers)
@@ -79,8 +64,8 @@ def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numb
     expected = sample(repeated, calculator())
     expected["magmoms"] = repeated.get_array("moments")
     assert result.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(result[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+    for label, value in expected.items():
+        np.testing.assert_allclose(result[label], value, rtol=1e-9, atol=1e-9, err_msg=label)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +127,10 @@ def test_the_copies_are_the_best_of_all(lengths, pbc, most):
     assert result == min(good, key=lambda n: (-np.prod(n), ratio[n], n))
 
 
-def test_a_million_copies_are_found_at_once():
-    result = count_copies(
-        Source(path="a", repeat_to=10**6), make_structure(Atoms("H", cell=[4, 5, 6], pbc=True))
-    )
-    assert result == (125, 100, 80)
-
-
 def test_copies_for_which_there_is_no_memory_are_refused(monkeypatch):
+    million = Source(path="a", repeat_to=10**6)  # found at once
+    one = make_structure(Atoms("H", cell=[4, 5, 6], pbc=True))
+    assert count_copies(million, one) == (125, 100, 80)
     cell = make_structure(Atoms("Cu12", cell=[4, 4, 4], pbc=True))
     monkeypatch.setattr(memory, "find_free_memory", lambda: 2e10)
     source = Source(path="a", repeat=(100_000, 100, 1))
@@ -195,17 +176,13 @@ def test_what_is_not_periodic_cannot_be_repeated(workshop, alloys):
     source = {"path": "raw/*.xyz", "repeat": [1, 1, 2]}
     with pytest.raises(ValueError, match=r"raw/a.xyz:3: repeat: \[1, 1, 2\].*vector 2.*periodic"):
         workshop.import_(sources=[source], partial=["stress"])
+    with pytest.raises(ValueError, match=r"repeat and repeat_to exclude each other"):
+        workshop.dataset(sources=[source | {"repeat_to": 8}])
     run, _ = workshop.import_(
         sources=[{"path": "raw/*.xyz", "repeat_to": 36}], partial=["stress"], split={"val": 0.0}
     )
     with SampleFile(run.data, "data") as samples:
         assert samples.count_rows("atom").tolist() == [32, 32, 32, 36]
-
-
-def test_there_is_one_way_to_repeat(workshop, alloys):
-    workshop.write("raw/a.xyz", alloys)
-    with pytest.raises(ValueError, match=r"repeat and repeat_to exclude each other"):
-        workshop.dataset(sources=[{"path": "raw/*.xyz", "repeat": [1, 1, 2], "repeat_to": 8}])
 
 
 def test_copies_of_a_frame_stay_in_one_split(workshop, alloys):
