@@ -28,28 +28,25 @@ def compute_expected_costs(split, n):
     return sizes["atom"] + sizes["edge"]
 
 
-def test_costs_of_all_splits(tmp_path):
-    run = toy.make_run(tmp_path)
-    assert (
-        read_shares(run.partition, "train", 13).costs.tolist()
-        == compute_expected_costs(0, 13).tolist()
-    )
-    assert (
-        read_shares(run.partition, "val", 5).costs.tolist()
-        == compute_expected_costs(1000, 5).tolist()
-    )
-    assert read_shares(run.partition, "test", 0).list_batches() == []
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A run whose partition nobody changes."""
+    return toy.make_run(tmp_path_factory.mktemp("plain"))
 
 
-def test_sizes_of_all_splits(tmp_path):
-    run = toy.make_run(tmp_path)
-    sizes = read_shares(run.partition, "val", 5).sizes
-    made = [toy.sample(1000 + number, False) for number in range(5)]
-    assert sizes.keys() == {"atom", "edge"}
-    assert sizes["atom"].tolist() == [len(sample["positions"]) for sample in made]
-    assert sizes["edge"].tolist() == [len(sample["edge_index"]) for sample in made]
-    assert all(rows.dtype == np.int64 for rows in sizes.values())
-    assert read_shares(run.partition, "test", 0).sizes == {}
+def test_costs_and_sizes_of_all_splits(plain):
+    for split, first, n in (("train", 0, 13), ("val", 1000, 5)):
+        shares = read_shares(plain.partition, split, n)
+        assert shares.costs.tolist() == compute_expected_costs(first, n).tolist()
+        made = [toy.sample(first + number, False) for number in range(n)]
+        assert shares.sizes.keys() == {"atom", "edge"}
+        assert shares.sizes["atom"].tolist() == [len(sample["positions"]) for sample in made]
+        assert shares.sizes["edge"].tolist() == [len(sample["edge_index"]) for sample in made]
+        assert all(rows.dtype == np.int64 for rows in shares.sizes.values())
+    assert read_shares(plain.partition, "test", 0).list_batches() == []
+    assert read_shares(plain.partition, "test", 0).sizes == {}
+    with pytest.raises(ValueError, match="costs of 13 train samples, the data have 12"):
+        read_shares(plain.partition, "train", 12)
 
 
 def test_files_of_plugins_need_only_costs(tmp_path):
@@ -141,11 +138,6 @@ def test_the_samples_of_a_rank_are_those_asked_for(tmp_path):
     assert np.shape(eight["random"]["loads"]) == (1, 8)
 
 
-def test_without_a_capacity_nothing_is_capped(tmp_path):
-    run = toy.make_run(tmp_path, partition={"ranks": [2]})
-    assert partition(run)["efficiency"]["2 ranks"].keys() == WAYS.keys() - {"capped"}
-
-
 def test_the_strategy_reaches_the_trainer(tmp_path):
     run = toy.make_run(tmp_path, partition={"strategy": "mace_bins"})
     assert read_shares(run.partition, "train", 13).strategy == "mace_bins"
@@ -155,7 +147,9 @@ def test_the_strategy_reaches_the_trainer(tmp_path):
         read_shares(run.partition, "train", 13)
 
 
-def test_capped_needs_a_capacity():
+def test_capped_needs_a_capacity(tmp_path):
+    run = toy.make_run(tmp_path, partition={"ranks": [2]})
+    assert partition(run)["efficiency"]["2 ranks"].keys() == WAYS.keys() - {"capped"}
     with pytest.raises(ValueError, match=r"'capped' needs a capacity; set partition\.capacity"):
         PartitionOptions(strategy="capped")
 
@@ -177,12 +171,11 @@ def test_fitted_costs_need_sizes(tmp_path, monkeypatch):
         write_partition(run, task, PartitionOptions(cost="fitted"))
 
 
-def test_a_dataset_smaller_than_a_step_can_be_forecast(tmp_path):
-    run = toy.make_run(tmp_path)
-    summary = write_partition(run, build_task(run), PartitionOptions(ranks=[64]))
-    assert summary["efficiency"]["64 ranks"]["balanced"] == pytest.approx(
-        compute_expected_costs(0, 13).mean() * 13 / 64 / compute_expected_costs(0, 13).max()
-    )
+def test_a_dataset_smaller_than_a_step_can_be_forecast(plain):
+    summary = write_partition(plain, build_task(plain), PartitionOptions(ranks=[64]))
+    costs = compute_expected_costs(0, 13)
+    expected = costs.mean() * 13 / 64 / costs.max()
+    assert summary["efficiency"]["64 ranks"]["balanced"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("editing", [edit_sealed, edit_unsealed])
@@ -217,9 +210,3 @@ def test_a_capacity_that_is_none_is_refused(tmp_path, capacity):
         file.attrs["capacity"] = capacity
     with pytest.raises(ValueError, match="contradicts itself"):
         read_shares(run.partition, "train", 13)
-
-
-def test_other_samples_than_partitioned(tmp_path):
-    run = toy.make_run(tmp_path)
-    with pytest.raises(ValueError, match="costs of 13 train samples, the data have 12"):
-        read_shares(run.partition, "train", 12)

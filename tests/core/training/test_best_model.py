@@ -46,10 +46,10 @@ def train_epochs(folder, epochs):
 
 
 class BestFiles:
-    """Reads the best model so far after each epoch."""
+    """Reads the best model so far after each epoch, and its weights before each step."""
 
     def __init__(self, run):
-        self.epochs = []
+        self.epochs, self.weights = [], []
         run.registry.manager.register(self)
 
     @hookimpl
@@ -58,9 +58,14 @@ class BestFiles:
         check_probe(toy.PairPotential(8), content, run.folder / BEST)
         self.epochs.append(json.loads(content["provenance"])["epoch"])
 
+    @hookimpl
+    def progress(self, run, position):
+        path = run.folder / BEST
+        self.weights.append(load_model(path)["weights"] if path.exists() else None)
+
 
 def test_after_each_epoch_it_is_that_of_the_best(tmp_path):
-    """The rate is too high for steady progress."""
+    """The rate is too high for steady progress. A finished training has its model alone."""
     run = toy.make_run(tmp_path, {"epochs": 6, "optimizer": {"lr": 0.3}})
     files = BestFiles(run)
     train_run(run)
@@ -68,11 +73,6 @@ def test_after_each_epoch_it_is_that_of_the_best(tmp_path):
     best = [1 + losses.index(min(losses[:n])) for n in range(1, 7)]
     assert len(set(best)) < 6
     assert files.epochs == best
-
-
-def test_a_finished_training_has_its_model_alone(tmp_path):
-    run = train_epochs(tmp_path, 2)
-    assert run.model.is_file()
     assert not (run.folder / BEST).exists()
     assert find_model_file(run.folder) == run.model
 
@@ -99,41 +99,22 @@ def test_after_a_kill_it_is_used_with_a_warning(tmp_path, caplog):
     assert not (run.folder / BEST).exists()
 
 
-def test_it_is_there_again_when_a_training_goes_on(tmp_path):
+def test_it_is_there_again_when_a_training_goes_on_and_not_in_another(tmp_path, caplog):
     """As Snakemake calls it: without the model of before, and no epoch may be better."""
-    before = train_epochs(tmp_path / "a", 2)
+    before = train_epochs(tmp_path, 2)
     weights = load_model(before.model)["weights"]
     before.model.unlink()
-    longer = toy.make_run(tmp_path / "a", STEADY | {"epochs": 3})
-    seen = []
-
-    class Listener:
-        @hookimpl
-        def progress(self, run, position):
-            if position.epoch == 2 and not position.step:
-                seen.append(load_model(run.folder / BEST)["weights"])
-
-    longer.registry.manager.register(Listener())
+    longer = toy.make_run(tmp_path, STEADY | {"epochs": 3})
+    files = BestFiles(longer)
     train_run(longer)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in seen[0].items())
-
-
-def test_another_training_does_not_leave_that_of_before(tmp_path, caplog):
-    run = train_epochs(tmp_path, 2)
-    run.model.rename(run.folder / BEST)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in files.weights[0].items())
+    longer.model.rename(longer.folder / BEST)
     other = toy.make_run(tmp_path, STEADY | {"epochs": 2, "batch_size": 5})
-    there = []
-
-    class Listener:
-        @hookimpl
-        def progress(self, run, position):
-            there.append((run.folder / BEST).exists())
-
-    other.registry.manager.register(Listener())
+    files = BestFiles(other)
     with caplog.at_level(logging.WARNING):
         train_run(other)
     assert "starts afresh" in caplog.text
-    assert not there[0]
+    assert files.weights[0] is None
 
 
 @pytest.mark.slow

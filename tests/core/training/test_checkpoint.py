@@ -21,7 +21,7 @@ def trained(tmp_path_factory):
     return run
 
 
-def test_content(trained):
+def test_content_and_that_the_probe_is_what_the_weights_predict(trained):
     content = load_model(trained.model)
     assert content["plugin"] == "toy"
     assert content["metadata"]["options"]["width"] == 8
@@ -29,12 +29,7 @@ def test_content(trained):
     assert content["dtype"] == "float32"
     assert (content["experiment"], content["variant"]) == ("pairs", "base")
     provenance = json.loads(content["provenance"])
-    assert provenance["stage"] == "train"
-    assert provenance["ranks"] == 1
-
-
-def test_the_probe_is_what_the_weights_predict(trained):
-    content = load_model(trained.model)
+    assert (provenance["stage"], provenance["ranks"]) == ("train", 1)
     task = build_task(trained)
     task.module.load_state_dict(content["weights"])
     probe = content["probe"]
@@ -45,44 +40,39 @@ def test_the_probe_is_what_the_weights_predict(trained):
         torch.testing.assert_close(outputs[name], expected)
 
 
-def damage(path, edit):
-    content = bytearray(path.read_bytes())
-    edit(content)
-    path.write_bytes(content)
+def damage(edit):
+    """Make a file of the bytes of a model, after an edit of them."""
+
+    def write(path, model):
+        content = bytearray(model.read_bytes())
+        edit(content)
+        path.write_bytes(content)
+
+    return write
+
+
+def save(content):
+    return lambda path, model: torch.save(content, path)
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
+    ("write", "message"),
     [
-        (lambda c: c.clear(), "damaged"),
-        (lambda c: c.__delitem__(slice(len(c) // 2, None)), "damaged"),
-        (lambda c: c.__setitem__(slice(2000, 2200), bytes(200)), "damaged"),
-        (lambda c: c.__setitem__(slice(None), b"weights"), "damaged"),
+        (lambda path, model: None, "no such file; run the stage 'train'"),
+        (damage(lambda c: c.clear()), "damaged"),
+        (damage(lambda c: c.__delitem__(slice(len(c) // 2, None))), "damaged"),
+        (damage(lambda c: c.__setitem__(slice(2000, 2200), bytes(200))), "damaged"),
+        (damage(lambda c: c.__setitem__(slice(None), b"weights")), "damaged"),
+        (save({"weights": torch.zeros(2)}), "not a model; give the path"),
+        (save([1, 2]), "damaged"),
+        (save({"weights": print}), "not written by this package"),  # would run code
     ],
 )
-def test_damaged_files_are_refused(trained, tmp_path, edit, message):
+def test_damaged_and_other_files_are_refused(trained, tmp_path, write, message):
     path = tmp_path / "model.pt"
-    path.write_bytes(trained.model.read_bytes())
-    damage(path, edit)
+    write(path, trained.model)
     with pytest.raises(ValueError, match=f"model.pt: .*{message}"):
         load_model(path)
-
-
-def test_other_files_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"model.pt: no such file; run the stage 'train'"):
-        load_model(tmp_path / "model.pt")
-    torch.save({"weights": torch.zeros(2)}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="not a model; give the path"):
-        load_model(tmp_path / "model.pt")
-    torch.save([1, 2], tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="damaged"):
-        load_model(tmp_path / "model.pt")
-
-
-def test_files_that_run_code_are_refused(tmp_path):
-    torch.save({"weights": print}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="not written by this package"):
-        load_model(tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true"])
@@ -112,18 +102,16 @@ def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choic
     assert warned == (choice == "model")
 
 
-def test_reference_energies_are_those_of_the_dataset_where_nothing_is_fine_tuned():
-    with pytest.raises(ValueError, match=r"remove the key, or set train\.start_from"):
-        TrainOptions(reference_energies="dataset")
-
-
-def test_weights_that_do_not_give_their_predictions_are_refused(trained, tmp_path):
+def test_weights_that_do_not_fit_are_refused(trained, tmp_path):
     content = load_model(trained.model)
     content["weights"]["net.2.weight"][0, 0] += 0.01
     torch.save(content, tmp_path / "model.pt")
     tuned = toy.make_run(tmp_path, {"start_from": str(tmp_path / "model.pt")})
     with pytest.raises(ValueError, match=r"does not reproduce .*: energy by .* forces by"):
         train_run(tuned)
+    wide = toy.make_run(tmp_path, {"start_from": str(trained.model)}, model={"width": 5})
+    with pytest.raises(ValueError, match=r"(?s)do not fit the module .*size mismatch"):
+        train_run(wide)
 
 
 class Vanishing(torch.nn.Module):
@@ -143,12 +131,6 @@ def test_rounding_of_forces_that_vanish_by_symmetry_is_no_deviation(tmp_path):
             check_probe(Vanishing(), content | {"probe": probe}, tmp_path / "model.pt")
 
 
-def test_weights_of_another_shape_are_refused(trained, tmp_path):
-    tuned = toy.make_run(tmp_path, {"start_from": str(trained.model)}, model={"width": 5})
-    with pytest.raises(ValueError, match=r"(?s)do not fit the module .*size mismatch"):
-        train_run(tuned)
-
-
 def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path, caplog):
     path = tmp_path / "model.pt"
     path.write_bytes(trained.model.read_bytes())
@@ -160,32 +142,32 @@ def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path,
     assert "another model.pt" in caplog.text
 
 
-def test_published_weights(tmp_path):
+def test_published_weights(tmp_path, monkeypatch):
     train = {"start_from": "published:ones", "epochs": 1, "optimizer": {"lr": 1e-12}}
     run = toy.make_run(tmp_path, train)
     train_run(run)
     assert (load_model(run.model)["weights"]["net.0.weight"] - 1).abs().max() < 1e-9
+    as_they_are = toy.make_run(tmp_path / "ones", train | {"epochs": 0})
+    summary = train_run(as_they_are)
+    assert (summary["epochs"], summary["best_loss"]) == (0, None)
+    assert as_they_are.history.read_text() == ""
+    assert (load_model(as_they_are.model)["weights"]["net.0.weight"] == 1).all()
     unknown = toy.make_run(tmp_path, train | {"start_from": "published:twos"})
     with pytest.raises(ValueError, match="unknown published weights 'twos'"):
         train_run(unknown)
-
-
-def test_published_weights_as_they_are(tmp_path):
-    run = toy.make_run(tmp_path, {"start_from": "published:ones", "epochs": 0})
-    summary = train_run(run)
-    assert (summary["epochs"], summary["best_loss"]) == (0, None)
-    assert run.history.read_text() == ""
-    assert (load_model(run.model)["weights"]["net.0.weight"] == 1).all()
-
-
-def test_no_epochs_are_for_weights_that_are_there():
-    with pytest.raises(ValueError, match=r"epochs: 0 trains nothing; set train\.start_from"):
-        TrainOptions(epochs=0)
-
-
-def test_a_model_without_published_weights(tmp_path, monkeypatch):
     monkeypatch.delattr(toy.PairPotential, "load_published")
-    run = toy.make_run(tmp_path, {"start_from": "published:ones"})
     # The plugin is a second copy of this module only in other processes, so the change reaches it.
     with pytest.raises(ValueError, match="the model has no published weights"):
-        train_run(run)
+        train_run(toy.make_run(tmp_path / "none", train))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, r"epochs: 0 trains nothing; set train\.start_from"),
+        ({"reference_energies": "dataset"}, r"remove the key, or set train\.start_from"),
+    ],
+)
+def test_options_of_weights_that_are_not_there(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainOptions(**options)

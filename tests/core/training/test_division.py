@@ -29,18 +29,14 @@ def test_structures_above_a_part_of_the_costliest_are_divided(n_ranks, capacity,
     assert len(owners) == len(whole)
 
 
-def test_whole_structures_are_shared_by_cost():
+def test_whole_structures_are_shared_by_cost_and_equal_ones_all_divided():
     limit = find_whole_limit(COSTS, np.inf, 4)
     _, whole, owners = share_whole(COSTS, np.array([5, 4, 2, 1, 0]), limit, 4)
     loads = np.bincount(owners, COSTS[whole], 4)
     assert sorted(loads) == [1.0, 2.0, 3.0, 20.0]
-
-
-def test_equal_structures_are_all_divided():
     costs = np.ones(5)
     shared, whole, _ = share_whole(costs, np.arange(5), find_whole_limit(costs, 9.0, 2), 2)
-    assert len(shared) == 5
-    assert len(whole) == 0
+    assert (len(shared), len(whole)) == (5, 0)
 
 
 @pytest.mark.parametrize(

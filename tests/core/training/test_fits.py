@@ -20,6 +20,7 @@ from pipeline_core.store import read_provenance
 from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.fits import fit_run
+from records import read_history
 
 STEPS = (("rough", 0.5), ("fine", 0.25))
 
@@ -47,14 +48,22 @@ def test_the_weights_that_the_fit_has_set_are_the_model(run):
     parameters = sum(p.numel() for p in module.parameters())
     assert (summary["steps"], summary["parameters"]) == (2, parameters)
     assert summary["seconds"] > 0
+    facts = read_provenance(run.model)
+    assert facts["stage"] == "train"
+    assert facts["history"] is not None
+    assert set(facts["inputs"]) == {"partition"}
+    found = make_file_run(run.model, run.registry)  # says nothing of its graph
+    assert found.options == toy_potential.ToyOptions()
+    assert found.sections["graph"] == GraphOptions()
 
 
 def test_each_step_is_a_line_of_the_history_and_is_told(run):
-    run.history.parent.mkdir(parents=True, exist_ok=True)
+    fit_run(run, lambda task: iter(()))  # says nothing
+    assert run.history.read_text() == ""
     run.history.write_text("of an earlier training\n")
     toy_potential.EPOCHS_HEARD.clear()
     summary = fit_run(run, fit)
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    lines = read_history(run)
     assert [(line["epoch"], line["step"]) for line in lines] == [(1, "rough"), (2, "fine")]
     assert [line["train"]["loss"] for line in lines] == [loss for _, loss in STEPS]
     assert [line["terms"] for line in lines] == [1, 2]
@@ -62,40 +71,19 @@ def test_each_step_is_a_line_of_the_history_and_is_told(run):
     assert lines == toy_potential.EPOCHS_HEARD
 
 
-def test_the_model_knows_its_history_and_what_it_was_made_from(run):
-    fit_run(run, fit)
-    facts = read_provenance(run.model)
-    assert facts["stage"] == "train"
-    assert facts["history"] is not None
-    assert set(facts["inputs"]) == {"partition"}
-
-
-def test_a_model_that_says_nothing_of_its_graph_has_the_defaults(run):
-    fit_run(run, fit)
-    found = make_file_run(run.model, run.registry)
-    assert found.options == toy_potential.ToyOptions()
-    assert found.sections["graph"] == GraphOptions()
-
-
-def test_a_fit_that_says_nothing_leaves_an_empty_history(run):
-    fit_run(run, lambda task: iter(()))
-    assert run.history.read_text() == ""
-    assert run.model.exists()
-
-
-def test_want_of_memory_is_named_with_the_cure(run):
+def test_fits_that_cannot_be_are_refused(tmp_path):
     def run_out(task):
         raise MemoryError
 
-    with pytest.raises(ValueError, match=r"^out of memory in the fit of pairs: choose a smaller"):
-        fit_run(run, run_out)
-    assert not run.model.exists()
-
-
-def test_a_split_without_training_samples_is_refused(tmp_path):
-    run = toy_potential.make_run(tmp_path, model={"n_train": 0})
-    with pytest.raises(ValueError, match="the split 'train' of its dataset is empty"):
-        fit_run(run, fit)
+    for fitting, train, model, message in (
+        (run_out, {}, {}, r"^out of memory in the fit of pairs: choose a smaller"),
+        (fit, {}, {"n_train": 0}, "the split 'train' of its dataset is empty"),
+        (fit, {"minutes": 5}, {}, r"train\.minutes: plugin 'toy' fits without steps"),
+    ):
+        run = toy_potential.make_run(tmp_path, train, model=model)
+        with pytest.raises(ValueError, match=message):
+            fit_run(run, fitting)
+        assert not run.model.exists()
 
 
 @pytest.mark.mpi
@@ -110,9 +98,3 @@ def test_one_rank_of_several_fits_and_all_say_the_same(run, tmp_path):
 
 if __name__ == "__main__":
     print(json.dumps(fit_run(toy_potential.load_run(Path(sys.argv[1])), fit)), flush=True)
-
-
-def test_a_fit_has_no_budget_of_time(tmp_path):
-    limited = toy_potential.make_run(tmp_path, {"minutes": 5})
-    with pytest.raises(ValueError, match=r"train\.minutes: plugin 'toy' fits without steps"):
-        fit_run(limited, lambda task: [])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import toy_potential as toy
-from core.training.test_resume import assert_same_bits
-from core.training.test_trainer import ROUNDING, assert_same_weights, compute_plain_loss
+from core.training.test_trainer import ROUNDING, assert_same_weights, train_plainly
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.freezing import freeze
 from pipeline_core.training.state import load_state
 from pipeline_core.training.trainer import train_run
@@ -21,31 +18,12 @@ def test_the_rest_is_trained_as_an_optimizer_of_the_rest_does(tmp_path):
     run = toy.make_run(tmp_path, {"freeze": ["net.0", "unused"]})
     summary = train_run(run)
     module = build_task(run).module.double()
-    samples, trained = build_task(run).samples("train"), module.net[2]
-    optimizer = torch.optim.Adam(trained.parameters(), lr=1e-2)
-    for epoch in range(3):
-        order = np.random.default_rng([run.seed, epoch]).permutation(len(samples))
-        for start in range(0, len(order), 4):
-            batch = samples.batch(sorted(order[start : start + 4]))
-            optimizer.zero_grad()
-            compute_plain_loss(batch, module(batch))[0].backward()
-            optimizer.step()
+    start, trained = module.net[0].weight.clone(), module.net[2]
+    *_, expected = train_plainly(run, module, 3, trained=trained)
     weights = load_state(run.state / "last.pt", run.model_info)["learner"]["module"]
-    assert_same_weights(weights, module.state_dict(), **ROUNDING)
+    assert_same_weights(weights, expected.state_dict(), **ROUNDING)
+    assert torch.equal(weights["net.0.weight"], start)
     assert summary["frozen"] == summary["parameters"] - sum(p.numel() for p in trained.parameters())
-
-
-@pytest.mark.slow
-def test_a_resumed_training_freezes_the_same(tmp_path):
-    train = {"freeze": ["net.0"], "ema_decay": 0.9}
-    train_run(toy.make_run(tmp_path / "parts", train | {"epochs": 2}))
-    parts = toy.make_run(tmp_path / "parts", train | {"epochs": 4})
-    train_run(parts)
-    whole = toy.make_run(tmp_path / "whole", train | {"epochs": 4})
-    train_run(whole)
-    assert_same_bits(parts, whole)
-    start = build_task(whole).module.double().state_dict()
-    assert torch.equal(load_model(whole.model)["weights"]["net.0.weight"], start["net.0.weight"])
 
 
 def make_module():

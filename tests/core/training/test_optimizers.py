@@ -14,14 +14,20 @@ def make_parameter_optimizer(lr=0.5):
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
 
 
-def record_rates(schedule, losses):
+def record_rates(schedule, losses, epochs=None, state=None):
+    """Return the rate of each epoch, of all epochs or of those that follow a saved state."""
     ours = make_parameter_optimizer()
-    rate = LearningRate(ours, schedule, epochs=len(losses))
+    rate = LearningRate(ours, schedule, epochs=epochs or len(losses))
+    if state:
+        ours.load_state_dict(state["optimizer"])
+        rate.load_state_dict(state["rate"])
     result = []
     for loss in losses:
         result.append(rate.value)
         ours.step()
         rate.step(loss)
+    if epochs:
+        return result, {"optimizer": ours.state_dict(), "rate": rate.state_dict()}
     return result
 
 
@@ -36,44 +42,48 @@ def record_torch_rates(make, n, *metrics):
     return result
 
 
-def test_cosine():
-    schedule = Schedule(name="cosine", final_fraction=0.1)
-    expected = record_torch_rates(
-        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=9, eta_min=0.05), 10
+LOSSES = [3.0, 2.0, 2.5, 2.5, 2.5, 2.5, 1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def make_plateau(optimizer):
+    return lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.5, patience=1, threshold=0, min_lr=0.1
     )
-    assert record_rates(schedule, [1.0] * 10) == pytest.approx(expected)
-    assert expected[-1] == pytest.approx(0.05)
 
 
-def test_step():
-    expected = record_torch_rates(lambda o: lr_scheduler.StepLR(o, 3, 0.2), 10)
-    schedule = Schedule(name="step", factor=0.2, every=3, final_fraction=0.0)
-    assert record_rates(schedule, [1.0] * 10) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("schedule", "make", "known"),
+    [
+        (
+            {"name": "cosine", "final_fraction": 0.1},
+            lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=10, eta_min=0.05),
+            {-1: 0.05},
+        ),
+        (
+            {"name": "step", "factor": 0.2, "every": 3, "final_fraction": 0.0},
+            lambda o: lr_scheduler.StepLR(o, 3, 0.2),
+            {},
+        ),
+        (
+            {"name": "plateau", "every": 2, "factor": 0.5, "final_fraction": 0.2},
+            make_plateau,
+            {4: 0.25, -1: 0.1},  # after two epochs that were not better
+        ),
+    ],
+)
+def test_schedules_are_those_of_torch(schedule, make, known):
+    metrics = [LOSSES] if schedule["name"] == "plateau" else []
+    expected = record_torch_rates(make, len(LOSSES), *metrics)
+    rates = record_rates(Schedule(**schedule), LOSSES)
+    assert rates == pytest.approx(expected)
+    for epoch, rate in known.items():
+        assert rates[epoch] == pytest.approx(rate)
 
 
 def test_step_stops_at_the_lowest_rate():
-    expected = record_torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 10)
-    result = record_rates(
-        Schedule(name="step", factor=0.5, every=2, final_fraction=0.2), [1.0] * 10
-    )
-    assert result[:6] == pytest.approx(expected[:6])
-    assert expected[6] < result[6] == 0.2 * 0.5
-    assert result[6:] == [0.2 * 0.5] * 4
-
-
-def test_plateau():
-    losses = [3.0, 2.0, 2.5, 2.5, 2.5, 2.5, 1.0, 1.0, 1.0, 1.0, 1.0]
-    schedule = Schedule(name="plateau", every=2, factor=0.5, final_fraction=0.2)
-    expected = record_torch_rates(
-        lambda o: lr_scheduler.ReduceLROnPlateau(
-            o, factor=0.5, patience=1, threshold=0, min_lr=0.1
-        ),
-        len(losses),
-        losses,
-    )
-    assert record_rates(schedule, losses) == pytest.approx(expected)
-    assert expected[4] == 0.25  # after two epochs that were not better
-    assert expected[-1] == 0.1
+    expected = record_torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 6)
+    schedule = Schedule(name="step", factor=0.5, every=2, final_fraction=0.2)
+    assert record_rates(schedule, LOSSES) == pytest.approx(expected + [0.2 * 0.5] * 5)
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
@@ -88,34 +98,23 @@ def test_warmup_rises_from_a_tenth_and_the_schedule_starts_then(name):
 def test_a_saved_schedule_continues(name, tmp_path):
     schedule = Schedule(name=name, every=2, warmup_epochs=2)
     losses = [1.0] * 12
-    whole = record_rates(schedule, losses)
-
-    def part(losses, state=None):
-        ours = make_parameter_optimizer()
-        rate = LearningRate(ours, schedule, epochs=12)
-        if state:
-            ours.load_state_dict(state["optimizer"])
-            rate.load_state_dict(state["rate"])
-        result = []
-        for loss in losses:
-            result.append(rate.value)
-            ours.step()
-            rate.step(loss)
-        return result, {"optimizer": ours.state_dict(), "rate": rate.state_dict()}
-
-    first, state = part(losses[:5])
+    first, state = record_rates(schedule, losses[:5], epochs=12)
     torch.save(state, tmp_path / "state")
-    second, _ = part(losses[5:], torch.load(tmp_path / "state", weights_only=True))
-    assert first + second == whole
+    state = torch.load(tmp_path / "state", weights_only=True)
+    second, _ = record_rates(schedule, losses[5:], epochs=12, state=state)
+    assert first + second == record_rates(schedule, losses)
+
+
+def make_parameters(requires_grad=(True,)):
+    return [torch.nn.Parameter(torch.zeros(1), requires_grad=needed) for needed in requires_grad]
 
 
 def test_optimizers_by_name():
-    frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
-    parameters = [torch.nn.Parameter(torch.zeros(1)), frozen]
+    parameters = make_parameters((True, False))
     adamw = make_optimizer(TrainOptions(optimizer=ADAMW), parameters)
     assert type(adamw) is torch.optim.AdamW
     assert adamw.param_groups[0]["weight_decay"] == 0.2
-    assert len(adamw.param_groups[0]["params"]) == 1
+    assert len(adamw.param_groups[0]["params"]) == 1  # the other one is frozen
     assert type(make_optimizer(TrainOptions(), parameters)) is torch.optim.Adam
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,25 +42,51 @@ def assert_same_bits(a, b):
     assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a training that has ended."""
+    folder = tmp_path_factory.mktemp("finished")
+    train_run(toy.make_run(folder))
+    return folder
+
+
+@pytest.fixture
+def trained(finished, tmp_path):
+    """A copy of it that may be changed."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return toy.load_run_on_cpu(tmp_path)
+
+
+def assert_starts_afresh(run, caplog, *reasons):
+    train_run(run)
+    assert [reason for reason in reasons if reason not in caplog.text] == []
+    assert "training starts afresh" in caplog.text
+    assert len(read_history(run)) == 3
+
+
+def train_in_parts(folder, train, **sections):
+    """Return a training of two and two epochs, and one of four."""
+    train_run(toy.make_run(folder / "parts", train | {"epochs": 2}, **sections))
+    parts = toy.make_run(folder / "parts", train | {"epochs": 4}, **sections)
+    whole = toy.make_run(folder / "whole", train | {"epochs": 4}, **sections)
+    for run in (parts, whole):
+        train_run(run)
+    return parts, whole
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [EVERYTHING, {"schedule": {"name": "plateau", "every": 1}}])
-def test_two_and_two_epochs_equal_four(tmp_path, train):
-    train_run(toy.make_run(tmp_path / "parts", train | {"epochs": 2}))
-    parts = toy.make_run(tmp_path / "parts", train | {"epochs": 4})
-    train_run(parts)
-    whole = toy.make_run(tmp_path / "whole", train | {"epochs": 4})
-    train_run(whole)
-    assert_same_bits(parts, whole)
-
-
-def test_drawn_samples_go_on_with_the_epoch(tmp_path):
-    drawn = {"model": {"drawn": True}}
-    train_run(toy.make_run(tmp_path / "parts", {"epochs": 2}, **drawn))
-    parts = toy.make_run(tmp_path / "parts", {"epochs": 4}, **drawn)
-    train_run(parts)
-    whole = toy.make_run(tmp_path / "whole", {"epochs": 4}, **drawn)
-    train_run(whole)
-    assert_same_bits(parts, whole)
+@pytest.mark.parametrize(
+    ("train", "model"),
+    [
+        (EVERYTHING, {}),
+        ({"schedule": {"name": "plateau", "every": 1}}, {}),
+        ({"freeze": ["net.0"], "ema_decay": 0.9}, {}),
+        ({}, {"drawn": True}),
+    ],
+    ids=["everything", "plateau", "frozen", "drawn"],
+)
+def test_two_and_two_epochs_equal_four(tmp_path, train, model):
+    assert_same_bits(*train_in_parts(tmp_path, train, model=model))
 
 
 def train_and_kill(folder, at_batch):
@@ -95,43 +122,40 @@ def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch,
     assert_same_bits(run, whole)
 
 
-def test_lost_outputs_are_written_again_without_training(tmp_path, caplog):
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    before = read_result(run)
-    run.model.unlink()
-    run.history.unlink()
+def test_lost_outputs_are_written_again_without_training(trained, caplog):
+    before = read_result(trained)
+    with trained.history.open("a") as file:
+        file.write('{"epoch": 4}\n{"epo')  # beyond the saved state
+    train_run(trained)
+    assert read_result(trained)[1] == before[1]
+    trained.model.unlink()
+    trained.history.unlink()
     toy.EPOCHS_HEARD.clear()
-    train_run(run)
-    after = read_result(run)
+    train_run(trained)
+    after = read_result(trained)
     assert not toy.EPOCHS_HEARD
     assert before[1] == after[1]
     assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
     assert not caplog.records
 
 
-def test_lines_beyond_the_saved_state_disappear(tmp_path):
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    with run.history.open("a") as file:
-        file.write('{"epoch": 4}\n{"epo')
-    train_run(run)
-    assert len(read_result(run)[1]) == 3
+COSINE = {"schedule": {"name": "cosine"}}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("changed", "reason"),
+    ("before", "changed", "reason"),
     [
-        ({"train": {"batch_size": 5}}, "train.batch_size"),
-        ({"train": {"loss": {"energy": {"weight": 2.0}}}}, "train.loss"),
-        ({"model": {"width": 4}}, "model.width"),
-        ({"seed": 8}, "seed"),
-        ({"train": {"epochs": 2}}, "3 epochs, more than the 2 asked for"),
+        ({}, {"train": {"batch_size": 5}}, "train.batch_size"),
+        ({}, {"train": {"loss": {"energy": {"weight": 2.0}}}}, "train.loss"),
+        ({}, {"model": {"width": 4}}, "model.width"),
+        ({}, {"seed": 8}, "seed"),
+        ({}, {"train": {"epochs": 2}}, "3 epochs, more than the 2 asked for"),
+        ({"train": COSINE | {"epochs": 2}}, {"train": COSINE}, "train.epochs"),
     ],
 )
-def test_a_changed_experiment_starts_afresh(tmp_path, caplog, changed, reason):
-    train_run(toy.make_run(tmp_path / "a"))
+def test_a_changed_experiment_starts_afresh(tmp_path, caplog, before, changed, reason):
+    train_run(toy.make_run(tmp_path / "a", **before))
     again = toy.make_run(tmp_path / "a", **changed)
     with caplog.at_level(logging.WARNING):
         train_run(again)
@@ -142,42 +166,15 @@ def test_a_changed_experiment_starts_afresh(tmp_path, caplog, changed, reason):
     assert_same_bits(again, fresh)
 
 
-def test_a_schedule_that_depends_on_the_length_starts_afresh(tmp_path, caplog):
-    cosine = {"schedule": {"name": "cosine"}}
-    train_run(toy.make_run(tmp_path / "a", cosine | {"epochs": 2}))
-    longer = toy.make_run(tmp_path / "a", cosine | {"epochs": 3})
-    train_run(longer)
-    assert "train.epochs" in caplog.text
-    fresh = toy.make_run(tmp_path / "b", cosine | {"epochs": 3})
-    train_run(fresh)
-    assert_same_bits(longer, fresh)
+def test_an_edited_plugin_starts_afresh(trained, caplog, monkeypatch):
+    monkeypatch.setattr(type(trained.registry), "compute_fingerprint", lambda *_: "edited")
+    assert_starts_afresh(trained, caplog, "plugin source")
 
 
-def test_an_edited_plugin_starts_afresh(tmp_path, caplog, monkeypatch):
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    monkeypatch.setattr(type(run.registry), "compute_fingerprint", lambda *_: "edited")
-    train_run(run)
-    assert "plugin source" in caplog.text
-
-
-def test_a_damaged_state_is_noticed(tmp_path, caplog):
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    path = run.state / "last.pt"
-    content = bytearray(path.read_bytes())
-    content[2000:2200] = bytes(200)
-    path.write_bytes(content)
-    train_run(run)
-    assert "damaged" in caplog.text
-    assert len(read_result(run)[1]) == 3
-
-
-def test_bits_of_a_state_that_no_archiver_looks_at_are_noticed(tmp_path, caplog):
+@pytest.mark.slow
+def test_bits_of_a_state_that_no_archiver_looks_at_are_noticed(trained, caplog):
     """The external attributes of records, in the directory of the archive, have no checksum."""
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    path = run.state / "last.pt"
+    path = trained.state / "last.pt"
     whole = path.read_bytes()
     records = [match.start() for match in re.finditer(b"PK\x01\x02", whole)]
     assert len(records) > 10
@@ -191,25 +188,17 @@ def test_bits_of_a_state_that_no_archiver_looks_at_are_noticed(tmp_path, caplog)
                     assert archive.testzip() is None
             with pytest.raises(ValueError, match=r"last\.pt: its contents are damaged"):
                 load_archive(path, "")
-    train_run(run)
-    assert "last.pt: its contents are damaged" in caplog.text
-    assert "training starts afresh" in caplog.text
-    assert len(read_result(run)[1]) == 3
+    assert_starts_afresh(trained, caplog, "last.pt: its contents are damaged")
 
 
-def test_a_state_that_predicts_something_else_is_noticed(tmp_path, caplog):
+def test_a_state_that_predicts_something_else_is_noticed(trained, caplog):
     """Its checksum is right: the module is built otherwise, or its weights are not its own."""
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    path = run.state / "last.pt"
+    path = trained.state / "last.pt"
     saved = load_archive(path, "")
     weights = saved["learner"]["module"]
     saved["learner"]["module"] = {name: 1.01 * tensor for name, tensor in weights.items()}
     save_archive(path, saved, {})
-    train_run(run)
-    assert "does not reproduce the predictions stored beside them" in caplog.text
-    assert "training starts afresh" in caplog.text
-    assert len(read_result(run)[1]) == 3
+    assert_starts_afresh(trained, caplog, "does not reproduce the predictions stored beside them")
 
 
 @pytest.mark.parametrize(("width", "resumes"), [(8, True), (4, False)])

@@ -65,18 +65,12 @@ def test_they_change_no_step(trained, tmp_path):
     assert_same_weights(steps, expected.state_dict(), **ROUNDING)
 
 
-def test_of_random_weights_nothing_is_told(tmp_path):
-    run = toy.make_run(tmp_path, {"epochs": 1})
-    train_run(run)
-    assert [line["epoch"] for line in read_history(run)] == [1]
-
-
-def test_without_validation_samples_nothing_is_told(trained, tmp_path):
-    run = toy.make_run(
-        tmp_path, {"start_from": str(trained.model), "epochs": 1}, model={"n_val": 0}
-    )
-    train_run(run)
-    assert [line["epoch"] for line in read_history(run)] == [1]
+def test_of_random_weights_and_without_validation_nothing_is_told(trained, tmp_path):
+    start = {"start_from": str(trained.model)}
+    for train, model in (({}, {}), (start, {"n_val": 0})):
+        run = toy.make_run(tmp_path, train | {"epochs": 1}, model=model)
+        train_run(run)
+        assert [line["epoch"] for line in read_history(run)] == [1]
 
 
 @pytest.mark.slow
@@ -171,15 +165,9 @@ def test_two_scatters_are_the_limit(scatters):
     assert len(found) == (scatters > 2)
     if found:
         assert "by +0.21 eV/atom, with a scatter of 0.1," in found[0]
-
-
-def test_what_is_too_small_to_matter_is_not_told():
-    assert not compare(np.full(10, 0.009))
+    assert not compare([5.0])  # one structure has no scatter
+    assert not compare(np.full(10, 0.009))  # too small to matter
     assert len(compare(np.full(10, 0.011))) == 1
-
-
-def test_one_structure_has_no_scatter():
-    assert not compare([5.0])
 
 
 @pytest.mark.parametrize(("factor", "told"), [(0.01, False), (0.0, True), (-1.0, True)])

@@ -44,10 +44,10 @@ def compute_plain_loss(batch, outputs):
     return energy + 2 * forces, energy, forces
 
 
-def train_plainly(run, module, epochs, average=None):
-    """Yield the module after each epoch."""
+def train_plainly(run, module, epochs, average=None, trained=None):
+    """Yield the module after each epoch, in which a part, or all that matters, is trained."""
     samples = build_task(run).samples("train")
-    optimizer = torch.optim.Adam(module.net.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam((trained or module.net).parameters(), lr=1e-2)
     for epoch in range(epochs):
         order = np.random.default_rng([run.seed, epoch]).permutation(len(samples))
         mine = samples.of_epoch(epoch) if run.options.drawn else samples
@@ -148,22 +148,22 @@ def test_clipping_changes_the_steps_but_not_the_reported_norm(tmp_path):
     assert (read_weights(free)["net.0.weight"] - start).abs().min() > 0.009
 
 
-def test_windows_of_equal_cost_train_too(tmp_path):
-    run = toy.make_run(tmp_path, {"batch_by": "cost"})
-    train_run(run)
-    losses = [record["train"]["loss"] for record in read_history(run)]
-    assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
-def test_precisions(tmp_path, precision):
+@pytest.mark.parametrize(
+    "train",
+    [{"batch_by": "cost"}, *({"precision": p} for p in ("32-true", "bf16-mixed", "16-mixed"))],
+)
+def test_other_windows_and_precisions_train_too(tmp_path, train):
+    """Nothing global is left changed."""
     before = torch.get_default_dtype()
-    run = toy.make_run(tmp_path, {"precision": precision, "epochs": 4})
+    run = toy.make_run(tmp_path, {"epochs": 4} | train)
     train_run(run)
     losses = [record["train"]["loss"] for record in read_history(run)]
     assert losses[-1] < losses[0]
-    assert load_model(run.model)["dtype"] == "float32"
+    assert load_model(run.model)["dtype"] == ("float32" if "precision" in train else "float64")
     assert torch.get_default_dtype() == before
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.is_grad_enabled()
+    assert not torch.distributed.is_initialized()
 
 
 def test_the_best_epoch_is_kept(tmp_path):
@@ -186,40 +186,26 @@ def test_patience_ends_the_training(tmp_path):
     assert len(read_history(run)) == summary["epochs"]
 
 
-def test_without_validation_samples_the_training_loss_decides(tmp_path):
-    run = toy.make_run(tmp_path, model={"n_val": 0})
-    summary = train_run(run)
-    losses = [record["train"]["loss"] for record in read_history(run)]
-    assert summary["best_loss"] == min(losses)
-    assert read_history(run)[0]["val"] is None
-    assert read_history(run)[0]["mae"] == {}
+def remove_labels(seed, missing, make=toy.sample):
+    """Make a sample, which has no labels where it is one for validation."""
+    made = make(seed, missing)
+    nothing = {name: np.full_like(made[name], np.nan) for name in ("energy", "forces")}
+    return made | nothing if seed >= 1000 else made
 
 
-def test_validation_samples_without_labels_decide_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(toy, "sample", make_unlabelled(1000))
-    run = toy.make_run(tmp_path)
-    summary = train_run(run)
-    assert read_history(run)[0]["val"] is None
-    assert summary["best_loss"] == min(record["train"]["loss"] for record in read_history(run)) > 0
-
-
-def make_unlabelled(first):
-    """Return a maker of samples that have no labels from a number on, as those for validation."""
-    whole = toy.sample
-
-    def sample(seed, missing):
-        made = whole(seed, missing)
-        nothing = {name: np.full_like(made[name], np.nan) for name in ("energy", "forces")}
-        return made | nothing if seed >= first else made
-
-    return sample
-
-
-def test_observers_hear_each_epoch(tmp_path):
+@pytest.mark.parametrize("labelled", [True, False])
+def test_without_validation_the_training_loss_decides(tmp_path, monkeypatch, labelled):
+    """Without samples for it, or without labels of these."""
+    if not labelled:
+        monkeypatch.setattr(toy, "sample", remove_labels)
+    run = toy.make_run(tmp_path, model={"n_val": 0 if labelled else 5})
     toy.EPOCHS_HEARD.clear()
-    run = toy.make_run(tmp_path)
-    train_run(run)
-    assert read_history(run) == toy.EPOCHS_HEARD
+    summary = train_run(run)
+    lines = read_history(run)
+    assert summary["best_loss"] == min(record["train"]["loss"] for record in lines) > 0
+    assert lines[0]["val"] is None
+    assert labelled <= (lines[0]["mae"] == {})
+    assert lines == toy.EPOCHS_HEARD
 
 
 def test_same_seed_same_bits_another_seed_others(tmp_path):
@@ -230,13 +216,6 @@ def test_same_seed_same_bits_another_seed_others(tmp_path):
         train_run(run)
     assert_same_weights(read_weights(runs[0]), read_weights(runs[1]), **EXACT)
     assert not torch.equal(*(read_weights(run)["net.0.weight"] for run in runs[1:]))
-
-
-def test_nothing_global_is_left_changed(tmp_path):
-    train_run(toy.make_run(tmp_path))
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert torch.is_grad_enabled()
-    assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.parametrize(
@@ -251,12 +230,3 @@ def test_hopeless_trainings_say_why(tmp_path, train, model, message):
     run = toy.make_run(tmp_path, train, model=model)
     with pytest.raises(ValueError, match=message):
         train_run(run)
-
-
-def test_another_number_of_samples_than_in_the_partition(tmp_path):
-    run = toy.make_run(tmp_path)
-    partition = run.partition.read_bytes()
-    changed = toy.make_run(tmp_path, model={"n_train": 9})
-    changed.partition.write_bytes(partition)
-    with pytest.raises(ValueError, match="costs of 13 train samples, the data have 9"):
-        train_run(changed)
