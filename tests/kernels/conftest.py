@@ -12,6 +12,7 @@ import torch
 
 from pipeline_kernels import native, threads
 from pipeline_kernels.compiler import LEVELS
+from pipeline_kernels.equivariant.tensor_product import cpu as product
 
 CHOOSE_LEVEL = native.choose_level
 
@@ -50,7 +51,7 @@ def interpreted() -> Iterator[Callable]:
 
 @contextmanager
 def _choose_level(choose: Callable[[], str]) -> Iterator[None]:
-    caches = native.load_library, native.open_library
+    caches = native.load_library, native.open_library, product._load
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "choose_level", choose)
         for function in caches:
@@ -169,7 +170,7 @@ def implementation(request, use_implementation):
         yield request.param
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def way(request, use_implementation):
     """How everything in a test of the contract is calculated: by C, or by the reference."""
     with use_implementation(request.param):
