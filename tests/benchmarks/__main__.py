@@ -2,9 +2,18 @@
 
     python tests/benchmarks
 
-Each is a module beside this file and prints one JSON object as its last line: `name`, `ours_s`,
-`peer`, `peer_s`, `ratio` (above 1: ours is faster) and whatever else it measures; a list of cases
-gives a list. A benchmark that fails is a row with its exit code, and the others still run.
+| where               | what                                                                     |
+|---------------------|--------------------------------------------------------------------------|
+| `NAME.py`           | a benchmark; `--small` is a trial, `--full` takes longer than 5 minutes  |
+| `subjects/SUBJECT/` | what is measured: `ours.py` and `peer.py` run in processes of their own  |
+| `harness/`          | command line and report, processes that take turns, times, the machine   |
+| `results/`          | reports of earlier runs, named after their benchmark                     |
+| `keys.yaml`         | figures of each report, which tests compare with runs and with results   |
+
+A benchmark prints one JSON object as its last line: `name`, `ours_s`, `peer`, `peer_s`, `ratio`
+(above 1: ours is faster) and whatever else it measures; a list of cases gives a list. A peer that
+is not there is None (`make peers`). A benchmark that fails is a row with its exit code, and the
+others still run.
 """
 
 from __future__ import annotations
@@ -24,10 +33,15 @@ COLUMNS = ("name", "ours_s", "peer", "peer_s", "ratio", "memory_ratio", "rooflin
 def main() -> None:
     """Run all modules of this folder and print their figures."""
     rows = [COLUMNS]
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if not path.name.startswith("_"):
-            rows += [format_row(case) for case in run_benchmark(path)]
+    for path in list_benchmarks():
+        rows += [format_row(case) for case in run_benchmark(path)]
     print(align(rows))
+
+
+def list_benchmarks() -> list[Path]:
+    """Return the modules of this folder that measure something."""
+    paths = sorted(Path(__file__).parent.glob("*.py"))
+    return [path for path in paths if not path.name.startswith(("__", "conftest", "test_"))]
 
 
 def run_benchmark(path: Path) -> list[dict[str, Any]]:

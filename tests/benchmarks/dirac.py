@@ -11,7 +11,7 @@
 |----------------|-----------------------------------------------------------------------------|
 | `ratio`        | of the formula in plain PyTorch, which also runs where there is no C        |
 | `tuned_ratio`  | of the faster of two ways to write it in PyTorch for speed: half spinors,   |
-|                | prepared links, the order of numbers that suits it (`_dirac_plain.py`)      |
+|                | prepared links, the order of numbers that suits it (`dirac/plain.py`)      |
 | `qcd_ml_ratio` | of qcd_ml                                                                   |
 
 The peers' derivative is their own backward pass, forward included. All have the same threads. On
@@ -29,8 +29,6 @@ with a list for each figure: one entry a case.
 """
 
 import argparse
-import json
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,15 +36,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from _dirac_plain import AllAtOnce, DirectionByDirection, order_plain
-from _sides import Side
-from message_ops import copy_bandwidth, name_hardware, time_fastest
 from torch import Tensor
 
+from harness.command import make_parser, read_arguments
+from harness.report import collect_columns, print_report, read_versions, show
+from harness.sides import Place, open_sides
+from harness.timing import measure_copy, time_fastest
 from pipeline_kernels.dirac import DiracOperator, reference
 from pipeline_kernels.dirac.geometry import ALL
 from pipeline_kernels.dirac.reference import make_gammas
 from pipeline_kernels.su3 import draw_haar
+from subjects.dirac.plain import AllAtOnce, DirectionByDirection, order_plain
 
 DTYPES = {"complex64": torch.complex64, "complex128": torch.complex128}
 SIZES = (((8, 8, 8, 8), 12), ((4, 4, 4, 4), 1))
@@ -185,18 +185,12 @@ def measure_qcd_ml(
         return None
     extents, links, psi, _ = case
     gammas, _ = make_gammas(4, links.device)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Side(Path(args.qcd_ml), "_dirac_qcd_ml", args.threads, {}) as side,
-    ):
-        file = Path(folder) / "case.npz"
-        arrays = {"links": links[0], "psi": psi[0], "gammas": gammas}
-        np.savez(file, **{name: x.numpy() for name, x in arrays.items()})
-        side.ask("make", "Operator", str(file), {"extents": extents, "kappa": KAPPA})
+    arrays = {"links": links[0], "psi": psi[0], "gammas": gammas}
+    place = Place("subjects.dirac.qcd_ml", {"extents": extents, "kappa": KAPPA}, Path(args.qcd_ml))
+    with open_sides({"peer": place}, "Operator", arrays, args.threads) as sides:
+        side = sides["peer"]
         seconds = min(side.ask("seconds", "operator") for _ in range(max(3, args.repeats // 4)))
-        side.ask("result", str(file))
-        with np.load(file) as result:
-            theirs = torch.tensor(result["psi"])
+        theirs = torch.tensor(side.compute()["psi"])
         apart = float((theirs - operator.apply(psi)[0]).abs().max())
         if not apart < 1e-10:
             raise RuntimeError(f"qcd_ml does not compute the same: {apart}")
@@ -204,37 +198,32 @@ def measure_qcd_ml(
 
 
 def main() -> None:
-    """Measure all cases and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure all cases and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=20)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--qcd-ml", help="Python of an environment that has qcd_ml")
-    args = parser.parse_args()
+    parser.set_defaults(sizes=SIZES)
+    args = read_arguments(parser, {"sizes": SIZES[1:], "repeats": 1})
     torch.set_num_threads(args.threads)
-    args.rates, args.bandwidth = measure_limits(args.repeats), copy_bandwidth("cpu", args.repeats)
-    rows: dict[str, dict[str, Any]] = {}
-    for extents, n_rhs in SIZES:
+    args.rates, args.bandwidth = measure_limits(args.repeats), measure_copy("cpu", args.repeats)
+    rows: list[dict[str, Any]] = []
+    for extents, n_rhs in args.sizes:
         for dtype in DTYPES.values():
             case = Case(extents, *draw_fields(extents, n_rhs, dtype))
-            rows[f"operator, {case.label}"] = measure_operator(case, args)
-            rows[f"derivative, {case.label}"] = measure_derivative(case, args)
-    for name, row in rows.items():
-        speeds = f"{row['ratio']:.1f} x, tuned {row['tuned_ratio']:.1f} x"
-        print(f"{name}: {1e6 * row['ours_s']:.0f} us, {speeds}, {row['gflops'] or 0:.1f} GFLOP/s")
-    keys = next(iter(rows.values())).keys()
-    report = {
-        "name": "dirac",
-        "cases": list(rows),
+            for name, measure in (
+                ("operator", measure_operator),
+                ("derivative", measure_derivative),
+            ):
+                rows.append({"cases": f"{name}, {case.label}"} | measure(case, args))
+                show(rows[-1])
+    figures = {
+        **collect_columns(rows),
         "peer": "the formula in plain PyTorch",
-        **{key: [row[key] for row in rows.values()] for key in keys},
         "copy_bytes_per_s": args.bandwidth,
         "flops_per_s": {str(dtype): rate for dtype, rate in args.rates.items()},
         "repeats": args.repeats,
-        "threads": args.threads,
-        "hardware": name_hardware("cpu"),
-        "versions": {"torch": torch.__version__},
     }
-    print(json.dumps(report))
+    print_report("dirac", figures, threads=args.threads, versions=read_versions("torch"))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Molecular dynamics of one large crystal over 4 ranks, beside one rank, and killed on its way.
 
-    python tests/benchmarks/domain_dynamics.py [--small] [--steps 200]
+    python tests/benchmarks/domain_dynamics.py [--small] [--full] [--steps 40]
 
 MACE of 16 channels learns hafnia from the data of this repository, in float64. At constant energy
-20,736 atoms of it then move from the same start on one rank of two threads and on four ranks, which
-share the cores. A third run, on four ranks again, is killed halfway and started once more.
+2,592 atoms of it, or 20,736 with `--full`, then move from the same start on one rank of two threads
+and on four ranks, which share the cores. A third run, on four ranks again, is killed halfway and
+started once more.
 
 `drift` (meV an atom and ps) and `fluctuation` (meV an atom) say how the total energy is conserved,
 `migrated_atoms` how many atoms have changed their rank. `energy_difference` is the largest
@@ -13,7 +14,6 @@ whether all that the killed run has written equals what the other one has. Times
 The last line printed is one JSON object.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -27,8 +27,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import yaml
-from _machine import describe_host
 
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
 from pipeline_core.locks import locate_lock, read_holder
 
 CELLS = Path(__file__).parents[2] / "workflows/datasets/hfo2/outputs/cubic-0600K"
@@ -57,7 +58,7 @@ RANKS = 4
 THREADS = 2
 
 
-def write_project(folder: Path, copies: tuple[int, int, int], steps: int) -> None:
+def write_project(folder: Path, copies: tuple[int, int, int], steps: int, epochs: int) -> None:
     """Write a dataset of small cells, and an experiment whose dynamics have a large one."""
     datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments/mace"
     for path in (datasets, experiments):
@@ -78,6 +79,7 @@ def write_project(folder: Path, copies: tuple[int, int, int], steps: int) -> Non
         "restart_every": steps // 4,
     }
     experiment = EXPERIMENT | {"infer": {"md": [dynamics]}}
+    experiment["train"] = EXPERIMENT["train"] | {"epochs": epochs}
     (experiments / "large.yaml").write_text(yaml.safe_dump(experiment))
 
 
@@ -159,21 +161,22 @@ def simulate(folder: Path, steps: int) -> dict[str, dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="a cell of 324 atoms")
-    parser.add_argument("--steps", type=int, default=200)
-    args = parser.parse_args()
+    """Do all runs and print one JSON object as the last line."""
+    parser = make_parser(__doc__, full="a cell of 20,736 atoms; an hour")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.set_defaults(copies=(6, 6, 6), epochs=40)
+    small = {"copies": (2, 2, 2), "steps": 8, "epochs": 2}
+    args = read_arguments(parser, small, {"copies": (12, 12, 12), "steps": 200})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_project(folder, (3, 3, 3) if args.small else (12, 12, 12), args.steps)
+        write_project(folder, args.copies, args.steps, args.epochs)
         for stage in ("data", "graph", "partition", "train"):
             finish(start(folder, stage))
         runs = simulate(folder, args.steps)
     one, four = runs["one"], runs["four"]
     energies = [run["frames"]["potential"] for run in (one, four)]
     n_atoms = one["summary"]["n_atoms"]
-    result = {
-        "name": "domain_dynamics",
+    figures = {
         "n_atoms": n_atoms,
         "steps": args.steps,
         "drift": {n: runs[n]["summary"]["drift_meV_per_atom_per_ps"] for n in runs},
@@ -183,9 +186,9 @@ def main() -> None:
         "neighbour_searches": four["summary"]["neighbour_searches"],
         "same_bits": have_same_bits(four, runs["killed"]),
         "runs": {name: run["summary"] for name, run in runs.items()},
-        **describe_host("torch", "numpy"),
     }
-    print(json.dumps(result))
+    versions = read_versions("torch", "numpy")
+    print_report("domain_dynamics", figures, threads=THREADS, versions=versions)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,14 @@ here. It is no measurement.
 The last line printed is one JSON object.
 """
 
-import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
-from _machine import describe_host
 
+from harness.command import make_parser, read_arguments
+from harness.ranks import run_ranks
+from harness.report import print_report, read_versions
 from pipeline_core.profiling.network import measure_network
 
 _SIZES = {"mace": 16, "chgnet": 64}
@@ -36,18 +33,7 @@ _SIDES = 6
 def run(model, repeat, ranks, threads, steps):
     """Return what the ranks measure."""
     case = {"model": model, "repeat": repeat, "channels": _SIZES[model], "steps": steps}
-    words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    program = str(Path(__file__).with_name("_domain_steps.py"))
-    done = subprocess.run(
-        [sys.executable, *words, program, json.dumps(case)],
-        env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    result = json.loads(done.stdout.splitlines()[-1])
-    print(json.dumps(result), flush=True)
-    return result
+    return run_ranks("subjects.domains.steps", [json.dumps(case)], ranks, threads)
 
 
 def project(alone, halved, numbers):
@@ -70,18 +56,18 @@ def project(alone, halved, numbers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="a crystal of 324 atoms")
-    parser.add_argument("--full", action="store_true", help="strong and weak lines of both models")
+    """Measure all models and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=2, full="strong and weak lines of both models")
     parser.add_argument("--model", nargs="+", choices=_SIZES, default=["mace"])
     parser.add_argument("--steps", type=int, default=5)
-    args = parser.parse_args()
-    repeat = (3, 3, 3) if args.small else (10, 10, 8)
-    rows = []
-    for model in _SIZES if args.full else args.model:
+    parser.set_defaults(copies=(10, 10, 8), threads=2)
+    small = {"copies": (2, 2, 2), "steps": 2, "repeats": 1}
+    args = read_arguments(parser, small, {"model": [*_SIZES]})
+    repeat, rows = args.copies, []
+    for model in args.model:
         pairs = [
             (run(model, repeat, 1, 2, args.steps), run(model, repeat, 2, 1, args.steps))
-            for _ in range(2)
+            for _ in range(args.repeats)
         ]
         times = [
             statistics.median(second for pair in pairs for second in pair[side]["seconds"])
@@ -92,9 +78,9 @@ def main():
         if args.full:
             row |= measure_lines(model, repeat, args.steps)
         rows.append(row)
-    report = {"name": "domain_scaling", "rows": rows, "threads": 2}
-    report |= {key: [row[key] for row in rows] for key in ("efficiency_2", "waiting_share")}
-    print(json.dumps(report | describe_host("torch")))
+    figures = {key: [row[key] for row in rows] for key in ("efficiency_2", "waiting_share")}
+    figures |= {"rows": rows, "peer": "one rank of two threads"}
+    print_report("domain_scaling", figures, threads=2, versions=read_versions("torch"))
 
 
 def measure_lines(model, repeat, steps):

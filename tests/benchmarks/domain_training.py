@@ -11,14 +11,15 @@ training records. Memory does not depend on what else the machine does; times do
 compared. The last line printed is one JSON object.
 """
 
-import argparse
 import json
 import sys
 import tempfile
 from pathlib import Path
 
 import yaml
-from _machine import describe_host
+
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
 
 sys.path.append(str(Path(__file__).parents[1]))
 from forked_ranks import run_on_ranks
@@ -101,11 +102,11 @@ def compare_losses(one: dict, other: dict) -> float:
     return max(abs(ours / theirs - 1) for ours, theirs in pairs)
 
 
-def measure(folder: Path, model: str) -> dict:
+def measure(folder: Path, model: str, ranks: tuple[int, ...]) -> dict:
     """Plan a training, then do it on each number of ranks."""
     for stage in ("graph", "partition"):
         call(folder, stage, "--experiment", model)
-    words = ["plan", model, "--ranks", str(max(RANKS)), "--device", "cpu", "--json"]
+    words = ["plan", model, "--ranks", str(max(ranks)), "--device", "cpu", "--json"]
     plan = json.loads(call(folder, *words).splitlines()[-1])
     rows = {}
     for planned in plan["ranks"]:
@@ -120,24 +121,23 @@ def measure(folder: Path, model: str) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="a large cell of 216 atoms")
+    """Measure all models and print one JSON object as the last line."""
+    parser = make_parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
-    args = parser.parse_args()
+    parser.set_defaults(copies=LARGE, ranks=RANKS)
+    args = read_arguments(parser, {"copies": SMALL, "models": ["mace"], "ranks": (1, 2)})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_project(folder, SMALL if args.small else LARGE)
+        write_project(folder, args.copies)
         call(folder, "data", "--dataset", "cells")
-        models = {model: measure(folder, model) for model in args.models}
+        models = {model: measure(folder, model, args.ranks) for model in args.models}
     rows = [row for model in models.values() for row in model["ranks"].values()]
-    result = {
-        "name": "domain_training",
+    figures = {
         "loss_difference": max(row["loss_difference"] for row in rows),
         "memory_error": max(abs(row["memory_error"]) for row in rows),
         "models": models,
-        **describe_host("torch", "numpy"),
     }
-    print(json.dumps(result))
+    print_report("domain_training", figures, threads=1, versions=read_versions("torch", "numpy"))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
                                              [--channels 8] [--ranks 1 2 4]
 
 Hafnia is melted and quenched by molecular dynamics with the published weights of CHGNet
-(`_amorphous.py`); `--cell` names a file to keep it in, which is read if it is there. eGNN-ESP then
-learns overlaps in double precision, by domains, from the same start on each number of ranks
-(`_esp_domains.py`); the largest number divides it by slices, too. With the weights that one rank
+(`esp/amorphous.py`); `--cell` names a file to keep it in, which is read if it is there. eGNN-ESP
+then learns overlaps in double precision, by domains, from the same start on each number of ranks
+(`esp/domains.py`); the largest number divides it by slices, too. With the weights that one rank
 has found, all predict the matrices.
 
 `loss_difference` is the largest relative difference between losses on several ranks and on one,
@@ -18,52 +18,36 @@ arXiv:2501.19110, and `without_exchange` what virtual nodes would cost instead (
 The last line printed is one JSON object.
 """
 
-import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, get_args
 
 import ase.io
 import numpy as np
-from _amorphous import REPEAT, STAGES, build_crystal, make_calculator, melt_and_quench
-from _machine import describe_host
 from ase import Atoms
 
+from harness.command import make_parser, read_arguments
+from harness.ranks import run_ranks
+from harness.report import print_report, read_versions
 from pipeline_core.neighbours import find_edges
 from pipeline_core.structure import Structure
 from pipeline_kernels.partition import Method, Rows, count_virtual, partition
+from subjects.esp.amorphous import REPEAT, STAGES, build_crystal, make_calculator, melt_and_quench
 
+Stages = tuple[tuple[float, int], ...]
 PAPER_CUTOFF = 8.0  # Å
 DEPTHS = (1, 2)
-SMALL_STAGES = ((6000.0, 6), (300.0, 4))
+SHORT_STAGES, SMALL_STAGES = ((6000.0, 20), (300.0, 10)), ((6000.0, 2), (300.0, 1))
 
 
-def run_ranks(case: dict[str, Any], ranks: int, folder: Path) -> dict[str, Any]:
-    """Return what the ranks measure."""
-    words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    program = str(Path(__file__).with_name("_esp_domains.py"))
-    done = subprocess.run(
-        [sys.executable, *words, program, json.dumps(case), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": str(2 if ranks == 1 else 1)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(json.dumps(result), flush=True)
-    return result
-
-
-def make_cell(path: Path, small: bool, folder: Path) -> tuple[Atoms, dict[str, float]]:
+def make_cell(
+    path: Path, copies: tuple[int, int, int], stages: Stages, folder: Path
+) -> tuple[Atoms, dict[str, float]]:
     """Return the amorphous cell, and what is known of how it was made."""
     if path.is_file():
         return ase.io.read(path), {}
-    repeat, stages = ((2, 2, 2), SMALL_STAGES) if small else (REPEAT, STAGES)
-    atoms, facts = melt_and_quench(build_crystal(repeat), make_calculator(), stages, folder)
+    atoms, facts = melt_and_quench(build_crystal(copies), make_calculator(), stages, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     atoms.calc = None
     ase.io.write(path, atoms, format="extxyz")
@@ -102,31 +86,49 @@ def compare(folder: Path, runs: list[tuple[str, int]]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="96 atoms, few steps")
+    """Measure all numbers of ranks and print one JSON object as the last line."""
+    parser = make_parser(__doc__, full="3,000 atoms; an hour")
     parser.add_argument("--cell", type=Path, help="file of the amorphous cell, made if missing")
     parser.add_argument("--cutoff", type=float, default=4.0, help="longest edge of the network, Å")
     parser.add_argument("--steps", type=int, default=5, help="of training")
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="beside one")
-    args = parser.parse_args()
+    parser.set_defaults(copies=(3, 2, 2), stages=SHORT_STAGES, parts=[2, 4])
+    small = {"copies": (2, 2, 1), "stages": SMALL_STAGES, "steps": 2, "ranks": [1, 2]}
+    small |= {"channels": 4, "parts": [2]}
+    full = {"copies": REPEAT, "stages": STAGES, "parts": [2, 4, 18]}
+    args = read_arguments(parser, small, full)
     numbers = sorted(args.ranks)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = args.cell or folder / "amorphous.xyz"
-        atoms, facts = make_cell(path, args.small, folder)
+        atoms, facts = make_cell(path, args.copies, args.stages, folder)
         case = {"cell": str(path.absolute()), "cutoff": args.cutoff, "steps": args.steps}
         case |= {"channels": args.channels}
         ways = [("auto", 1), *(("auto", n) for n in numbers if n > 1), ("slices", numbers[-1])]
-        runs = [run_ranks(case | {"method": m}, n, folder) for m, n in ways]
+        runs = [
+            run_ranks(
+                "subjects.esp.domains",
+                [json.dumps(case | {"method": method}), str(folder)],
+                n,
+                2 if n == 1 else 1,
+            )
+            for method, n in ways
+        ]
         difference = compare(folder, ways)
     alone = np.array(runs[0]["losses"])
-    apart = max(float(np.abs(run["losses"] / alone - 1).max()) for run in runs)
-    report = {"name": "esp_amorphous", "atoms": len(atoms), "edges": sum(runs[0]["edges"])}
-    report |= {"max_difference": difference, "loss_difference": apart, "runs": runs}
-    report |= {"cell": facts, "cutoff": args.cutoff, "channels": args.channels}
-    report |= count_cuts(atoms, [2, 4] if args.small else [2, 4, 18])
-    print(json.dumps(report | describe_host("torch", "chgnet")))
+    figures = {
+        "atoms": len(atoms),
+        "edges": sum(runs[0]["edges"]),
+        "max_difference": difference,
+        "loss_difference": max(float(np.abs(run["losses"] / alone - 1).max()) for run in runs),
+        "runs": runs,
+        "cell": facts,
+        "cutoff": args.cutoff,
+        "channels": args.channels,
+        **count_cuts(atoms, args.parts),
+    }
+    print_report("esp_amorphous", figures, threads=2, versions=read_versions("torch", "chgnet"))
 
 
 if __name__ == "__main__":

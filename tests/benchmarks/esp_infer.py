@@ -5,7 +5,7 @@
                                          [--dtypes float32 float64] [--small]
 
 The shipped cell of 12 atoms, repeated along each vector. The peer is SLEM of DeePTB,
-`_esp_dptb.py`, with as many channels, degrees and layers: another network for the same task. Both
+`esp/dptb.py`, with as many channels, degrees and layers: another network for the same task. Both
 are called with a finished graph, and calculate all that depends on positions.
 
 | network | is                                                                              |
@@ -21,23 +21,16 @@ times, `processor_ratio` of the time that processors spent, which other programs
 JSON object, with a list for each figure: one entry a case.
 """
 
-import argparse
-import json
-import os
-import sys
-import tempfile
+from argparse import Namespace
 from itertools import product
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-import numpy as np
-from _esp_sides import Peer, pair
-from _esp_structures import BASIS, read_arrays
-from _sides import PEERS, WARM_UP, make
-from esp_step import FRAME, describe_machine, has_dptb
-
+from harness.command import count_cores, make_parser, read_arguments
+from harness.report import collect_columns, divide, print_report, show
+from harness.sides import find_medians, find_single_gains, open_sides, take_turns
 from pipeline_egnn_esp.options import ESPOptions
+from subjects.esp.compare import FRAME, Peer, find_dptb, read_esp_versions
+from subjects.esp.structures import BASIS, read_arrays
 
 PAPER = {"channels": 16, "layers": 2, "cutoff": 8.0, "parity": False}
 HFO2 = {"channels": 32, "hidden_channels": 32, "radial_functions": 32, "layers": 2}
@@ -46,91 +39,49 @@ NETWORKS = {"paper": PAPER, "hfo2": HFO2, "ours": {"cutoff": 8.0}}
 
 
 def measure(
-    name: str, copies: int, dtype: str, threads: int, args: argparse.Namespace
+    name: str, copies: int, dtype: str, threads: int, peer: Peer, args: Namespace
 ) -> dict[str, Any]:
     """Measure both sides of a case."""
     model = ESPOptions(**{**NETWORKS[name], **args.sizes})
     arrays = read_arrays(FRAME, (copies,) * 3, model.cutoff)
     options = {"model": model.model_dump(), "basis": BASIS, "loss": {}, "dtype": dtype}
-    peer = Peer("dptb", args.peers_python)
-    with tempfile.TemporaryDirectory() as folder, pair(peer, threads) as sides:
-        file = Path(folder) / "subject.npz"
-        np.savez(file, **arrays)
-        make(sides, ("Network", str(file), options))
-        figures = take_times(sides, args.repeats)
+    with open_sides(peer.list_places(options), "Network", arrays, threads) as sides:
+        times = take_turns(sides, "forward", args.repeats)
     n_edges = len(arrays["edge_index"])
-    case = {"network": name, "atoms": len(arrays["positions"]), "edges": n_edges}
-    per_edge = {f"{key}_ms_per_edge": 1e3 * figures[f"{key}_s"] / n_edges for key in sides}
-    return case | {"dtype": dtype, "threads": threads} | figures | per_edge
-
-
-def take_times(sides: dict[str, Any], repeats: int) -> dict[str, float]:
-    """Return median times of a prediction on sides that take turns, and their ratios."""
-    for side in sides.values():
-        for _ in range(WARM_UP):
-            side.ask("seconds", "forward")
-    rounds = [
-        {name: side.ask("both_seconds", "forward") for name, side in sides.items()}
-        for _ in range(repeats)
-    ]
-    wall, spent = ({name: median(one[name][k] for one in rounds) for name in sides} for k in (0, 1))
-    figures = {f"{name}_s": seconds for name, seconds in wall.items()}
-    figures |= {f"{name}_processor_s": seconds for name, seconds in spent.items()}
-    return figures | {
-        "ratio": wall["peer"] / wall["ours"],
-        "processor_ratio": spent["peer"] / spent["ours"],
-    }
-
-
-def find_single_gains(rows: list[dict[str, Any]]) -> list[float | None]:
-    """Return how many times faster a case is in single precision, None where only one is there."""
-    keys = ("network", "atoms", "threads")
-    seconds = {(*(row[k] for k in keys), row["dtype"]): row["ours_processor_s"] for row in rows}
-    pairs = [
-        [seconds.get((*(row[k] for k in keys), dtype)) for dtype in ("float64", "float32")]
-        for row in rows
-    ]
-    return [double / single if double and single else None for double, single in pairs]
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS])
-    parser.add_argument("--copies", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
-    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, cores}))
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument(
-        "--peers-python",
-        type=Path,
-        default=Path(os.environ.get("PEERS_PYTHON", PEERS)),
-        help="interpreter that has dptb; else $PEERS_PYTHON, else that of make peers",
-    )
-    parser.add_argument("--small", action="store_true", help="a trial: few edges and channels")
-    args = parser.parse_args()
-    args.peers = ["dptb"]
-    if not has_dptb(args.peers_python):
-        parser.error(f"{args.peers_python} lacks dptb; run `make peers`, or set PEERS_PYTHON")
-    args.sizes = {"channels": 4, "cutoff": 4.5} if args.small else {}
-    if args.small:
-        vars(args).update(copies=[1], repeats=1, threads=[1], networks=["paper"])
-    return args
+    row = {"network": name, "atoms": len(arrays["positions"]), "edges": n_edges}
+    row |= {"dtype": dtype, "threads": threads}
+    for end, ratio, of_processors in (
+        ("s", "ratio", False),
+        ("processor_s", "processor_ratio", True),
+    ):
+        medians = find_medians(times, of_processors=of_processors)
+        ours, theirs = medians["ours"], medians.get("peer")
+        row |= {f"ours_{end}": ours, f"peer_{end}": theirs, ratio: divide(theirs, ours)}
+    for side in ("ours", "peer"):
+        seconds = row[f"{side}_s"]
+        row[f"{side}_ms_per_edge"] = 1e3 * seconds / n_edges if seconds else None
+    return row
 
 
 def main() -> None:
     """Measure all cases and print one JSON object as the last line."""
-    args, rows = read_arguments(), []
+    parser = make_parser(__doc__, repeats=7, full="96 atoms, too; ten minutes", peers=True)
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS])
+    parser.add_argument("--copies", type=int, nargs="+", default=[1])
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, count_cores()}))
+    parser.set_defaults(sizes={})
+    small = {"networks": ["paper"], "repeats": 1, "threads": [1]}
+    small |= {"sizes": {"channels": 4, "cutoff": 4.5}}
+    args = read_arguments(parser, small, {"copies": [1, 2]})
+    dptb, rows = find_dptb(args), []
     for case in product(args.networks, args.copies, args.dtypes, args.threads):
-        rows.append(measure(*case, args))
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    report = {"name": "esp_infer", "peer": "DeePTB"}
-    report |= {key: [row[key] for row in rows] for key in rows[0]}
-    report |= {"single_gain": find_single_gains(rows)} | describe_machine(args)
-    print(json.dumps(report))
+        rows.append(measure(*case, Peer(dptb), args))
+        show(rows[-1])
+    figures = collect_columns(rows) | {"peer": "DeePTB" if dptb else None}
+    gains = find_single_gains(rows, ["network", "atoms", "threads"], "ours_processor_s")
+    figures |= {"single_gain": gains, "repeats": args.repeats}
+    print_report("esp_infer", figures, threads=None, versions=read_esp_versions(dptb))
 
 
 if __name__ == "__main__":

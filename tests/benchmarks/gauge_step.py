@@ -29,20 +29,18 @@ this machine that must move, over ours: all links once for each pass through a l
 step has five, two of them backwards and twice as much.
 """
 
-import argparse
-import json
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from _su3_plain import TURN, compute_eig_angles
-from message_ops import copy_bandwidth, name_hardware
 from torch import Tensor
 
+from harness.command import make_parser, read_arguments
+from harness.report import collect_columns, print_report, read_versions, show
+from harness.timing import measure_copy, time_call
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
@@ -58,6 +56,7 @@ from pipeline_kernels.su3.paths import reference as paths_reference
 from pipeline_kernels.su3.residual import reference as residual_reference
 from pipeline_kernels.su3.splines import evaluate_spline
 from pipeline_kernels.su3.staples import reference as staples_reference
+from subjects.su3.plain import TURN, compute_eig_angles
 
 PASSES = {"step": 7, "forward": 1, "draw": 1}
 
@@ -235,12 +234,6 @@ def measure_deviation(case: Case, call: str) -> float:
     return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in pairs)
 
 
-def time_call(function: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin
-
-
 def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, Any]:
     """Measure one call of a case on both sides."""
     case = CASES[name]
@@ -258,7 +251,7 @@ def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, A
     ours_s, peer_s = (statistics.median(times[side]) for side in SIDES)
     links = len(subject.flow.layers) * case.batch
     return {
-        "case": f"{call}, {name}",
+        "cases": f"{call}, {name}",
         "ours_s": ours_s,
         "peer_s": peer_s,
         "ratio": peer_s / ours_s,
@@ -272,34 +265,24 @@ def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, A
 
 
 def main() -> None:
-    """Measure all cases and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure all cases and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=3)
     parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--small", action="store_true", help="a trial: one case, one repeat")
-    args = parser.parse_args()
-    if args.small:
-        args.cases, args.repeats = args.cases[:1], 1
+    args = read_arguments(parser, {"cases": ["2d"], "repeats": 1})
     torch.set_num_threads(args.threads)
-    bandwidth = copy_bandwidth("cpu", args.repeats)
+    bandwidth = measure_copy("cpu", args.repeats)
     rows = []
     for name in args.cases:
         for call in PASSES:
             rows.append(measure(name, call, args.repeats, bandwidth))
-            print(json.dumps(rows[-1]), flush=True)
-    report = {
-        "name": "gauge_step",
-        "cases": [row.pop("case") for row in rows],
+            show(rows[-1])
+    figures = {
+        **collect_columns(rows),
         "peer": "the same flow by torch.linalg and autograd",
-        **{key: [row[key] for row in rows] for key in rows[0]},
         "copy_bytes_per_s": bandwidth,
         "repeats": args.repeats,
-        "threads": args.threads,
-        "hardware": name_hardware("cpu"),
-        "versions": {"torch": torch.__version__},
     }
-    print(json.dumps(report))
+    print_report("gauge_step", figures, threads=args.threads, versions=read_versions("torch"))
 
 
 if __name__ == "__main__":

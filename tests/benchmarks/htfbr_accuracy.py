@@ -5,7 +5,7 @@
 The protocol of the paper (Qiu et al., doi:10.4203/ccc.12.2.4, Table 2): 10,000 training and 10,000
 test points drawn from the grid of 10^6, ranks 10. A tenth of the training points is kept for
 validation, on which everything is chosen; each seed draws points and splits anew. Ours runs through
-the stages of the plugin, with the experiment of `workflows`. `_htfbr_baselines.py` says what it is
+the stages of the plugin, with the experiment of `workflows`. `htfbr/baselines.py` says what it is
 compared with. Errors are root mean squares in hartree, `off_grid` at 20,000 uniform points of the
 domain. Seconds are those of the whole fit with its choices (of ours: of stage `train`).
 
@@ -14,70 +14,35 @@ the adaptive variant; `better_than_ours` lists which baselines are more accurate
 """
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
-from _htfbr_baselines import (
-    Fitted,
-    Problem,
-    Subset,
-    build_cosines,
-    build_polynomials,
-    compute_rmse,
-    fit_gaussian,
-)
-from _htfbr_project import call, make_project, read_workflow
-from _htfbr_tensap import fit_tensap_tree, is_installed
-from message_ops import name_hardware
 
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
 from pipeline_core.cli.output import align
 from pipeline_core.run import Run
-from pipeline_core.units import HARTREE
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.structure import read_structure
+from subjects.htfbr.baselines import (
+    Fitted,
+    Problem,
+    build_cosines,
+    build_polynomials,
+    fit_gaussian,
+)
+from subjects.htfbr.fits import OURS, fit_baseline, fit_ours, make_part, make_runs
+from subjects.htfbr.project import read_workflow
+from subjects.htfbr.tensap import fit_tensap_tree, is_installed
 
 PAPER = 6.0e-4  # hartree, least test error of the nine rows of Table 2
 OFF_GRID = 20_000
-OURS = {"rank 10": "base", "adaptive": "adaptive"}  # name here: variant of the experiment
-SECTIONS = ("description", "plugin", "scale", "model", "graph", "train")
-
-
-def make_runs(folder: Path, seed: int) -> dict[str, Run]:
-    """Return both variants of the experiment, with points of this seed."""
-    dataset, experiment = (
-        read_workflow("datasets", "hono"),
-        read_workflow("experiments/htfbr", "hono"),
-    )
-    dataset["source"]["seed"] = dataset["split"]["seed"] = seed
-    content = {name: experiment[name] for name in SECTIONS} | {"seed": seed}
-    content["evaluate"] = {"grid": True, "off_grid_points": OFF_GRID}
-    content["variants"] = {"adaptive": experiment["variants"]["adaptive"]}
-    project = make_project(folder, dataset, content)
-    runs = {name: project.run("fit", variant) for name, variant in OURS.items()}
-    call(runs["rank 10"], "data")
-    for run in runs.values():
-        call(run, "graph")
-        call(run, "partition")
-    return runs
-
-
-def fit_ours(run: Run) -> dict[str, Any]:
-    """Train and evaluate; return errors and facts."""
-    summary, seconds = call(run, "train")
-    call(run, "evaluate")
-    errors = json.loads(run.metrics.read_text())["surface"]["errors"]
-    result = {place: errors[place]["hartree"]["rmse"] for place in ("test", "grid", "off_grid")}
-    facts = {name: summary[name] for name in ("parameters", "node_ranks", "degrees")}
-    return {**result, **facts, "seconds": seconds}
 
 
 def make_problem(run: Run) -> Problem:
@@ -93,30 +58,25 @@ def make_problem(run: Run) -> Problem:
     return Problem(parts, read_structure(run).leaves)
 
 
-def make_part(x: np.ndarray, energy: np.ndarray) -> Subset:
-    """Return points with energies, given in eV."""
-    return Subset(torch.from_numpy(x), torch.from_numpy(energy / HARTREE))
-
-
-def fit_baseline(fit: Callable[[Problem], Fitted], problem: Problem) -> dict[str, Any]:
-    """Fit one baseline; return errors and facts."""
-    begin = time.perf_counter()
-    fitted = fit(problem)
-    seconds = time.perf_counter() - begin
-    result = {place: compute_rmse(problem, fitted, place) for place in ("test", "off_grid")}
-    return {**result, **fitted.chosen, "seconds": seconds}
-
-
-def fit_all(seed: int, fits: Mapping[str, Callable[[Problem], Fitted]]) -> dict[str, dict]:
+def fit_all(
+    seed: int, fits: Mapping[str, Callable[[Problem], Fitted]], args: argparse.Namespace
+) -> dict[str, dict]:
     """Fit everything to the points of one seed."""
+    dataset = read_workflow("datasets", "hono")
+    dataset["source"]["seed"] = dataset["split"]["seed"] = seed
+    dataset["source"]["points"] = args.points
+    experiment = read_workflow("experiments/htfbr", "hono")
+    experiment["model"]["rank"] = args.rank
+    evaluated = {"grid": True, "off_grid_points": OFF_GRID}
     with tempfile.TemporaryDirectory() as folder:
-        runs, rows = make_runs(Path(folder), seed), {}
+        runs = make_runs(Path(folder), dataset, experiment, seed=seed, evaluate=evaluated)
+        rows = {}
         for name, run in runs.items():
-            rows[name] = fit_ours(run)
+            rows[name] = fit_ours(run, ("test", "grid", "off_grid"))
             show(seed, name, rows[name])
         problem = make_problem(runs["rank 10"])
     for name, fit in fits.items():
-        rows[name] = fit_baseline(fit, problem)
+        rows[name] = fit_baseline(fit, problem, ("test", "off_grid"))
         show(seed, name, rows[name])
     return rows
 
@@ -179,7 +139,6 @@ def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None
     times = {name: [row["seconds"] for row in result[name]] for name in OURS}
     accuracy_ratio = baselines[peer]["test_rmse"] / average_figure(adaptive, "test")
     return {
-        "name": "htfbr_accuracy",
         "ours_s": ours_s,
         "peer": peer,
         "peer_s": peer_s,
@@ -198,33 +157,22 @@ def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None
         "paper": PAPER,
         "baselines": baselines,
         "better_than_ours": list_better(result),
-        "threads": torch.get_num_threads(),
-        "hardware": name_hardware("cpu"),
-        "versions": list_versions(),
     }
-
-
-def list_versions() -> dict[str, str | None]:
-    """Return the versions of what has computed."""
-    result: dict[str, str | None] = {name: version(name) for name in ("torch", "numpy", "numba")}
-    return result | {"tensap": version("tensap") if is_installed() else None}
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="5 seeds, 1 with tensap: half an hour")
-    parser.add_argument("--seeds", type=int, help="data seeds, counted from 0; 1 if not given")
-    parser.add_argument("--tensap-seeds", type=int, help="of those, with tensap; 0 if not given")
+    parser = make_parser(__doc__, full="5 seeds, 1 with tensap: half an hour")
+    parser.add_argument("--seeds", type=int, default=1, help="data seeds, counted from 0")
+    parser.add_argument("--tensap-seeds", type=int, default=0, help="of those, with tensap")
     parser.add_argument("--tensap-seconds", type=float, default=240.0, help="time limit of one fit")
     parser.add_argument("--tensap-threads", type=int, default=1, help="of its linear algebra")
-    args = parser.parse_args()
-    if args.seeds is None:
-        args.seeds = 5 if args.full else 1
-    if args.tensap_seeds is None:
-        args.tensap_seeds = 1 if args.full else 0
+    parser.set_defaults(points=20_000, rank=10)
+    full = {"seeds": 5, "tensap_seeds": 1}
+    args = read_arguments(parser, {"points": 400, "rank": 2}, full)
     if args.seeds < 1:
         parser.error("--seeds is at least 1")
+    torch.set_num_threads(args.threads)
     return args
 
 
@@ -242,12 +190,13 @@ def main() -> None:
             chosen["tensap"] = lambda problem: fit_tensap_tree(
                 problem, args.tensap_seconds, args.tensap_threads
             )
-        for name, row in fit_all(seed, chosen).items():
+        for name, row in fit_all(seed, chosen, args).items():
             result.setdefault(name, []).append(row)
     print(format_table(result))
     for ours, names in list_better(result).items():
         print(f"more accurate than ours ({ours}): {', '.join(names) or 'none'}")
-    print(json.dumps(report(result, left_out)))
+    figures, versions = report(result, left_out), read_versions("torch", "numpy", "numba", "tensap")
+    print_report("htfbr_accuracy", figures, threads=args.threads, versions=versions)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Two surfaces with the trees of `workflows`, ranks 10: HONO, 10,000 points and 4,100 parameters, and
 ethene, 34,000 points and 12 leaves of 5 functions. Points are those of the plugin's sources; of
 ethene, whose points are costly, a few trajectories are repeated up to the number. An epoch is one
-step over all points with AdamW; `_htfbr_steps.py` lists the ways to do it. `peer` keeps its points
+step over all points with AdamW; `htfbr/epochs.py` lists the ways to do it. `peer` keeps its points
 in memory like ours; `dataloader` is what the paper compares with (Qiu et al.,
 doi:10.4203/ccc.12.2.4, section 3).
 
@@ -17,17 +17,20 @@ on this machine, measured in the same run, over that of an epoch of ours, `kerne
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from _htfbr_project import call, make_project, read_workflow
-from _htfbr_steps import (
+
+from harness.command import make_parser, read_arguments
+from harness.report import collect_columns, print_report, read_versions
+from harness.timing import measure_matrix_rate, time_turns
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.run import Run
+from subjects.htfbr.epochs import (
     Call,
     Case,
     capture_graph,
@@ -41,10 +44,7 @@ from _htfbr_steps import (
     make_gradient_of_peer,
     make_reference_epoch,
 )
-from message_ops import name_hardware, time_call
-
-from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.run import Run
+from subjects.htfbr.project import call, make_project, read_workflow
 
 POINTS = {"hono": 10_000, "ethene": 34_000}
 MADE = {"hono": 10_000, "ethene": 1_500}  # by the source; repeated up to the number above
@@ -57,10 +57,10 @@ WAYS: dict[str, Callable[[Case], Call]] = {
 WARM_UP = 3
 
 
-def make_runs(folder: Path, system: str) -> dict[str, Run]:
+def make_runs(folder: Path, system: str, n_points: int | None) -> dict[str, Run]:
     """Make points and tables; return a run for each type."""
     dataset = read_workflow("datasets", system)
-    dataset["source"] |= {"points": MADE[system], "gradients": False}
+    dataset["source"] |= {"points": n_points or MADE[system], "gradients": False}
     dataset["split"] = {"val": 0.0, "test": 0.0}
     experiment = read_workflow("experiments/htfbr", system)
     content = {name: experiment[name] for name in ("description", "plugin", "model", "graph")}
@@ -136,8 +136,7 @@ def repeat_call(function: Call, times: int) -> Call:
 
 def alternate(functions: Mapping[str, Call], device: str, repeats: int) -> dict[str, float]:
     """Return the median time of each function, called in turn."""
-    rounds = [[time_call(f, device) for f in functions.values()] for _ in range(repeats)]
-    columns = zip(*rounds, strict=True)
+    columns = time_turns([*functions.values()], device, repeats)
     return {name: median(column) for name, column in zip(functions, columns, strict=True)}
 
 
@@ -146,25 +145,19 @@ def measure_gradient_difference(left: torch.Tensor, right: torch.Tensor) -> floa
     return float((left - right).norm() / right.norm())
 
 
-def measure_matrix_rate(device: str, dtype: torch.dtype, size: int = 2048) -> float:
-    """Operations per second of a large product of matrices, the best of ten."""
-    a = torch.rand(size, size, device=device, dtype=dtype)
-    return 2 * size**3 / min(time_call(lambda: a @ a, device) for _ in range(10))
-
-
 def measure_cases(args: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, dict], dict[str, str]]:
     """Measure all cases; return them, and why some are left out."""
     rows, left_out = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for system in args.systems:
             try:
-                runs = make_runs(Path(folder), system)
+                runs = make_runs(Path(folder), system, args.points)
             except ValueError as error:  # ethene without tblite
                 left_out[system] = str(error)
                 print(f"{system}: left out: {error}")
                 continue
             for dtype in args.dtypes:
-                row = measure(make_case(runs[dtype], POINTS[system], ranks), args)
+                row = measure(make_case(runs[dtype], args.points or POINTS[system], ranks), args)
                 rows[f"{system} {dtype}"] = row
                 show(f"{system} {dtype}", row)
     return rows, left_out
@@ -177,38 +170,19 @@ def show(name: str, row: Mapping[str, Any]) -> None:
     print(f"{name}, µs an epoch: {', '.join(shown)}", flush=True)
 
 
-def report(args: argparse.Namespace, rows: dict[str, dict], left_out: dict[str, str]) -> dict:
-    """Return what is printed last."""
-    keys = next(iter(rows.values())).keys() if rows else ()
-    return {
-        "name": "htfbr_epoch",
-        "cases": list(rows),
-        "peer": "torch autograd, resident points",
-        **{key: [row[key] for row in rows.values()] for key in keys},
-        "left_out": left_out,
-        "repeats": args.repeats,
-        "loader_repeats": args.loader_repeats,
-        "threads": torch.get_num_threads(),
-        "device": args.device,
-        "hardware": name_hardware(args.device),
-        "versions": {name: version(name) for name in ("torch", "numpy", "numba")},
-    }
-
-
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = make_parser(__doc__, repeats=21, device=True)
     parser.add_argument("--systems", nargs="+", choices=[*POINTS], default=[*POINTS])
     parser.add_argument("--dtypes", nargs="+", choices=[*PRECISIONS], default=[*PRECISIONS])
     parser.add_argument("--ways", nargs="*", choices=[*WAYS], help="further ways; cuda: all")
-    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument(
+        "--points", type=int, help="of each system; those of the paper if not given"
+    )
     parser.add_argument("--epochs-per-repeat", type=int, default=5)
     parser.add_argument("--loader-repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    args = parser.parse_args()
-    if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch finds no GPU here; leave it out to measure on the CPU")
+    small = {"systems": ["hono"], "points": 1_000, "repeats": 2, "loader_repeats": 1}
+    args = read_arguments(parser, small)
     if args.ways is None:
         args.ways = [*WAYS] if args.device == "cuda" else []
     if "graph" in args.ways and args.device == "cpu":
@@ -218,13 +192,20 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Measure all cases and print one JSON object as the last line."""
     args = parse_arguments()
     with (
         tempfile.TemporaryDirectory() as meeting,
         connect_ranks(args.device, Path(meeting)) as ranks,
     ):
         rows, left_out = measure_cases(args, ranks)
-    print(json.dumps(report(args, rows, left_out)))
+    figures = {"cases": list(rows), "peer": "torch autograd, resident points"}
+    figures |= collect_columns([*rows.values()]) | {"left_out": left_out}
+    figures |= {name: getattr(args, name) for name in ("repeats", "loader_repeats", "device")}
+    versions = read_versions("torch", "numpy", "numba")
+    print_report(
+        "htfbr_epoch", figures, threads=args.threads, versions=versions, device=args.device
+    )
 
 
 if __name__ == "__main__":

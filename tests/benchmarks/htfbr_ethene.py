@@ -12,48 +12,21 @@ seconds are those of stage `train`, or of the fit with its choices.
 The last line printed is one JSON object; `ratio` is the test error of the last degree over ours.
 """
 
-import argparse
-import json
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
-from _htfbr_baselines import Problem, compute_rmse, fit_ridge
-from _htfbr_project import call, make_project, read_workflow
-from htfbr_accuracy import list_versions, make_part
-from message_ops import name_hardware
 
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
 from pipeline_core.run import Run
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.structure import read_structure
+from subjects.htfbr.baselines import Problem, fit_ridge
+from subjects.htfbr.fits import fit_baseline, fit_ours, make_part, make_runs
+from subjects.htfbr.project import read_workflow
 
-SECTIONS = ("description", "plugin", "scale", "model", "graph", "train")
-
-
-def make_runs(folder: Path) -> dict[str, Run]:
-    """Return the run of rank 10 and that of adaptive ranks, ready to be trained."""
-    experiment = read_workflow("experiments/htfbr", "ethene")
-    content = {name: experiment[name] for name in SECTIONS}
-    content["variants"] = {"adaptive": {"model": {"rank": "adaptive"}}}
-    project = make_project(folder, read_workflow("datasets", "ethene"), content)
-    runs = {"rank 10": project.run("fit"), "adaptive": project.run("fit", "adaptive")}
-    call(runs["rank 10"], "data")
-    for run in runs.values():
-        call(run, "graph")
-        call(run, "partition")
-    return runs
-
-
-def fit_ours(run: Run) -> dict[str, Any]:
-    """Train and evaluate; return errors and facts."""
-    summary, seconds = call(run, "train")
-    call(run, "evaluate")
-    errors = json.loads(run.metrics.read_text())["surface"]["errors"]
-    result = {split: errors[split]["hartree"]["rmse"] for split in ("train", "val", "test")}
-    facts = {name: summary[name] for name in ("parameters", "node_ranks", "degrees")}
-    return {**result, **facts, "seconds": seconds}
+SPLITS = ("train", "val", "test")
 
 
 def make_problem(run: Run) -> Problem:
@@ -64,29 +37,27 @@ def make_problem(run: Run) -> Problem:
     return Problem(parts, read_structure(run).leaves)
 
 
-def fit_polynomials(problem: Problem, degree: int) -> dict[str, Any]:
-    """Fit all products of one total degree; return errors and facts."""
-    begin = time.perf_counter()
-    fitted = fit_ridge(problem.leaves, problem, [degree])
-    seconds = time.perf_counter() - begin
-    result = {split: compute_rmse(problem, fitted, split) for split in ("train", "val", "test")}
-    return {**result, **fitted.chosen, "seconds": seconds}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Fit everything and print one JSON object as the last line."""
+    parser = make_parser(__doc__)
     parser.add_argument("--degrees", type=int, nargs="+", default=[3, 4])
-    args = parser.parse_args()
+    parser.set_defaults(dataset="ethene", rank=10)
+    args = read_arguments(parser, {"dataset": "ethene_smoke", "rank": 2, "degrees": [1]})
+    torch.set_num_threads(args.threads)
+    experiment = read_workflow("experiments/htfbr", "ethene")
+    experiment["model"]["rank"] = args.rank
     with tempfile.TemporaryDirectory() as folder:
-        runs = make_runs(Path(folder))
-        ours = {name: fit_ours(run) for name, run in runs.items()}
+        runs = make_runs(Path(folder), read_workflow("datasets", args.dataset), experiment)
+        ours = {name: fit_ours(run, SPLITS) for name, run in runs.items()}
         problem = make_problem(runs["rank 10"])
-    baselines = {f"degree {n}": fit_polynomials(problem, n) for n in args.degrees}
+    baselines = {
+        f"degree {n}": fit_baseline(lambda p, n=n: fit_ridge(p.leaves, p, [n]), problem, SPLITS)
+        for n in args.degrees
+    }
     for name, row in {**ours, **baselines}.items():
         print(f"{name}: test {row['test']:.3g} hartree, {row['seconds']:.3g} s")
     last = baselines[f"degree {args.degrees[-1]}"]
-    report = {
-        "name": "htfbr_ethene",
+    figures = {
         "ours_s": [row["seconds"] for row in ours.values()],
         "peer": f"polynomial ridge, degree {args.degrees[-1]}",
         "peer_s": last["seconds"],
@@ -95,11 +66,9 @@ def main() -> None:
         "test_rmse_adaptive": ours["adaptive"]["test"],
         "points": {split: len(part.y) for split, part in problem.parts.items()},
         "fits": {**ours, **baselines},
-        "threads": torch.get_num_threads(),
-        "hardware": name_hardware("cpu"),
-        "versions": list_versions(),
     }
-    print(json.dumps(report))
+    versions = read_versions("torch", "numpy", "numba")
+    print_report("htfbr_ethene", figures, threads=args.threads, versions=versions)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from pathlib import Path
 import ase
 import ase.io
 import numpy as np
-from _machine import describe_host
+
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
 
 N_ATOMS, N_CRYSTALS = 20, 200
 SPRING, BULK_MODULUS = 2.0, 0.6  # eV/Å², eV/Å³
@@ -97,7 +99,6 @@ def measure_import(folder: Path, n_frames: int, n_peer: int) -> dict:
     ours = json.loads(shown.splitlines()[-1])
     peer_s = min(before, time_peer(path, n_peer)) * n_frames / n_peer
     return {
-        "name": "import_stream",
         **ours,
         "frames_per_s": n_frames / ours["ours_s"],
         "peer": f"ase.io.iread of {n_peer} frames, scaled to {n_frames}; reading alone",
@@ -106,26 +107,24 @@ def measure_import(folder: Path, n_frames: int, n_peer: int) -> dict:
         "frames": n_frames,
         "atoms_per_frame": N_ATOMS,
         "input_gb": path.stat().st_size / 1e9,
-        "threads": 1,
-        **describe_host("ase", "h5py", "numpy"),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Import a file and print one JSON object as the last line."""
+    parser = make_parser(__doc__)
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--peer-frames", type=int, default=10_000)
     parser.add_argument("--import-in", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = read_arguments(parser, {"frames": 500, "peer_frames": 100})
     if args.import_in:
         import_stream(args.import_in)
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(
-            json.dumps(
-                measure_import(Path(folder), args.frames, min(args.peer_frames, args.frames))
-            )
-        )
+        n_peer = min(args.peer_frames, args.frames)
+        figures = measure_import(Path(folder), args.frames, n_peer)
+    versions = read_versions("ase", "h5py", "numpy")
+    print_report("import_stream", figures, threads=1, versions=versions)
 
 
 if __name__ == "__main__":

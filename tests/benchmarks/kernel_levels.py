@@ -10,15 +10,15 @@ line printed is one JSON object, with a list for each figure: one entry a case.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
 import torch
-from message_ops import name_hardware
 from torch import Tensor
 
+from harness.command import make_parser, read_arguments
+from harness.report import collect_columns, print_report, read_versions
 from pipeline_kernels import compiler, native
 from pipeline_kernels.dirac import hop
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
@@ -215,12 +215,11 @@ def measure(call: Call, ours: str, repeats: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure all cases and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = make_parser(__doc__, repeats=15)
     parser.add_argument("--n", type=int, default=4096)
     parser.add_argument("--channels", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", default="", help="cases whose name begins so")
-    args = parser.parse_args()
+    args = read_arguments(parser, {"n": 64, "channels": 4, "repeats": 1, "only": "t"})
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ours = native.choose_level()
@@ -230,20 +229,9 @@ def main() -> None:
         if name.startswith(args.only):
             rows[name] = measure(call, ours, args.repeats)
             print(f"{name}: {1e3 * rows[name]['ours_s']:.2f} ms, {rows[name]['ratio']:.2f}")
-    report = {
-        "name": "kernel_levels",
-        "cases": list(rows),
-        "peer": "-march=native",
-        **{key: [row[key] for row in rows.values()] for key in ("ours_s", "peer_s", "ratio")},
-        "level": ours,
-        "n": args.n,
-        "channels": args.channels,
-        "repeats": args.repeats,
-        "threads": 1,
-        "hardware": name_hardware("cpu"),
-        "versions": {"torch": torch.__version__},
-    }
-    print(json.dumps(report))
+    figures = {"cases": list(rows), "peer": "-march=native"} | collect_columns([*rows.values()])
+    figures |= {"level": ours, "n": args.n, "channels": args.channels, "repeats": args.repeats}
+    print_report("kernel_levels", figures, threads=1, versions=read_versions("torch"))
 
 
 if __name__ == "__main__":

@@ -23,21 +23,19 @@ slope of log time over log atoms of ours, from 1,000 atoms on; `atoms`, `ms_per_
 last line printed is one JSON object.
 """
 
-import argparse
-import json
-import os
 import sys
-import tempfile
+from argparse import Namespace
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import ase
 import numpy as np
-import torch
-from _largest import (
+
+from harness.command import find_peer, make_parser, read_arguments
+from harness.crystals import make_crystal
+from harness.largest import (
     Attempt,
     Limits,
     Watch,
@@ -46,106 +44,51 @@ from _largest import (
     name_limit,
     split_attempts,
 )
-from _mace_ours import OURS, make_network
-from _machine import name_processor
-from _sides import OPENMP, PEERS, WARM_UP, Side, compare_sides
-from ase.build import bulk
-from mace_step import make_network_options
-
-from pipeline_core.graphs import build_neighbour_graph
+from harness.report import print_report, show
+from harness.sides import WARM_UP, Place, Side, compare_sides, open_sides, read_side_versions
+from harness.structures import Arrays, pack_structures
 from pipeline_core.memory import find_free_memory
-from pipeline_mace.weights import list_rows
+from subjects.mace.networks import ELEMENTS, draw_network
 
-Subject = tuple[dict[str, np.ndarray], dict[str, Any]]
-"""Weights, and options of a network, as both sides are given them."""
 PEER_NAMES = {"chgnet": "chgnet", "mace": "mace-torch"}
-KINDS = {"chgnet": "CHGNet", "mace": "MACE"}
 DTYPES = ["float32", "float64"]
-PACKAGES = ("torch", "numpy", "ase", "chgnet", "mace-torch", "e3nn", "cuequivariance")
+PACKAGES = ["torch", "numpy", "ase", "chgnet", "mace-torch", "e3nn", "cuequivariance"]
 FIRST = 1_000
 """Atoms of the first size, and from which on times count for the exponent."""
 MARGIN = 1.5
 """GB of the free memory that are left to others."""
 REPEATS, REPEATED = 3, 10.0
 """Steps of a size after its first, if that takes fewer seconds; one otherwise."""
+SMALL = {"memory": 1.0, "seconds": 1.0, "dtypes": DTYPES[:1], "channels": 8, "first": 96}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A network on one side.
-
-    Attributes:
-        model: Its name.
-        dtype: Type of its numbers.
-        side: "ours" or "peer".
-    """
-
-    model: str
-    dtype: str
-    side: str
-
-    def start(self, args: argparse.Namespace) -> Side:
-        """Start a process."""
-        if self.side == "ours":
-            return Side(Path(sys.executable), "_large_ours", args.threads, OPENMP)
-        python = args.peers_python if self.model == "mace" else Path(sys.executable)
-        return Side(python, f"_large_{self.model}_peer", args.threads, openmp={})
-
-
-def make_crystal(n_atoms: int) -> ase.Atoms:
-    """Return rattled hafnia of about so many atoms, as compact as one or two percent allow."""
-    cell = bulk("HfO2", "fluorite", a=5.1, cubic=True)
-    n_cells = max(1, round(n_atoms / len(cell)))
-    shapes = [
-        (a, b, c)
-        for a in range(1, round(n_cells ** (1 / 3)) + 1)
-        for b in range(a, round((n_cells / a) ** 0.5) + 1)
-        if abs(a * b * (c := max(1, round(n_cells / (a * b)))) - n_cells) <= 0.015 * n_cells
-    ]
-    atoms = cell.repeat(min(shapes, key=lambda shape: max(shape) / min(shape)))
-    atoms.rattle(0.05, seed=0)
-    return atoms
-
-
-def draw_subject(model: str, dtype: str) -> Subject:
+def draw_subject(model: str, dtype: str, channels: int) -> tuple[Arrays, dict[str, Any]]:
     """Return weights and options of a network on both sides."""
     if model == "chgnet":
         return {}, {"dtype": dtype}
-    options = make_network_options(correlation=2, channels=128) | {"dtype": dtype}
-    small = make_crystal(96)
-    edges = build_neighbour_graph(
-        small.positions, np.array(small.cell), small.pbc, options["model"]["cutoff"]
-    )[0]
-    options["average_neighbours"] = len(edges) / len(small)
-    torch.manual_seed(0)
-    module = make_network(options)
-    weights = {row.name: row.join().numpy() for row in list_rows(module)}
-    return weights | {OURS + name: x.numpy() for name, x in module.state_dict().items()}, options
+    sizes = {"correlation": 2, "channels": channels}
+    weights, options, _ = draw_network([make_crystal(96)], ELEMENTS, **sizes)
+    return weights, options | {"dtype": dtype}
 
 
-def make(side: Side, case: Case, subject: Subject, large: ase.Atoms) -> None:
-    """Make a network and both its crystals."""
-    weights, options = subject
-    crystals = [make_crystal(96), large]
-    arrays = {
-        "n_atoms": np.array([len(atoms) for atoms in crystals]),
-        "numbers": np.concatenate([atoms.numbers for atoms in crystals]),
-        "positions": np.concatenate([atoms.positions for atoms in crystals]),
-        "cells": np.stack([np.array(atoms.cell) for atoms in crystals]),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "subject.npz"
-        np.savez(file, **weights, **arrays)
-        side.ask("make", KINDS[case.model], str(file), options)
+def list_places(model: str, options: dict[str, Any], args: Namespace) -> dict[str, Place]:
+    """Return ours, and the peer if it is there."""
+    places, own = {"ours": Place(f"subjects.{model}.ours", options)}, Path(sys.executable)
+    python = find_peer(model, args.peers_python if model == "mace" else own)
+    peer = Place(f"subjects.{model}.peer", options, python)
+    return places | ({"peer": peer} if python else {})
 
 
-def attempt(
-    case: Case, subject: Subject, n_atoms: int, limits: Limits, args: argparse.Namespace
-) -> Attempt:
+def pack_crystals(large: ase.Atoms) -> Arrays:
+    """Return the small crystal and a large one."""
+    return pack_structures([make_crystal(96), large])
+
+
+def attempt(place: Place, weights: Arrays, n_atoms: int, limits: Limits, threads: int) -> Attempt:
     """Calculate a crystal in a process of its own."""
     crystal = make_crystal(n_atoms)
-    with case.start(args) as side:
-        make(side, case, subject, crystal)
+    with Side(place, threads) as side:
+        side.make("Crystals", weights | pack_crystals(crystal), place.options)
         for _ in range(WARM_UP):
             side.ask("seconds", "warm")
         before, times = side.ask("resident_bytes", "VmRSS"), []
@@ -163,27 +106,21 @@ def attempt(
     return Attempt(len(crystal), None, median(times[1:]), peak, peak - before)
 
 
-def measure(
-    model: str, dtype: str, limits: Limits, args: argparse.Namespace
-) -> dict[str, list[Attempt]]:
-    """Return the attempts of both sides, which agree."""
-    subject = draw_subject(model, dtype)
-    cases = {name: Case(model, dtype, name) for name in ("ours", "peer")}
-    with cases["ours"].start(args) as ours, cases["peer"].start(args) as peer:
-        sides = {"ours": ours, "peer": peer}
-        for name, side in sides.items():
-            make(side, cases[name], subject, make_crystal(12))
-        with tempfile.TemporaryDirectory() as folder:
-            print(model, dtype, compare_sides(sides, Path(folder)), file=sys.stderr, flush=True)
+def measure(model: str, dtype: str, limits: Limits, args: Namespace) -> dict[str, list[Attempt]]:
+    """Return the attempts of the sides, which agree."""
+    weights, options = draw_subject(model, dtype, args.channels)
+    places = list_places(model, options, args)
+    with open_sides(places, "Crystals", weights | pack_crystals(make_crystal(12)), 1) as sides:
+        print(model, dtype, compare_sides(sides), file=sys.stderr, flush=True)
 
-    def report(case: Case, n_atoms: int) -> Attempt:
-        result = attempt(case, subject, n_atoms, limits, args)
-        print(json.dumps(asdict(case) | result.describe()), file=sys.stderr, flush=True)
+    def report(name: str, n_atoms: int) -> Attempt:
+        result = attempt(places[name], weights, n_atoms, limits, args.threads)
+        show({"model": model, "dtype": dtype, "side": name} | result.describe())
         return result
 
     return {
-        name: find_largest(lambda n, case=case: report(case, n), FIRST, limits)
-        for name, case in cases.items()
+        name: find_largest(lambda n, name=name: report(name, n), args.first, limits)
+        for name in places
     }
 
 
@@ -204,7 +141,10 @@ def summarize(results: dict[tuple[str, str], dict[str, list[Attempt]]]) -> dict[
     }
     for (model, dtype), sides in results.items():
         end = "" if dtype == "float32" else f" {dtype}"
-        ratio, bound = compare_largest(sides["ours"], sides["peer"])
+        if "peer" in sides:
+            ratio, bound = compare_largest(sides["ours"], sides["peer"])
+        else:
+            ratio, bound = None, "unknown"
         figures["atoms_ratio"][PEER_NAMES[model] + end] = ratio
         figures["bound"][PEER_NAMES[model] + end] = bound
         figures["exponent"][model + end] = fit_exponent(sides["ours"])
@@ -216,37 +156,17 @@ def summarize(results: dict[tuple[str, str], dict[str, list[Attempt]]]) -> dict[
     return figures
 
 
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    free = (find_free_memory() or 0) / 1e9
-    parser.add_argument(
-        "--memory", type=float, default=free - MARGIN, help="GB of a process; nearly all if none"
-    )
-    parser.add_argument("--seconds", type=float, default=300.0, help="most that a step may take")
-    parser.add_argument("--models", nargs="+", choices=KINDS, default=[*KINDS])
-    parser.add_argument(
-        "--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of MACE; all if none"
-    )
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument(
-        "--peers-python", type=Path, default=Path(os.environ.get("PEERS_PYTHON", PEERS))
-    )
-    parser.add_argument(
-        "--small", action="store_true", help="2 GB, 60 s, single precision: a few minutes"
-    )
-    args = parser.parse_args()
-    if "mace" in args.models and not args.peers_python.exists():
-        parser.error(f"{args.peers_python}: no such file; run `make peers`, or set PEERS_PYTHON")
-    if args.small:
-        args.memory, args.seconds, args.dtypes = 2.0, 60.0, DTYPES[:1]
-    return args
-
-
 def main() -> None:
-    args = read_arguments()
+    """Measure all networks and print one JSON object as the last line."""
+    parser = make_parser(__doc__, full="all of the free memory, in both types; hours", peers=True)
+    parser.add_argument("--memory", type=float, default=4.0, help="GB of a process")
+    parser.add_argument("--seconds", type=float, default=10.0, help="most that a step may take")
+    parser.add_argument("--models", nargs="+", choices=PEER_NAMES, default=[*PEER_NAMES])
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES[:1], help="of MACE")
+    parser.set_defaults(channels=128, first=FIRST)
+    free = (find_free_memory() or 0) / 1e9
+    full = {"memory": free - MARGIN, "seconds": 300.0, "dtypes": DTYPES}
+    args = read_arguments(parser, SMALL, full)
     limits = Limits(1e9 * args.memory, args.seconds)
     results = {
         (model, dtype): measure(model, dtype, limits, args)
@@ -259,21 +179,15 @@ def main() -> None:
         for (model, dtype), sides in results.items()
         for side, attempts in sides.items()
     ]
-    report = {"name": "large_structures", **summarize(results), "sides": rows}
-    report |= {"memory_gb": args.memory, "seconds": args.seconds, "threads": args.threads}
-    report |= {"device": "cpu", "hardware": name_processor(), "versions": read_versions(args)}
-    print(json.dumps(report))
-
-
-def read_versions(args: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """Return the versions of what each side imports."""
-    cases = {"ours": Case("mace", "float32", "ours")}
-    cases |= {PEER_NAMES[model]: Case(model, "float32", "peer") for model in args.models}
-    versions = {}
-    for name, case in cases.items():
-        with case.start(args) as side:
-            versions[name] = side.ask("versions", PACKAGES)
-    return versions
+    figures = {**summarize(results), "sides": rows, "memory_gb": args.memory, "device": "cpu"}
+    figures |= {"seconds": args.seconds, "peer": ", ".join(PEER_NAMES[m] for m in args.models)}
+    places = {
+        PEER_NAMES[model] if name == "peer" else name: place
+        for model in args.models
+        for name, place in list_places(model, {}, args).items()
+    }
+    versions = read_side_versions(places, PACKAGES)
+    print_report("large_structures", figures, threads=args.threads, versions=versions)
 
 
 if __name__ == "__main__":

@@ -13,40 +13,39 @@ the cotangent.
 
 The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
 medians of calls in turn, also as µs for each edge (tensor product) or atom (contraction). `gflops`
-counts operations as `_mace_operations.py` says; `roofline_share` compares them with the rate of a
+counts operations as `mace/operations.py` says; `roofline_share` compares them with the rate of a
 large product of matrices, measured in the same run. `deviation` is how far results are apart,
 relative to the largest.
 """
 
-import argparse
-import json
+from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from _mace_operations import (
+
+from harness.calls import measure_calls
+from harness.command import find_mptrj, make_parser, read_arguments
+from harness.graphs import build_samples
+from harness.report import collect_columns, print_report, show
+from harness.sides import Place
+from harness.structures import draw_atoms
+from pipeline_core.batch import collate
+from pipeline_core.graphs import pair_edges
+from pipeline_kernels.equivariant.tensor_product import ProductPlan
+from subjects.mace.networks import CUTOFF, list_places, read_mace_versions
+from subjects.mace.operations import (
     count_contraction,
     count_contraction_calls,
     count_map_calls,
     count_product,
     count_product_calls,
 )
-from _mace_ours import build_graphs, find_polynomial
-from _mace_sides import (
-    collect_arrays,
-    compare,
-    describe_machine,
-    draw_structures,
-    make_parser,
-    parse_command_line,
-)
+from subjects.mace.ours import find_polynomial
 
-from pipeline_core.batch import collate
-from pipeline_core.graphs import pair_edges
-from pipeline_kernels.equivariant.tensor_product import ProductPlan
-
-CUTOFF, N_ELEMENTS = 4.5, 89
+N_ELEMENTS = 89
 N_FEATURES = 64  # of the radial network
 HARMONICS = "0e+1o+2e+3o"
 
@@ -56,7 +55,7 @@ class Case(NamedTuple):
 
     Attributes:
         name: For people.
-        kind: Class of `_mace_ours.py` and `_mace_peer.py`.
+        kind: Class of `mace/ours.py` and `mace/peer.py`.
         arrays: Operands.
         options: What else describes the kernel.
         rows: Edges or atoms.
@@ -71,11 +70,10 @@ class Case(NamedTuple):
     flop: dict[str, int]
 
 
-def iterate_cases(args: argparse.Namespace) -> Iterator[Case]:
+def iterate_cases(args: Namespace) -> Iterator[Case]:
     """Yield all kernels."""
-    batch = collate(
-        build_graphs(collect_arrays(draw_structures(args.data, args.atoms)), CUTOFF), torch.float32
-    )
+    samples = build_samples(draw_atoms(args.data, args.atoms), cutoff=CUTOFF)
+    batch = collate(samples, torch.float32)
     receivers, senders = batch["edge_index"].numpy().T
     ends = {"senders": senders, "receivers": receivers}
     rows, _ = pair_edges(batch["edge_index"].numpy(), batch["edge_shift"].numpy())
@@ -146,40 +144,42 @@ def draw_normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
 
 
-def measure(case: Case, args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(places: dict[str, Place], case: Case, args: Namespace) -> list[dict[str, Any]]:
     """Measure all calls of a kernel."""
-    result = compare(case.kind, case.arrays, case.options, case.flop, args)
+    sides = {name: Place(one.module, case.options, one.python) for name, one in places.items()}
+    groups = [case.flop] if args.small else [{call: n} for call, n in case.flop.items()]
+    kinds = {"threads": args.threads, "repeats": args.repeats}
+    result = measure_calls(sides, case.kind, case.arrays, groups, **kinds)
     return [
-        {
-            "case": f"{case.name}, {call}",
-            **result[call],
-            "rows": case.rows,
-            "ours_us_per_row": 1e6 * result[call]["ours_s"] / case.rows,
-            "peer_us_per_row": 1e6 * result[call]["peer_s"] / case.rows,
-            "gflops": case.flop[call] / result[call]["ours_s"] / 1e9,
+        {"cases": f"{case.name}, {call}", **row, "rows": case.rows}
+        | {
+            f"{side}_us_per_row": 1e6 * row[f"{side}_s"] / case.rows if row[f"{side}_s"] else None
+            for side in ("ours", "peer")
         }
-        for call in case.flop
+        | {"gflops": case.flop[call] / row["ours_s"] / 1e9}
+        for call, row in result.items()
     ]
 
 
 def main() -> None:
-    command_line = make_parser(__doc__)
-    command_line.add_argument("--atoms", type=int, default=400)
-    args = parse_command_line(command_line, {"atoms": 100, "channels": 16, "repeats": 2})
-    facts = describe_machine(args)
-    rows = []
+    """Measure all kernels and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=5, peers=True)
+    parser.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
+    parser.add_argument("--atoms", type=int, default=400)
+    parser.add_argument("--correlations", type=int, nargs="+", choices=[2, 3], default=[2, 3])
+    parser.add_argument("--channels", type=int, default=128)
+    small = {"atoms": 30, "correlations": [2], "channels": 8, "repeats": 1}
+    args = read_arguments(parser, small)
+    args.data = args.data or find_mptrj()
+    places, rows = list_places(args), []
     for case in iterate_cases(args):
-        result = measure(case, args)
-        for row in result:
-            print(json.dumps(row), flush=True)
-        rows += result
-    report = {
-        "name": "mace_kernels",
-        "cases": [row.pop("case") for row in rows],
-        "peer": "e3nn and mace-torch",
-    }
-    report |= {key: [row[key] for row in rows] for key in rows[0]}
-    print(json.dumps(report | facts | {"channels": args.channels}))
+        for row in measure(places, case, args):
+            rows.append(row)
+            show(row)
+    figures = collect_columns(rows) | {"peer": "e3nn and mace-torch" if "peer" in places else None}
+    figures |= {"channels": args.channels, "repeats": args.repeats}
+    versions = read_mace_versions(places)
+    print_report("mace_kernels", figures, threads=args.threads, versions=versions)
 
 
 if __name__ == "__main__":

@@ -15,89 +15,77 @@ peer is what mace-torch's converter makes of the network.
 The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
 medians of calls in turn; memory is the growth of the resident memory of a process during a call,
 beyond what stays between calls; `deviation` is how far results are apart, relative to the largest.
-`roofline_share` is the time that the operations (`_mace_operations.py`) take at the rate of a large
+`roofline_share` is the time that the operations (`mace/operations.py`) take at the rate of a large
 product of matrices by torch, measured in the same run, over ours; those of the radial network count
-once for both edges of a pair. `peak_gflops` is what multiply-adds in registers reach (`_peak.py`).
+once for both edges of a pair. `peak_gflops` is what multiply-adds in registers reach
+(`harness/peak.py`).
 """
 
-import argparse
-import json
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
-import torch
-from _mace_operations import count_network_calls
-from _mace_ours import OURS, build_graphs, make_network
-from _mace_sides import (
-    collect_arrays,
-    compare,
-    describe_machine,
-    draw_structures,
-    make_parser,
-    parse_command_line,
-)
-from ase.data import chemical_symbols
+from harness.calls import measure_calls
+from harness.command import find_mptrj, make_parser, read_arguments
+from harness.report import collect_columns, print_report, show
+from harness.sides import Place
+from harness.structures import draw_atoms, pack_labels, pack_structures
+from subjects.mace.networks import ELEMENTS, draw_network, list_places, read_mace_versions
+from subjects.mace.operations import count_network_calls
 
-from pipeline_mace.weights import list_rows
-
-ABSENT = {84, 85, 86, 87, 88}  # Po to Ra; MPtrj has the other elements up to Pu
-ELEMENTS = [chemical_symbols[z] for z in range(1, 95) if z not in ABSENT]
 SIZES = [100, 400]
-MORE_SIZES = [*SIZES, 800]
+SMALL = {"atoms": [30], "correlations": [2], "channels": 8, "repeats": 1}
 
 
-def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(
+    places: dict[str, Place], n_atoms: int, correlation: int, args: Namespace
+) -> list[dict[str, Any]]:
     """Measure both calls for a batch of about so many atoms."""
-    arrays = collect_arrays(draw_structures(args.data, n_atoms))
-    options = make_network_options(correlation, args.channels)
-    n_edges = sum(len(s["edge_index"]) for s in build_graphs(arrays, options["model"]["cutoff"]))
-    atoms = len(arrays["numbers"])
+    structures = draw_atoms(args.data, n_atoms)
+    sizes = {"correlation": correlation, "channels": args.channels}
+    weights, options, module = draw_network(structures, ELEMENTS, **sizes)
     options |= {"device": args.device, "peer_kernels": args.peer_kernels}
-    options["average_neighbours"] = n_edges / atoms
-    torch.manual_seed(0)
-    module = make_network(options)
-    weights = {row.name: row.join().numpy() for row in list_rows(module)}
-    weights |= {OURS + name: x.numpy() for name, x in module.state_dict().items()}
-    flop = count_network_calls(module, atoms, n_edges)
-    result = compare("Network", arrays | weights, options, flop, args, args.device)
-    size = {"atoms": atoms, "structures": len(arrays["n_atoms"]), "edges": n_edges}
+    sides = {name: Place(one.module, options, one.python) for name, one in places.items()}
+    atoms = sum(map(len, structures))
+    arrays = weights | pack_structures(structures) | pack_labels(structures)
+    calls = count_network_calls(module, atoms, options["edges"])
+    groups = [calls] if args.small else [{call: flop} for call, flop in calls.items()]
+    kinds = {"threads": args.threads, "repeats": args.repeats, "device": args.device}
+    result = measure_calls(sides, "Network", arrays, groups, **kinds)
+    size = {"atoms": atoms, "structures": len(structures), "edges": options["edges"]}
     return [
-        {
-            "case": f"{call}, {atoms} atoms, correlation {correlation}",
-            **result[call],
-            **size,
-            "ours_ms_per_atom": 1e3 * result[call]["ours_s"] / atoms,
-            "peer_ms_per_atom": 1e3 * result[call]["peer_s"] / atoms,
+        {"cases": f"{call}, {atoms} atoms, correlation {correlation}", **result[call], **size}
+        | {
+            f"{side}_ms_per_atom": 1e3 * seconds / atoms if seconds else None
+            for side in ("ours", "peer")
+            for seconds in [result[call][f"{side}_s"]]
         }
-        for call in flop
+        for call in calls
     ]
 
 
-def make_network_options(correlation: int, channels: int) -> dict[str, Any]:
-    """Return the options that both sides build their network from."""
-    from pipeline_mace.options import MACEOptions
-
-    options = MACEOptions(correlation=correlation, channels=channels, cutoff=4.5, lmax=3)
-    return {"elements": ELEMENTS, "model": options.model_dump()}
-
-
 def main() -> None:
-    command_line = make_parser(__doc__)
-    command_line.add_argument("--atoms", type=int, nargs="+", help=f"{SIZES} if not given")
-    command_line.add_argument("--full", action="store_true", help=f"{MORE_SIZES}; ten minutes")
-    command_line.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    command_line.add_argument("--peer-kernels", choices=["e3nn", "cuequivariance"], default="e3nn")
-    args = parse_command_line(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
-    args.atoms = args.atoms or (MORE_SIZES if args.full else SIZES)
-    facts = describe_machine(args, args.device)
-    rows = []
+    """Measure all cases and print one JSON object as the last line."""
+    parser = make_parser(
+        __doc__, repeats=5, full="800 atoms, too; ten minutes", device=True, peers=True
+    )
+    parser.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
+    parser.add_argument("--atoms", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--correlations", type=int, nargs="+", choices=[2, 3], default=[2, 3])
+    parser.add_argument("--channels", type=int, default=128)
+    parser.add_argument("--peer-kernels", choices=["e3nn", "cuequivariance"], default="e3nn")
+    args = read_arguments(parser, SMALL, {"atoms": [*SIZES, 800]})
+    args.data = args.data or find_mptrj()
+    places, rows = list_places(args), []
     for n_atoms in args.atoms:
         for correlation in args.correlations:
-            for row in measure(n_atoms, correlation, args):
+            for row in measure(places, n_atoms, correlation, args):
                 rows.append(row)
-                print(json.dumps(row), flush=True)
-    report = {"name": "mace_step", "cases": [row.pop("case") for row in rows], "peer": "mace-torch"}
-    report |= {key: [row[key] for row in rows] for key in rows[0]}
-    print(json.dumps(report | facts | {"channels": args.channels}))
+                show(row)
+    figures = collect_columns(rows) | {"peer": "mace-torch" if "peer" in places else None}
+    figures |= {"channels": args.channels, "repeats": args.repeats}
+    versions = read_mace_versions(places)
+    print_report("mace_step", figures, threads=args.threads, versions=versions, device=args.device)
 
 
 if __name__ == "__main__":

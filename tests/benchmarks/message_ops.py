@@ -7,16 +7,14 @@ takes on this machine, over ours. Only bytes that must move count: each input re
 written once. The copy is too large for any cache, so a case that fits one can exceed 1.
 """
 
-import argparse
-import json
-import time
 from collections.abc import Callable
 
-import numba
 import torch
-from _machine import name_processor
 from torch import Tensor
 
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
+from harness.timing import measure_copy, time_fastest
 from pipeline_kernels.message import Segments, gather_sum, segment_sum
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
@@ -72,53 +70,22 @@ def iterate_cases(
     ]
 
 
-def time_call(function: Callable, device: str) -> float:
-    """Wall time of one call, the device's queue emptied before and after."""
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    synchronize()
-    begin = time.perf_counter()
-    function()
-    synchronize()
-    return time.perf_counter() - begin
-
-
-def time_fastest(functions: list[Callable], device: str, repeats: int) -> list[float]:
-    """Smallest time of each function, called in turn; the first round compiles."""
-    times = [[time_call(function, device) for function in functions] for _ in range(repeats + 1)]
-    return [min(column) for column in zip(*times[1:], strict=True)]
-
-
-def copy_bandwidth(device: str, repeats: int) -> float:
-    """Bytes read and written per second by a copy between two buffers of 256 MiB."""
-    source = torch.ones(1 << 28, dtype=torch.uint8, device=device)  # zeros may share one page
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / time_fastest([lambda: target.copy_(source)], device, repeats)[0]
-
-
-def name_hardware(device: str) -> str:
-    """Name of the processor or GPU that did the work."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    return name_processor()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    """Measure all cases and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=20, device=True)
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32")
     parser.add_argument("--n-edges", type=int, default=60_000)
     parser.add_argument("--n-atoms", type=int, default=1_000)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=20)
-    args = parser.parse_args()
+    args = read_arguments(parser, {"n_edges": 2_000, "n_atoms": 100, "width": 32, "repeats": 2})
+    torch.set_num_threads(args.threads)
     work = iterate_cases(args.n_edges, args.n_atoms, args.width, DTYPES[args.dtype], args.device)
     times = [time_fastest([case["ours"], case["peer"]], args.device, args.repeats) for case in work]
     ours_s, peer_s = zip(*times, strict=True)
-    bandwidth = copy_bandwidth(args.device, args.repeats)
+    bandwidth = measure_copy(args.device, args.repeats)
     index = torch.randint(args.n_atoms, (args.n_edges,), device=args.device)
     plan = [lambda: Segments.of(index, args.n_atoms)]
-    report = {
-        "name": "message_ops",
+    figures = {
         "cases": [case["case"] for case in work],
         "ours_s": ours_s,
         "peer": "torch.index_select/index_add_",
@@ -129,12 +96,14 @@ def main() -> None:
         ],
         "copy_bytes_per_s": bandwidth,
         "plan_s": time_fastest(plan, args.device, args.repeats)[0],
-        **vars(args),
-        "threads": torch.get_num_threads(),
-        "hardware": name_hardware(args.device),
-        "versions": {"torch": torch.__version__, "numba": numba.__version__},
+        **{name: getattr(args, name) for name in ("dtype", "n_edges", "n_atoms", "width")},
+        "device": args.device,
+        "repeats": args.repeats,
     }
-    print(json.dumps(report))
+    versions = read_versions("torch", "numba")
+    print_report(
+        "message_ops", figures, threads=args.threads, versions=versions, device=args.device
+    )
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ ranks, `ratio` the time of such an epoch with next fit over that with the defaul
 `peer_s` are the seconds to plan it. With torch_geometric installed its own sampler is timed too.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,11 +25,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import ase.io
-import numba
 import numpy as np
-from _data import find_mptrj
-from _machine import name_processor
 
+from harness.command import find_mptrj, make_parser, read_arguments
+from harness.report import print_report, read_versions
 from pipeline_core.graphs import build_neighbour_graph
 from pipeline_kernels import packing
 from pipeline_kernels.packing import Plan
@@ -165,10 +162,10 @@ def time_pyg(shuffled: np.ndarray, capacity: float) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure both sets and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=3)
     parser.add_argument("--fraction", type=float, default=1.0, help="part of the graphs to use")
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+    args = read_arguments(parser, {"fraction": 0.01, "repeats": 1})
     rng = np.random.default_rng(0)
     sizes = read_mptrj_sizes()
     mix = measure_strategies(draw_table3(sizes, args.fraction, rng), 3072, args.repeats)
@@ -176,8 +173,7 @@ def main() -> None:
         draw_crystals(sizes, round(args.fraction * 1e6), rng), 320, args.repeats
     )
     largest = mix[f"{max(RANKS)} ranks"]
-    result = {
-        "name": "packing",
+    figures = {
         "efficiency": largest["balanced"]["efficiency"],
         "ours_s": mix["seconds"]["balanced"],
         "peer": "next fit, the rule of PyG's DynamicBatchSampler and of fairchem",
@@ -191,11 +187,8 @@ def main() -> None:
         "assumed_sizes": "uniform in the table's range; MPtrj: drawn from "
         f"{len(sizes[0])} real crystals of {sizes[0].min()} to {sizes[0].max()} atoms",
         "fraction": args.fraction,
-        "threads": 1,
-        "hardware": name_processor(),
-        "versions": {"numba": numba.__version__, "numpy": np.__version__},
     }
-    print(json.dumps(result))
+    print_report("packing", figures, threads=1, versions=read_versions("numba", "numpy"))
 
 
 if __name__ == "__main__":

@@ -25,19 +25,16 @@ mean neighbours at 64 and 128 parts (those of them that are run), `sent_ratio` t
 sent. `ours_s` and `peer_s` are `low_nn` and METIS at 64 parts, or at the most parts that are run.
 """
 
-import argparse
-import json
 import resource
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
-import pymetis
-from _machine import name_processor
 
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
 from pipeline_core.cli.output import align
 from pipeline_kernels.partition import (
     Link,
@@ -147,16 +144,17 @@ def find_worst(rows: list[dict[str, Any]], figure: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure all methods and print one JSON object as the last line."""
+    parser = make_parser(__doc__, repeats=3)
     parser.add_argument("--parts", type=int, nargs="+", default=[32, 64, 96, 128])
     parser.add_argument(
         "--tiles", type=int, nargs=3, default=[2, 2, 2], help="copies of 3000 atoms"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cutoff", type=float, default=12.0, help="longest edge, Å")
     parser.add_argument("--without-volume", action="store_true", help="METIS by edge cut alone")
-    args = parser.parse_args()
+    small = {"parts": [4], "tiles": [1, 1, 1], "cutoff": 5.0, "repeats": 1}
+    args = read_arguments(parser, small)
     methods = ["low_nn", "grid", "auto", "slices", "metis", "metis_volume"]
     methods = methods[: 5 if args.without_volume else 6]
     case = Case(tuple(args.tiles), args.seed, args.cutoff)
@@ -177,8 +175,7 @@ def main() -> None:
     print(format_table(virtual, VIRTUAL))
     timed_parts = 64 if 64 in args.parts else max(args.parts)
     seconds = {row["method"]: row["seconds"] for row in rows if row["parts"] == timed_parts}
-    result = {
-        "name": "partition",
+    figures = {
         "neighbour_ratio": find_worst(rows, "neighbours_mean"),
         "sent_ratio": find_worst(rows, "total_sent"),
         "ours_s": seconds["low_nn"],
@@ -199,16 +196,10 @@ def main() -> None:
             "bytes_per_node": case.link.bytes_per_node,
         },
         "seed": args.seed,
-        "threads": 1,
         "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "hardware": name_processor(),
-        "versions": {
-            "numba": numba.__version__,
-            "numpy": np.__version__,
-            "pymetis": pymetis.version,
-        },
     }
-    print(json.dumps(result))
+    versions = read_versions("numba", "numpy", "pymetis")
+    print_report("partition", figures, threads=1, versions=versions)
 
 
 if __name__ == "__main__":

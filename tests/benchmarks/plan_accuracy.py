@@ -10,7 +10,6 @@ quiet machine: it takes some 4 minutes. The last line printed is one JSON object
 largest of |predicted / measured - 1| over plugins and the ranks 2 and 4.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,9 +19,10 @@ from pathlib import Path
 from statistics import median
 
 import yaml
-from _machine import describe_host
 
-ROOT = Path(__file__).parents[2]
+from harness.command import ROOT, count_cores, make_parser, read_arguments
+from harness.report import print_report, read_versions
+
 RANKS = (1, 2, 4)
 LOSS = {"energy": {}, "forces": {}}
 TRAININGS = {
@@ -88,7 +88,7 @@ def call(project: Path, words: list[str], n_ranks: int = 1) -> str:
     command += ["--workflows", "workflows", "--results", "results"]
     plain = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     if n_ranks > 1:
-        threads = max(1, len(os.sched_getaffinity(0)) // n_ranks)
+        threads = max(1, count_cores() // n_ranks)
         plain["OMP_NUM_THREADS"] = str(threads)
         launcher = ["torchrun", "--standalone", "--no-python", f"--nproc-per-node={n_ranks}"]
         command = [*launcher, *command]
@@ -112,7 +112,7 @@ def measure_step(project: Path, name: str, n_ranks: int, n_steps: int) -> float:
     return median(record["seconds"] for record in records[1:]) / n_steps
 
 
-def compare(project: Path, plugin: str) -> dict:
+def compare(project: Path, plugin: str, ranks: int) -> dict:
     """Plan a training, then do it on 1, 2 and 4 ranks."""
     write_experiment(project, plugin)
     name = f"{plugin}/planned"
@@ -122,7 +122,7 @@ def compare(project: Path, plugin: str) -> dict:
         call(project, ["data", "--dataset", dataset])
     for stage in ("graph", "partition"):
         call(project, [stage, "--experiment", name])
-    shown = call(project, ["plan", name, "--ranks", "4", "--device", "cpu", "--json"])
+    shown = call(project, ["plan", name, "--ranks", str(ranks), "--device", "cpu", "--json"])
     plan = json.loads(shown.splitlines()[-1])
     result = {}
     for record in plan["ranks"]:
@@ -139,22 +139,18 @@ def compare(project: Path, plugin: str) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure all plugins and print one JSON object as the last line."""
+    parser = make_parser(__doc__)
     parser.add_argument("--plugins", nargs="+", choices=TRAININGS, default=[*TRAININGS])
-    args = parser.parse_args()
+    parser.set_defaults(ranks=4)
+    args = read_arguments(parser, {"plugins": ["gauge_flows"], "ranks": 2})
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         link_datasets(project)
-        plugins = {plugin: compare(project, plugin) for plugin in args.plugins}
-    errors = [abs(one[n]["error"]) for one in plugins.values() for n in ("2", "4")]
-    result = {
-        "name": "plan_accuracy",
-        "max_error": max(errors),
-        "plugins": plugins,
-        "cores": len(os.sched_getaffinity(0)),
-        **describe_host("torch", "numpy"),
-    }
-    print(json.dumps(result))
+        plugins = {plugin: compare(project, plugin, args.ranks) for plugin in args.plugins}
+    errors = [abs(one[n]["error"]) for one in plugins.values() for n in one if n != "1"]
+    figures = {"max_error": max(errors), "plugins": plugins, "cores": count_cores()}
+    print_report("plan_accuracy", figures, threads=None, versions=read_versions("torch", "numpy"))
 
 
 if __name__ == "__main__":

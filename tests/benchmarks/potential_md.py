@@ -26,166 +26,88 @@ to the largest. The last line printed is one JSON object, with a list for each f
 case.
 """
 
-import argparse
-import json
-import os
-import sys
-import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
-from pathlib import Path
-from statistics import median
+from argparse import Namespace
 from typing import Any
 
-import ase.build
 import numpy as np
-from _machine import name_processor
-from _sides import OPENMP, PEERS, TOLERANCE, WARM_UP, Side
-from ase import Atoms, units
-from chgnet_md import STEPS, draw_start
-from mace_infer import draw_network
+from ase import Atoms
 
-MACE_ATOMS, CHGNET_ATOMS = 64, 8
-PACKAGES = ["torch", "numpy", "ase", "chgnet", "mace-torch", "e3nn", "cuequivariance"]
-Start = tuple[Side, dict[str, Any]]
-"""A process, and what it is told besides the arrays."""
+from harness.blocks import STEPS, measure_dynamics
+from harness.command import find_peer, make_parser, read_arguments
+from harness.dynamics import make_start
+from harness.report import collect_columns, print_report, show
+from harness.sides import Place
+from harness.structures import pack_structures
+from subjects.mace.networks import draw_network, list_places, read_mace_versions
+
+NAMES = ("ours", "plain", "peer")
+MACE, CHGNET = (2, 2, 2), (1, 1, 1)
+"""Copies of a cell of 8 atoms."""
+CHGNET_FOLLOWED = 20
+SMALL = {"dtypes": ["float32"], "channels": 8, "steps": 2, "followed": 2, "repeats": 1}
 
 
-def measure_mace(dtype: str, args: argparse.Namespace) -> dict[str, Any]:
+def measure_mace(
+    dtype: str, copies: tuple[int, int, int], places: dict[str, Place], args: Namespace
+) -> dict[str, Any]:
     """Measure the dynamics of MACE."""
-    atoms = ase.build.bulk("MgO", "rocksalt", 4.21, cubic=True).repeat(2)
-    atoms.rattle(0.03, seed=0)
-    n_atoms = MACE_ATOMS
-    assert len(atoms) == n_atoms
+    start = make_start(copies)
+    atoms = Atoms(start["numbers"], start["positions"], cell=start["cell"], pbc=True)
     sizes = {"channels": args.channels, "max_l": 1, "correlation": 3}
-    arrays, options, _ = draw_network(atoms, ["O", "Mg"], **sizes)
-    arrays |= {"cell": np.array(atoms.cell), "velocities": draw_velocities(atoms)}
-    options |= {"dtype": dtype, "steps": args.steps, "runs": {"simulate": (args.followed, 1.0)}}
-    ours = Path(sys.executable)
-    starts = {
-        "ours": (Side(ours, "_mace_md", args.threads), options | {"compiled": True}),
-        "plain": (Side(ours, "_mace_md", args.threads), options | {"compiled": False}),
-        "peer": (Side(args.peers_python, "_mace_md_peer", args.threads, {}), options),
-    }
-    size = {"model": "mace", "atoms": n_atoms, "dtype": dtype}
-    return size | measure(arrays, starts, args)
+    weights, options, _ = draw_network([atoms], ["O", "Mg"], scaled=True, **sizes)
+    arrays = start | weights | pack_structures([atoms])
+    options |= {"dtype": dtype, "steps": args.steps, "followed": (args.followed, 1.0)}
+    return {"model": "mace", "dtype": dtype} | measure(places, arrays, options, args)
 
 
-def measure_chgnet(args: argparse.Namespace) -> dict[str, Any]:
+def measure_chgnet(args: Namespace) -> dict[str, Any]:
     """Measure the dynamics of CHGNet."""
-    ours = Path(sys.executable)
-    told = {"ours": "compiled", "plain": "ours", "peer": "peer"}
-    starts = {
-        name: (
-            Side(ours, "_chgnet_md", args.threads, {} if name == "peer" else OPENMP),
-            {"side": side, "steps": args.steps},
-        )
-        for name, side in told.items()
-    }
-    size = {"model": "chgnet", "atoms": CHGNET_ATOMS, "dtype": "float32"}
-    return size | measure(draw_start(CHGNET_ATOMS), starts, args)
+    python = find_peer("chgnet")
+    places = {"ours": Place("subjects.chgnet.ours")}
+    places |= {"peer": Place("subjects.chgnet.peer", {}, python)} if python else {}
+    options = {"steps": args.steps, "followed": (min(CHGNET_FOLLOWED, args.followed), 1.0)}
+    size = {"model": "chgnet", "dtype": "float32"}
+    return size | measure(places, make_start(CHGNET), options, args)
 
 
 def measure(
-    arrays: Mapping[str, np.ndarray], starts: Mapping[str, Start], args: argparse.Namespace
+    places: dict[str, Place],
+    arrays: dict[str, np.ndarray],
+    options: dict[str, Any],
+    args: Namespace,
 ) -> dict[str, Any]:
-    """Measure all sides of a case."""
-    with tempfile.TemporaryDirectory() as path, ExitStack() as stack:
-        folder = Path(path)
-        np.savez(folder / "start.npz", **arrays)
-        sides = {name: stack.enter_context(side) for name, (side, _) in starts.items()}
-        for name, (_, told) in starts.items():
-            sides[name].ask("make", "Dynamics", str(folder / "start.npz"), told)
-        times = take_times(sides, args)
-        results = {}
-        for name, side in sides.items():
-            if name != "peer":
-                side.ask("seconds", "simulate")
-            side.ask("result", str(folder / f"{name}.npz"))
-            with np.load(folder / f"{name}.npz") as file:
-                results[name] = dict(file)
-    forces, expected = results["ours"]["forces"], results["peer"]["forces"]
-    deviation = float(abs(forces - expected).max() / abs(expected).max())
-    if not deviation < TOLERANCE:
-        raise RuntimeError(f"the two sides do not compute the same: {deviation}")
-    figures = times | {"deviation": deviation}
-    for key in ("drift", "spread"):
-        figures[key] = {n: float(result[key]) for n, result in results.items() if n != "peer"}
-    return figures
-
-
-def take_times(sides: Mapping[str, Side], args: argparse.Namespace) -> dict[str, float | None]:
-    """Return median times of a calculation on each side, and ratios."""
-    for side in sides.values():
-        for _ in range(WARM_UP):
-            side.ask("seconds", "block")
-    rounds = [
-        {name: side.ask("both_seconds", "block") for name, side in sides.items()}
-        for _ in range(args.repeats)
-    ]
-    calculations = args.steps + 1  # the forces of the start are one more
-    figures: dict[str, float | None] = {}
-    for place, kind in enumerate(("s", "processor_s")):
-        for name in ("ours", "plain", "peer"):
-            times = [one[name][place] / calculations for one in rounds if name in one]
-            figures[f"{name}_{kind}"] = median(times) if times else None
-    ratios = {
-        f"{word}ratio": median(one["peer"][place] for one in rounds)
-        / median(one["ours"][place] for one in rounds)
-        for place, word in enumerate(("", "processor_"))
-    }
-    return figures | ratios
-
-
-def draw_velocities(atoms: Atoms) -> np.ndarray:
-    """Draw velocities at 300 K."""
-    random = np.random.default_rng(0).normal(size=(len(atoms), 3))
-    velocities = random * np.sqrt(300 * units.kB / atoms.get_masses()[:, None])
-    return velocities - velocities.mean(axis=0)
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    """Measure ours, compiled and plain, and the peer."""
+    module = places["ours"].module
+    sides = {name: Place(module, {"compiled": name == "ours"}) for name in ("ours", "plain")}
+    figures = measure_dynamics(
+        {**places, **sides},
+        arrays,
+        options,
+        threads=args.threads,
+        repeats=args.repeats,
+        followed=["ours", "plain"],
     )
-    parser.add_argument("--dtypes", nargs="+", default=["float64", "float32"], help="of MACE")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--full", action="store_true", help="follow energies for 2 ps")
-    parser.add_argument("--small", action="store_true", help="16 channels, few steps and repeats")
-    parser.add_argument(
-        "--peers-python", type=Path, default=Path(os.environ.get("PEERS_PYTHON", PEERS))
-    )
-    args = parser.parse_args()
-    if not args.peers_python.exists():
-        parser.error(f"{args.peers_python}: no such file; run `make peers`, or set PEERS_PYTHON")
-    args.channels, args.steps, args.followed = 128, STEPS, 2000 if args.full else 200
-    if args.small:
-        args.channels, args.steps, args.followed, args.repeats = 16, 3, 20, 2
-    return args
+    seconds = {end: figures.pop(end) for end in ("s", "processor_s")}
+    times = {f"{name}_{end}": one.get(name) for end, one in seconds.items() for name in NAMES}
+    return {"atoms": len(arrays["numbers"])} | times | figures
 
 
 def main() -> None:
     """Measure all cases and print one JSON object as the last line."""
-    args = read_arguments()
-    rows = []
+    parser = make_parser(__doc__, repeats=5, full="follow energies for 2 ps", peers=True)
+    parser.add_argument("--dtypes", nargs="+", default=["float64", "float32"], help="of MACE")
+    parser.set_defaults(channels=128, steps=STEPS, followed=200, copies=MACE)
+    args = read_arguments(parser, {**SMALL, "copies": (1, 1, 1)}, {"followed": 2000})
+    places, rows = list_places(args), []
     for dtype in args.dtypes:
-        rows.append(measure_mace(dtype, args))
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        rows.append(measure_mace(dtype, args.copies, places, args))
+        show(rows[-1])
     rows.append(measure_chgnet(args))
-    report = {"name": "potential_md", "peer": "mace-torch, chgnet"}
-    report |= {key: [row[key] for row in rows] for key in rows[0]}
-    report |= {"channels": args.channels, "correlation": 3, "steps": args.steps}
-    report |= {"followed_steps": args.followed, "repeats": args.repeats, "threads": args.threads}
-    with (
-        Side(Path(sys.executable), "_mace_md", 1) as ours,
-        Side(args.peers_python, "_mace_md_peer", 1, {}) as peer,
-    ):
-        versions = {
-            n: side.ask("versions", PACKAGES) for n, side in (("ours", ours), ("peer", peer))
-        }
-    print(json.dumps(report | {"hardware": name_processor(), "versions": versions}))
+    figures = collect_columns(rows) | {"peer": "mace-torch, chgnet"}
+    figures |= {"channels": args.channels, "correlation": 3, "steps": args.steps}
+    figures |= {"followed_steps": args.followed, "repeats": args.repeats}
+    versions = read_mace_versions(places)
+    print_report("potential_md", figures, threads=args.threads, versions=versions)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _machine import describe_host
 from ase.data import chemical_symbols
+
+from harness.command import count_cores, make_parser, read_arguments
+from harness.report import print_report, read_versions
 
 SIZES, FULL = (10_000, 100_000), 1_000_000
 N_FILES, N_FRAMES = 10, 11  # files of a set; frames of a material, as in MPtrj
@@ -194,57 +196,57 @@ def fit_exponent(times: dict[int, float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="10^6 structures, too")
-    parser.add_argument("--sizes", type=int, nargs="+", help=argparse.SUPPRESS)
+    """Measure all sizes and print one JSON object as the last line."""
+    parser = make_parser(__doc__, full="10^6 structures, too; 5 GB of disk")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--packed", type=int, default=PACKED, help=argparse.SUPPRESS)
     parser.add_argument("--processes", type=int, help="cores that stages may use; all if none")
     parser.add_argument("--folder", type=Path, help="where to put files; 5 GB with --full")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--project", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    small = {"sizes": [200, 400], "packed": 10_000}
+    args = read_arguments(parser, small, {"sizes": [*SIZES, FULL]})
     if args.processes:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.processes])
     if args.stage == "pack":
-        measure_self(lambda: pack(PACKED))
+        measure_self(lambda: pack(args.packed))
         return
     if args.stage:
         measure_self(lambda: time_stage(args.project, args.stage))
         return
-    sizes = args.sizes or (*SIZES, *([FULL] if args.full else []))
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         stages = {}
         warm = make_project(Path(folder), WARM)
         for stage in STAGES:
             run_stage(warm, stage)
-        for n in sizes:
+        for n in args.sizes:
             project = make_project(Path(folder), n)
             for stage in STAGES:
                 stages[n, stage] = measure("--stage", stage, "--project", str(project))
                 print(n, stage, stages[n, stage], file=sys.stderr, flush=True)
-    packed = measure("--stage", "pack")
+    packed = measure("--stage", "pack", "--packed", str(args.packed))
     exponents = {
-        stage: fit_exponent({n: stages[n, stage]["cpu_s"] for n in sizes}) for stage in GROWING
+        stage: fit_exponent({n: stages[n, stage]["cpu_s"] for n in args.sizes}) for stage in GROWING
     }
-    result = {
-        "name": "scale_structures",
+    figures = {
         "exponent": max(exponents.values()),
         "peak_gb": max(one["peak_gb"] for one in stages.values()),
         "exponents": exponents,
         "stages": {
             stage: {
                 str(n): {key: stages[n, stage][key] for key in ("seconds", "cpu_s", "peak_gb")}
-                for n in sizes
+                for n in args.sizes
             }
             for stage in STAGES
         },
         "read_s_per_sample": {
-            str(n): stages[n, "read"]["summary"]["seconds_per_sample"] for n in sizes
+            str(n): stages[n, "read"]["summary"]["seconds_per_sample"] for n in args.sizes
         },
         "packed": packed,
-        "processes": len(os.sched_getaffinity(0)),
-        **describe_host("numpy", "h5py", "vesin"),
+        "processes": count_cores(),
     }
-    print(json.dumps(result))
+    versions = read_versions("numpy", "h5py", "vesin")
+    print_report("scale_structures", figures, threads=None, versions=versions)
 
 
 if __name__ == "__main__":

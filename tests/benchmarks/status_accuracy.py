@@ -10,7 +10,6 @@ such line, relative to what came true; `worst_left_error` is the largest down to
 left. All are to be below 0.2.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,8 +19,10 @@ import time
 from pathlib import Path
 
 import yaml
-from _machine import describe_host
-from plan_accuracy import ROOT, TRAININGS, call, write_experiment
+
+from harness.command import ROOT, count_cores, make_parser, read_arguments
+from harness.report import print_report, read_versions
+from plan_accuracy import TRAININGS, call, write_experiment
 
 NAME = "chgnet/planned"
 
@@ -69,11 +70,15 @@ def compare(lines: list[tuple[float, dict]], start: float, end: float, samples: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Follow a training and print one JSON object as the last line."""
+    parser = make_parser(__doc__)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--ranks", type=int, default=2)
-    args = parser.parse_args()
+    parser.set_defaults(model={})
+    tiny = {f"{kind}_features": 8 for kind in ("atom", "bond", "angle")}
+    args = read_arguments(parser, {"epochs": 10, "model": tiny})
     TRAININGS["chgnet"]["train"]["epochs"] = args.epochs
+    TRAININGS["chgnet"]["model"] |= args.model
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         (project / "workflows").mkdir()
@@ -102,8 +107,8 @@ def main() -> None:
         samples = report["splits"]["train"] * len(records)
         start = end - sum(record["seconds"] for record in records)
         result = compare(lines, start, end, samples)
-    facts = {"ranks": args.ranks, "epochs": args.epochs, "cores": len(os.sched_getaffinity(0))}
-    print(json.dumps({"name": "status_accuracy", **result, **facts, **describe_host("torch")}))
+    figures = result | {"ranks": args.ranks, "epochs": args.epochs, "cores": count_cores()}
+    print_report("status_accuracy", figures, threads=1, versions=read_versions("torch"))
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ matrices all stays in the caches of most processors, of 131,072 it does not.
 `roofline_share` is the least time that this machine could take, over ours: the time that a copy
 takes, in calls in a row too, of as many bytes, of which only those count that must move (each
 kernel reads each input once and writes each output once), or if that is longer the time that as
-many operations (`_su3_operations.py`) take at the rate of a large product of matrices by torch, of
+many operations (`su3/operations.py`) take at the rate of a large product of matrices by torch, of
 the type in which the kernel calculates, in as many threads. `share_after_peer` is the same for the
 first call after the peer. Rates are measured before each case; the best of the run count.
-`peak_gflops` is what multiply-adds in registers reach (`_peak.py`).
+`peak_gflops` is what multiply-adds in registers reach (`harness/peak.py`).
 """
 
 import pipeline_core.cli  # noqa: F401  first: it says how OpenMP's threads wait
@@ -40,18 +40,18 @@ import pipeline_core.cli  # noqa: F401  first: it says how OpenMP's threads wait
 # isort: split
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numba
 import torch
-from _peak import measure_peak
-from _su3_cases import Case, iterate_cases
-from message_ops import name_hardware, time_call, time_fastest
 from torch import Tensor
 
+from harness.command import make_parser, read_arguments
+from harness.peak import measure_peak
+from harness.report import collect_columns, print_report, read_versions
+from harness.timing import time_call, time_fastest
 from pipeline_core.memory import keep_freed_memory
+from subjects.su3.cases import Case, iterate_cases
 
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}
 PRODUCT_SIZES = (384, 512, 1024)
@@ -166,15 +166,12 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Measure all cases and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = make_parser(__doc__, repeats=3, device=True)
     parser.add_argument("--dtypes", nargs="+", choices=[*DTYPES], default=[*DTYPES])
     parser.add_argument(
         "--n", type=int, nargs="+", default=[16_384, 131_072], help="multiples of 1024"
     )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+    args = read_arguments(parser, {"n": [1024], "dtypes": ["complex64"], "repeats": 1})
     torch.set_num_threads(args.threads)
     keep_freed_memory()
     limits, rows = Limits(args.device, args.repeats), {}
@@ -196,24 +193,22 @@ def main() -> None:
             "copy_bytes_per_s": case.bytes / limits.copies[case.bytes],
         }
         print(f"{name}: {row['ns_per_matrix']:.0f} ns, {row['roofline_share']:.2f} by {by}")
-    keys = next(iter(rows.values())).keys()
-    report = {
-        "name": "su3_kernels",
+    figures = {
         "cases": list(rows),
         "peer": "torch.linalg and plain PyTorch",
-        **{key: [row[key] for row in rows.values()] for key in keys},
+        **collect_columns([*rows.values()]),
         "double_flop_per_s": limits.rates[torch.float64],
         "single_flop_per_s": limits.rates[torch.float32],
         "repeats": args.repeats,
         "device": args.device,
-        "threads": args.threads,
-        "hardware": name_hardware(args.device),
-        "versions": {"torch": torch.__version__, "numba": numba.__version__},
+        "peak_gflops": {str(dtype): measure_peak(dtype, args.threads) for dtype in limits.rates}
+        if args.device == "cpu"
+        else None,
     }
-    if args.device == "cpu":
-        peaks = {str(dtype): measure_peak(dtype, args.threads) for dtype in limits.rates}
-        report["peak_gflops"] = peaks
-    print(json.dumps(report))
+    versions = read_versions("torch", "numba")
+    print_report(
+        "su3_kernels", figures, threads=args.threads, versions=versions, device=args.device
+    )
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ chains, by the kernels and by plain PyTorch, and `sigmas` says by how many combi
 ours is above tmLQCD's. The time of all configurations and correlators is `seconds`.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import yaml
-from message_ops import name_hardware
 from numpy.typing import NDArray
 
+from harness.command import make_parser, read_arguments
+from harness.report import print_report, read_versions
+from harness.timing import time_call
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.run import DatasetRun
@@ -129,22 +130,15 @@ def time_trajectories(run: DatasetRun) -> tuple[float, float]:
     return statistics.median(ours[1:]), peer
 
 
-def time_call(function: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="all configurations of the dataset")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--small", action="store_true", help="a trial: too few for any comparison")
-    args = parser.parse_args()
+    """Make the sample and print one JSON object as the last line."""
+    parser = make_parser(__doc__, full="all configurations of the dataset")
+    parser.set_defaults(part=PART)
+    args = read_arguments(parser, {"part": 64}, {"part": 1})
     torch.set_num_threads(args.threads)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run = make_run(Path(folder), 1 if args.full else 64 if args.small else PART)
+        run = make_run(Path(folder), args.part)
         make_data(run)
         statistics_ = json.loads(run.report.read_text())["statistics"]
         print(json.dumps(statistics_), flush=True)
@@ -154,8 +148,7 @@ def main() -> None:
     plaquette = Estimate(**statistics_["plaquette"])
     ratios = [estimate_ratio(correlators, t) for t in (1, 2)]
     published = [divide(CORRELATOR[t], CORRELATOR[0]) for t in (1, 2)]
-    report: dict[str, Any] = {
-        "name": "tmlqcd_sample",
+    figures: dict[str, Any] = {
         "ours_s": ours_s,
         "peer": "the same trajectories by plain PyTorch",
         "peer_s": peer_s,
@@ -177,11 +170,8 @@ def main() -> None:
         "chains": statistics_["origin"],
         "identity": statistics_["identity"],
         "seconds": seconds,
-        "threads": args.threads,
-        "hardware": name_hardware("cpu"),
-        "versions": {"torch": torch.__version__},
     }
-    print(json.dumps(report))
+    print_report("tmlqcd_sample", figures, threads=args.threads, versions=read_versions("torch"))
 
 
 if __name__ == "__main__":

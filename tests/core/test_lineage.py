@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import pytest
@@ -18,6 +16,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
+from core.faults.subjects import NAME, SECTIONS
 from pipeline_core import store
 from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
@@ -29,10 +28,6 @@ from pipeline_core.seals import SealedFile, identify, read_seal
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model, save_archive
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-from _faults_subjects import NAME, SECTIONS
 
 BY_HAND = f"--experiment {NAME} --variant base"
 STAGES = ("graph", "partition", "train", "evaluate", "infer")
