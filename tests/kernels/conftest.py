@@ -172,7 +172,7 @@ def implementation(request, use_implementation):
 
 @pytest.fixture
 def way(request, use_implementation):
-    """How everything in a test of the contract is calculated: by C, or by the reference."""
+    """How a test of the contract calculates: by C, or by what stands in for it."""
     with use_implementation(request.param):
         yield request.param
 

@@ -1,4 +1,4 @@
-"""Messages as CHGNet has them, the plain formula, and the derivatives that training takes."""
+"""Messages as CHGNet has them, and the plain formula."""
 
 from dataclasses import dataclass, replace
 
@@ -30,8 +30,8 @@ class Case:
     projection: Tensor | None = None
 
     @classmethod
-    def of(cls, kind, n_messages=20, widths=(4, 3), dtype=torch.float64, seed=0, n_features=5):
-        generator = torch.Generator().manual_seed(seed)
+    def of(cls, kind, n_messages=20, widths=(4, 3), n_features=5, generator=None):
+        generator = generator or torch.Generator().manual_seed(0)
 
         def random(*shape):
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -58,7 +58,7 @@ class Case:
             random(7, width) if hidden else None,
             random(2, n_features, columns // 2) if projected else None,
         )
-        return case.replace([x.to(dtype).requires_grad_() for x in case.inputs])
+        return case.replace([x.requires_grad_() for x in case.inputs])
 
     @property
     def data(self):
@@ -87,12 +87,6 @@ class Case:
             return moved
         plans = [None if plan is None else plan.to(target) for plan in self.route.plans]
         return replace(moved, route=Route(tuple(plans[:3]), *plans[3:], self.route.n_messages))
-
-    def operands(self):
-        """What the operators take."""
-        lists, code = self.route.encode()
-        others = [self.gain, self.shift, *(self.hidden or ())]
-        return self.tables, self.factors, self.projection, others, lists, code
 
 
 def centred(tensor, dim=-1):
@@ -134,19 +128,3 @@ def plain(case):
         return messages
     sums = messages.new_zeros(route.targets.n_segments, width)
     return sums.index_add(0, route.targets.index, messages)
-
-
-def everything(function, case):
-    """Values, first derivatives by all, and second ones as training by forces takes them."""
-    value = function(case)
-    generator = torch.Generator().manual_seed(1)
-
-    def draw(like):
-        random = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-        return random.to(like).requires_grad_()
-
-    g = draw(value)
-    first = torch.autograd.grad(value, case.inputs, g, retain_graph=True)
-    forces = torch.autograd.grad(value, case.data, g, create_graph=True)
-    change = sum((force * draw(force).detach()).sum() for force in forces)
-    return [value, *first, *torch.autograd.grad(change, [g, *case.inputs], materialize_grads=True)]
