@@ -19,6 +19,7 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.io import write
 
+from core.evaluation.test_evaluate import flatten_tree, read_all
 from pipeline_core.builtin import load_registry
 from pipeline_core.distributed import regions
 from pipeline_core.distributed.division import DividedSplits
@@ -26,7 +27,6 @@ from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.neighbours import find_edges
 from pipeline_core.project import Project
-from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
@@ -191,24 +191,12 @@ def test_evaluation_by_parts_is_evaluation(folder, outcome):
     assert ours["n_samples"] == expected["n_samples"] == 1
     assert ours["quantities"]["forces"]["count"] == 3 * 24
     for table in ("quantities", "elements"):
-        assert flatten(ours[table]) == pytest.approx(flatten(expected[table]), rel=1e-6)
-    ours, expected = (read_columns(run) for run in (outcome[1], open_run(folder, "base")))
+        assert flatten_tree(ours[table]) == pytest.approx(flatten_tree(expected[table]), rel=1e-6)
+    ours, expected = (read_all(run) for run in (outcome[1], open_run(folder, "base")))
     assert ours.keys() == expected.keys()
     for name, values in expected.items():
         if values.dtype.kind in "if":
             np.testing.assert_allclose(ours[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def flatten(tree, path=""):
-    """Return the numbers of a nested report by their paths."""
-    if isinstance(tree, dict):
-        return {k: v for key in tree for k, v in flatten(tree[key], f"{path}/{key}").items()}
-    return {path: tree} if isinstance(tree, int | float) else {}
-
-
-def read_columns(run):
-    with SampleFile(run.predictions, "predictions") as file:
-        return {name: file.read_column(name) for name in file.fields}
 
 
 def test_no_rank_of_four_holds_the_graph_of_a_structure(folder):

@@ -46,32 +46,24 @@ def test_by_hand():
     assert report["elements"]["O"]["charge"]["mae"] == pytest.approx(0.75)
 
 
-def test_rows_of_atoms_are_no_rows_of_samples_even_if_there_are_as_many():
-    lone = {"atom_offsets": torch.tensor([0, 1]), "atom_sample": torch.tensor([0])}
-    batch = lone | {"atomic_numbers": torch.tensor([8]), "charge": torch.zeros(1)}
-    breakdown = Breakdown(QUANTITIES[1:], None)
-    breakdown.add(Window(0, batch, {"charge": torch.ones(1)}))
-
-    assert breakdown.report()["elements"]["O"]["charge"]["mae"] == 1
-
-
-def test_a_field_and_its_quantity_have_one_name():
-    with pytest.raises(ValueError, match=r"'dipole' has a field called 'charge'"):
-        Quantity("dipole", own_field=CHARGE)
-
-
 def test_many_groups_have_no_table():
     names = np.array([f"mp-{n}" for n in range(MOST_GROUPS + 1)], dtype=object)
     breakdown = Breakdown(QUANTITIES, names)
     breakdown.add(make_window(0, [1.0, 6.0], [2.0, 9.0], 0.5))
-
     assert breakdown.report()["groups"] == {}
+    # Rows of atoms are no rows of samples, even if there are as many.
+    lone = {"atom_offsets": torch.tensor([0, 1]), "atom_sample": torch.tensor([0])}
+    batch = lone | {"atomic_numbers": torch.tensor([8]), "charge": torch.zeros(1)}
+    breakdown = Breakdown(QUANTITIES[1:], None)
+    breakdown.add(Window(0, batch, {"charge": torch.ones(1)}))
+    assert breakdown.report()["elements"]["O"]["charge"]["mae"] == 1
 
 
-def test_a_quantity_that_the_model_does_not_predict_is_explained():
+def test_quantities_that_cannot_be_compared_are_explained():
     breakdown = Breakdown((Quantity("forces"),), None)
     lacking = make_window(0, [1.0, 6.0], [2.0, 9.0], 0.5)
     lacking.batch["forces"] = torch.zeros(4, 3)
-
     with pytest.raises(ValueError, match=r"does not predict 'forces', only energy, charge"):
         breakdown.add(lacking)
+    with pytest.raises(ValueError, match=r"'dipole' has a field called 'charge'"):
+        Quantity("dipole", own_field=CHARGE)

@@ -35,6 +35,13 @@ def evaluate_and_read(run):
     return json.loads(run.metrics.read_text())
 
 
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A run that the stage has evaluated, and what it has said."""
+    run = make_run(tmp_path_factory.mktemp("evaluated"))
+    return run, run.registry.select_hook("evaluate", "argon")(run=run)
+
+
 def select_split(atoms_list, split):
     return [
         a
@@ -56,10 +63,14 @@ def check(report, label, error):
     assert report["r2"] == pytest.approx(1 - (error**2).sum() / spread, rel=1e-4)
 
 
-def test_metrics_equal_those_of_ase_and_numpy(tmp_path):
-    run = make_run(tmp_path)
-    metrics = evaluate_and_read(run)
-
+def test_metrics_equal_those_of_ase_and_numpy(evaluated):
+    run, summary = evaluated
+    metrics = json.loads(run.metrics.read_text())
+    assert metrics["n_parameters"] == 1
+    assert metrics["plugin"] == "argon"
+    assert metrics["fingerprint"] == run.registry.compute_fingerprint("argon")
+    assert metrics["provenance"]["stage"] == "evaluate"
+    assert summary["test"]["MAE forces"].endswith(" eV/Å")
     assert list(metrics["splits"]) == ["val", "test"]
     for split in ("val", "test"):
         atoms_list = select_split(make_structures(), split)
@@ -78,27 +89,18 @@ def test_metrics_equal_those_of_ase_and_numpy(tmp_path):
             [wrong * e / n for e, n in zip(energy, size, strict=True)],
         )
         check(quantities["forces"], forces, [wrong * f for f in forces])
-        assert [
-            quantities[q]["unit"] for q in ("energy", "energy_per_atom", "forces", "stress")
-        ] == [
-            "eV",
-            "eV/atom",
-            "eV/Å",
-            "eV/Å³",
-        ]
+        units = {"energy": "eV", "energy_per_atom": "eV/atom", "forces": "eV/Å", "stress": "eV/Å³"}
+        assert {name: quantities[name]["unit"] for name in units} == units
 
 
 def test_groups_and_elements_have_their_own_errors(tmp_path):
-    metrics = evaluate_and_read(make_run(tmp_path, evaluate={"splits": ["train"]}))["splits"][
-        "train"
-    ]
-
+    run = make_run(tmp_path, evaluate={"splits": ["train"]})
+    metrics = evaluate_and_read(run)["splits"]["train"]
     atoms_list = select_split(make_structures(), "train")
     krypton = [a.get_forces()[a.symbols == "Kr"] for a in atoms_list]
     check(metrics["elements"]["Kr"]["forces"], krypton, [(SCALE - 1) * f for f in krypton])
     counts = {e: table["forces"]["count"] for e, table in metrics["elements"].items()}
     assert counts == {s: sum(3 * (a.symbols == s).sum() for a in atoms_list) for s in ("Ar", "Kr")}
-
     names = {a.info["group"] for a in atoms_list}
     assert set(metrics["groups"]) == names
     for name in names:
@@ -131,22 +133,16 @@ def test_want_of_memory_is_named_with_a_cure_that_helps(tmp_path, little_memory)
     assert "samples 0 to 3 of the split on rank 0" in words
     (cost,) = re.findall(r"set partition\.capacity below (\S+), which they cost", words)
     evaluate_run(make_run(tmp_path / "b", partition={"capacity": 0.5 * float(cost)}))
-
-
-def test_a_sample_too_large_for_memory_is_named(tmp_path, little_memory):
     little_memory(0)
-    run = make_run(tmp_path, partition={"capacity": 1e-3})
+    run = make_run(tmp_path / "c", partition={"capacity": 1e-3})
     with pytest.raises(ValueError, match=r"samples 0 to 0 .* a single sample is too large: set"):
         evaluate_run(run)
 
 
-def test_labels_and_predictions_stand_side_by_side(tmp_path):
-    run = make_run(tmp_path)
-    evaluate_run(run)
-
+def test_labels_and_predictions_stand_side_by_side(evaluated):
     codes = list_splits(12)
     order = [n for split in ("val", "test") for n in np.flatnonzero(codes == SPLITS.index(split))]
-    with SampleFile(run.predictions, "predictions") as file:
+    with SampleFile(evaluated[0].predictions, "predictions") as file:
         assert len(file) == 8
         for row, number in enumerate(order):
             sample, atoms = file.read(row), make_structures()[number]
@@ -157,9 +153,8 @@ def test_labels_and_predictions_stand_side_by_side(tmp_path):
             assert str(sample["group"]) == atoms.info["group"]
             assert np.array_equal(sample["atomic_numbers"], atoms.numbers)
             assert float(sample["energy_label"]) == pytest.approx(base + energy, abs=1e-9)
-            assert float(sample["energy_predicted"]) == pytest.approx(
-                base + SCALE * energy, abs=1e-6
-            )
+            predicted = float(sample["energy_predicted"])
+            assert predicted == pytest.approx(base + SCALE * energy, abs=1e-6)
             assert np.allclose(sample["forces_label"], atoms.get_forces(), atol=1e-6)
             assert np.allclose(sample["forces_predicted"], SCALE * atoms.get_forces(), atol=1e-5)
             stress = atoms.get_stress(voigt=False)
@@ -232,42 +227,18 @@ def read_all(run):
         return {name: file.read_column(name) for name in file.fields}
 
 
-def test_what_the_file_says_of_the_model(tmp_path):
-    run = make_run(tmp_path)
-    metrics = evaluate_and_read(run)
-
-    assert metrics["n_parameters"] == 1
-    assert metrics["plugin"] == "argon"
-    assert metrics["fingerprint"] == run.registry.compute_fingerprint("argon")
-    assert metrics["provenance"]["stage"] == "evaluate"
-
-
-def test_the_stage_is_the_engine_s_and_says_its_errors(tmp_path):
-    run = make_run(tmp_path)
-    summary = run.registry.select_hook("evaluate", "argon")(run=run)
-
-    assert run.metrics.exists()
-    assert summary["test"]["MAE forces"].endswith(" eV/Å")
-
-
-def test_a_prediction_that_is_not_finite_is_explained(tmp_path):
+def test_what_cannot_be_evaluated_is_explained(tmp_path):
     atoms_list = make_structures(6)
     atoms_list[4].positions[1] = atoms_list[4].positions[0] + 1e-4  # overflows single precision
     run = make_run(tmp_path, atoms_list)  # number 4 is the second of the split val
-
-    with pytest.raises(
-        ValueError, match=r"'energy' that is not finite between the samples 0 and 1"
-    ):
+    message = r"'energy' that is not finite between the samples 0 and 1"
+    with pytest.raises(ValueError, match=message):
         evaluate_run(run)
     assert not run.predictions.exists()
     assert not run.metrics.exists()
-
-
-def test_splits_without_samples_are_explained(tmp_path):
-    run = make_run(tmp_path, make_structures(2), np.array([0, 0]))
-
+    empty = make_run(tmp_path / "empty", make_structures(2), np.array([0, 0]))
     with pytest.raises(ValueError, match=r"evaluate.splits: no samples in val and test;"):
-        evaluate_run(run)
+        evaluate_run(empty)
 
 
 def test_a_model_without_labels_to_compare_with_is_explained(tmp_path):

@@ -1,5 +1,6 @@
 """Oracle: NumPy's mean and deviation of ASE's Lennard-Jones potentials, of known depths."""
 
+import shutil
 from dataclasses import replace
 
 import ase.build
@@ -72,8 +73,15 @@ def make_committee(folder, **sections):
     return run
 
 
-def test_members_are_runs_with_seeds_of_their_own(tmp_path):
-    run = make_committee(tmp_path, infer={"md": [MD]})
+STOPPING = MD | {"name": "stopped", "uncertainty": {"stop_above": 1e-6, "flag_above": 1e-6}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_committee(tmp_path_factory.mktemp("committee"), infer={"md": [MD, STOPPING]})
+
+
+def test_members_are_runs_with_seeds_of_their_own(run):
     assert [one.variant for one in run.members] == ["base.2", "base.3"]
     assert [one.seed for one in run.members] == [run.seed + 1, run.seed + 2]
     assert not run.members[0].sections["infer"].md
@@ -83,8 +91,7 @@ def test_members_are_runs_with_seeds_of_their_own(tmp_path):
     assert find_fault(run, "metrics") is None
 
 
-def test_metrics_hold_the_errors_of_the_mean(tmp_path):
-    run = make_committee(tmp_path)
+def test_metrics_hold_the_errors_of_the_mean(run):
     content = store.read_json(run.metrics)
     single = content["splits"]["test"]["quantities"]["forces"]["mae"]
     joint = content["committee"]["splits"]["test"]["forces"]
@@ -95,11 +102,8 @@ def test_metrics_hold_the_errors_of_the_mean(tmp_path):
     assert factor == pytest.approx((np.mean(SCALES) - 1) / np.std(SCALES, ddof=1), rel=0.1)
 
 
-def test_dynamics_store_how_sure_they_are_and_stop(tmp_path):
-    stopping = MD | {"name": "stopped", "uncertainty": {"stop_above": 1e-6, "flag_above": 1e-6}}
-    run = make_committee(tmp_path, infer={"md": [MD, stopping]})
+def test_dynamics_store_how_sure_they_are_and_stop(run):
     summary = simulate_run(run)
-
     frames = ase.io.read(run.folder / "md/warm.extxyz", index=":")
     with store.open_artifact(run.inference, "inference") as file:
         widest = file["warm/force_uncertainty"][:]
@@ -112,8 +116,9 @@ def test_dynamics_store_how_sure_they_are_and_stop(tmp_path):
     assert summary["stopped"]["flagged_frames"] == summary["stopped"]["frames"] == 1
 
 
-def test_a_committee_is_loaded_from_files_alone(tmp_path, atoms):
-    run = make_committee(tmp_path)
+def test_a_committee_is_loaded_from_files_alone(run, tmp_path, atoms):
+    shutil.copytree(run.folder.parents[2], tmp_path, dirs_exist_ok=True)
+    run = load_run(tmp_path)
     assert is_committee(run.folder)
     assert not is_committee(run.members[0].folder)
     atoms.calc = committee = load_committee(run.folder, "cpu", run.registry)
@@ -121,9 +126,7 @@ def test_a_committee_is_loaded_from_files_alone(tmp_path, atoms):
     ratio = np.mean(SCALES) / SCALES[0]
     assert np.allclose(atoms.get_forces(), ratio * single.get_forces(atoms), atol=1e-5)
     assert committee.results["forces_uncertainty"].shape == (len(atoms),)
-    calibration = committee.calibrations["forces"]
-    assert isinstance(calibration, Calibration)
-
+    assert isinstance(committee.calibrations["forces"], Calibration)
     other = torch.load(run.members[0].model, weights_only=True)
     torch.save(other | {"elements": ["Ar"]}, run.members[0].model)
     with pytest.raises(ValueError, match=r"is not the model of 'base\.2'"):

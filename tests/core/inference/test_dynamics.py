@@ -153,63 +153,70 @@ def test_a_seed_gives_a_trajectory_and_another_one_another(tmp_path):
     assert not np.allclose(runs[0], runs[2])
 
 
-def test_without_a_stress_there_is_no_pressure(tmp_path):
+def test_what_is_not_known_is_not_stored(tmp_path):
+    """The pressure without a stress; volume and radial distribution of a molecule."""
     atoms = make_lattice(2)
     summary, arrays, attributes, _ = simulate(tmp_path, atoms, Springs(atoms), steps=4, every=1)
-
     assert np.isnan(arrays["pressure"]).all()
     assert summary["pressure_mean_GPa"] is None
     assert "pressure_mean_GPa" not in attributes
     assert summary["volume_mean_A3"] == pytest.approx(216.0)
-
-
-def test_a_molecule_has_neither_volume_nor_radial_distribution(tmp_path):
     atoms = Atoms("Ar3", positions=[[0, 0, 0], [3.8, 0, 0], [0, 3.8, 0]])
-    summary, arrays, _, _ = simulate(
-        tmp_path, atoms, make_lennard_jones(), steps=4, every=1, temperature=20.0
-    )
-
+    options = {"steps": 4, "every": 1, "temperature": 20.0}
+    summary, arrays, _, _ = simulate(tmp_path, atoms, make_lennard_jones(), **options)
     assert summary["volume_mean_A3"] is None
     assert not any(name.startswith("rdf") for name in arrays)
 
 
-def test_an_explosion_is_explained_and_its_frames_kept(tmp_path):
+class Broken(Calculator):
+    """Predicts no number as soon as atoms move."""
+
+    implemented_properties = ("energy", "forces")
+
+    def calculate(self, atoms=None, properties=(), system_changes=all_changes):
+        super().calculate(atoms, properties, system_changes)
+        energy = np.nan if self.atoms.get_kinetic_energy() else 0.0
+        self.results = {"energy": energy, "forces": np.zeros((len(self.atoms), 3))}
+
+
+def make_dense_argon():
     atoms = make_argon()
     atoms.positions[1] = atoms.positions[0] + [1.0, 0, 0]
+    return atoms
 
-    with pytest.raises(ValueError, match=r"stopped at step \d+ of 100: .* where 30 K are wanted"):
-        simulate(tmp_path, atoms, make_lennard_jones(), steps=100, every=1, temperature=30.0)
 
+@pytest.mark.parametrize(
+    ("atoms", "calculator", "options", "message"),
+    [
+        (
+            make_dense_argon(),
+            make_lennard_jones(),
+            {"steps": 100, "temperature": 30.0},
+            r"stopped at step \d+ of 100: .* where 30 K are wanted",
+        ),
+        (
+            make_lattice(2),
+            Broken(),
+            {"steps": 9},
+            r"stopped at step 1 of 9: the energy is nan eV, at \d+ K in",
+        ),
+        (
+            Atoms("Ar2", positions=[[0, 0, 0], [6.4, 0, 0]]),
+            make_lennard_jones(),
+            {"steps": 2000, "timestep": 5.0, "temperature": 2000.0},
+            r"no atom has a neighbour within 6.5 Å.*holds the frames",
+        ),
+    ],
+    ids=["explosion", "not finite", "falls apart"],
+)
+def test_an_early_end_is_explained_and_its_frames_kept(
+    tmp_path, atoms, calculator, options, message
+):
+    with pytest.raises(ValueError, match=message):
+        simulate(tmp_path, atoms, calculator, every=1, **options)
     frames = ase.io.read(tmp_path / "md" / "test.extxyz", index=":")
-    assert 1 <= len(frames) < 100
+    assert 1 <= len(frames) < options["steps"]
     assert [path.name for path in (tmp_path / "md").iterdir()] == ["test.extxyz"]
-
-
-def test_a_prediction_that_is_not_finite_stops_the_run(tmp_path):
-    class Broken(Calculator):
-        implemented_properties = ("energy", "forces")
-
-        def calculate(self, atoms=None, properties=(), system_changes=all_changes):
-            super().calculate(atoms, properties, system_changes)
-            n = len(self.atoms)
-            energy = np.nan if self.atoms.get_kinetic_energy() else 0.0
-            self.results = {"energy": energy, "forces": np.zeros((n, 3))}
-
-    with pytest.raises(
-        ValueError, match=r"stopped at step 1 of 9: the energy is nan eV, at \d+ K in"
-    ):
-        simulate(tmp_path, make_lattice(2), Broken(), steps=9)
-
-
-def test_a_structure_that_falls_apart_stops_the_run(tmp_path):
-    atoms = Atoms("Ar2", positions=[[0, 0, 0], [6.4, 0, 0]])
-
-    with pytest.raises(ValueError, match=r"no atom has a neighbour within 6.5 Å.*holds the frames"):
-        simulate(
-            tmp_path, atoms, make_lennard_jones(), steps=2000, timestep=5.0, temperature=2000.0
-        )
-
-    assert len(ase.io.read(tmp_path / "md" / "test.extxyz", index=":")) > 0
 
 
 def test_a_cell_that_collapses_is_explained_and_its_frames_kept(tmp_path):

@@ -75,12 +75,6 @@ def test_frames_of_several_files_follow_each_other(tmp_path):
     assert errors["energy_per_atom"]["count"] == 4
 
 
-def test_one_frame_has_no_difference_but_its_own(tmp_path):
-    _, _, errors = predict(tmp_path, [shift(make_frames()[0], 1.0, 0.0)])
-    assert errors["energy_per_atom"]["mae"] == pytest.approx(1.0)
-    assert "mean_difference" not in errors["energy_per_atom"]
-
-
 def test_what_is_written_is_what_the_calculator_says(tmp_path):
     frames = make_frames()
     written, summaries, errors = predict(tmp_path, frames)
@@ -113,18 +107,15 @@ def test_a_constant_between_two_references_is_told_from_an_error(tmp_path):
     assert energy["mae_without_mean"] == pytest.approx(0, abs=1e-12)
     assert errors["forces"]["mae"] == pytest.approx(0.25)
     assert "stress" not in errors
-
-
-def test_frames_count_alike_in_the_error_of_the_energy(tmp_path):
-    crystal, _, slab, _ = make_frames()
+    crystal, _, slab, _ = make_frames()  # of which each counts alike
     _, _, errors = predict(tmp_path, [shift(crystal, 1.0, 0.0), shift(slab, 4.0, 0.0)])
     energy = errors["energy_per_atom"]
     assert energy["mae"] == pytest.approx((1 + 4) / 2)
     assert energy["mae_without_mean"] == pytest.approx((4 - 1) / 2)
-
-
-def test_a_structure_without_labels_is_compared_with_nothing(tmp_path):
-    written, summaries, errors = predict(tmp_path, [ase.build.bulk("Cu")])
+    _, _, errors = predict(tmp_path, [shift(crystal, 1.0, 0.0)])
+    assert errors["energy_per_atom"]["mae"] == pytest.approx(1.0)
+    assert "mean_difference" not in errors["energy_per_atom"]
+    written, summaries, errors = predict(tmp_path, [ase.build.bulk("Cu")])  # has no labels
     assert errors == {}
     assert len(written) == len(summaries) == 1
 
@@ -213,12 +204,15 @@ def test_a_frame_without_an_answer_is_named_and_older_predictions_stay(tmp_path,
     assert {one.name for one in tmp_path.iterdir()} == {"given.traj", "predictions.xyz"}
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_the_option(tmp_path):
+def test_what_cannot_be_written_or_read_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     path = tmp_path / "given.traj"
     ase.io.write(path, ase.build.bulk("Cu"))
     with pytest.raises(ValueError, match=r"file/predictions\.xyz: cannot be written .*--output"):
         predict_files({path: ase_reader.READER}, {}, EMT(), tmp_path / "file/predictions.xyz")
+    reader = replace(ase_reader.READER, units=Units(energy="ergs"))
+    with pytest.raises(ValueError, match=r"reader 'ase': unknown unit of energy 'ergs'"):
+        predict(tmp_path, [ase.build.bulk("Cu")], reader=reader)
 
 
 def test_a_model_of_forces_alone_has_no_energy_to_show(tmp_path):
@@ -230,12 +224,6 @@ def test_a_model_of_forces_alone_has_no_energy_to_show(tmp_path):
     assert summary.largest_force is not None
     assert set(errors) == {"forces"}
     assert set(written.calc.results) == {"forces"}
-
-
-def test_an_unknown_unit_of_a_reader_is_named(tmp_path):
-    reader = replace(ase_reader.READER, units=Units(energy="ergs"))
-    with pytest.raises(ValueError, match=r"reader 'ase': unknown unit of energy 'ergs'"):
-        predict(tmp_path, [ase.build.bulk("Cu")], reader=reader)
 
 
 def test_predictions_of_a_committee_say_how_sure_they_are(tmp_path):

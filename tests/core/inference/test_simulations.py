@@ -16,14 +16,19 @@ from pipeline_core.inference.structures import read_start_structure
 SHORT = {"steps": 6, "every": 2, "temperature": 30.0, "timestep": 2.0}
 
 
-def test_md_runs_of_an_experiment(tmp_path):
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A run that asks for nothing, which tests leave as it is."""
+    return make_run(tmp_path_factory.mktemp("plain"))
+
+
+def test_md_runs_of_an_experiment(tmp_path, plain):
     md = [
         {"name": "first", **SHORT},
         {"name": "second", **SHORT, "ensemble": "npt", "start": "val:1", "repeat": [1, 2, 1]},
     ]
     run = make_run(tmp_path, infer={"md": md})
     summary = run.registry.select_hook("infer", "argon")(run=run)
-
     assert list(summary) == ["first", "second"]
     with store.open_artifact(run.inference, "inference") as file:
         assert file["first/positions"].shape[0] == 4
@@ -33,13 +38,8 @@ def test_md_runs_of_an_experiment(tmp_path):
     assert drift == summary["first"]["drift_meV_per_atom_per_ps"]
     for name in ("first", "second"):
         assert len(ase.io.read(run.folder / "md" / f"{name}.extxyz", index=":")) == 4
-
-
-def test_no_md_writes_an_empty_file(tmp_path):
-    run = make_run(tmp_path)
-
-    assert simulate_run(run) == {}
-    with store.open_artifact(run.inference, "inference") as file:
+    assert simulate_run(plain) == {}
+    with store.open_artifact(plain.inference, "inference") as file:
         assert list(file) == []
 
 
@@ -61,41 +61,19 @@ def test_an_explosion_leaves_no_inference_file(tmp_path):
     assert (run.folder / "md" / "hot.extxyz").exists()
 
 
-def test_start_structures(tmp_path):
-    run = make_run(tmp_path)
+def test_start_structures(tmp_path, plain):
     atoms = make_structures()[5]
-    start = read_start_structure(run, "test:1", (2, 1, 1))
+    start = read_start_structure(plain, "test:1", (2, 1, 1))
     assert np.allclose(start.positions, atoms.repeat((2, 1, 1)).positions)
     assert start.symbols.get_chemical_formula() == atoms.repeat((2, 1, 1)).get_chemical_formula()
-
     atoms.calc = None
     ase.io.write(tmp_path / "start.cif", atoms)
-    from_file = read_start_structure(run, str(tmp_path / "start.cif"))
+    from_file = read_start_structure(plain, str(tmp_path / "start.cif"))
     assert np.allclose(from_file.get_scaled_positions(), atoms.get_scaled_positions(), atol=1e-6)
-
-
-def test_a_start_whose_atoms_overlap_is_refused(tmp_path):
-    atoms = ase.Atoms("ArAr", positions=[[0, 0, 0], [0, 0, 0.3]])
-    ase.io.write(tmp_path / "dense.xyz", atoms)
-
-    with pytest.raises(
-        ValueError, match=r"dense.xyz': the distance of atoms 0 .* or relax the str"
-    ):
-        read_start_structure(make_run(tmp_path), str(tmp_path / "dense.xyz"))
-
-
-def test_masses_of_a_file_are_kept_and_constraints_refused(tmp_path):
-    atoms = ase.Atoms("H2", positions=[[0, 0, 0], [0, 0, 0.8]], masses=[2.014, 1.008])
-    ase.io.write(tmp_path / "hd.traj", atoms)
-    run = make_run(tmp_path)
-    assert read_start_structure(run, str(tmp_path / "hd.traj")).get_masses().tolist() == [
-        2.014,
-        1.008,
-    ]
-    atoms.set_constraint(FixAtoms([0]))
-    ase.io.write(tmp_path / "held.traj", atoms)
-    with pytest.raises(ValueError, match=r"held\.traj' holds atoms fixed \(FixAtoms\)"):
-        read_start_structure(run, str(tmp_path / "held.traj"))
+    heavy = ase.Atoms("H2", positions=[[0, 0, 0], [0, 0, 0.8]], masses=[2.014, 1.008])
+    ase.io.write(tmp_path / "hd.traj", heavy)
+    masses = read_start_structure(plain, str(tmp_path / "hd.traj")).get_masses()
+    assert masses.tolist() == [2.014, 1.008]
 
 
 def test_names_of_simulations_differ(tmp_path):
@@ -104,29 +82,38 @@ def test_names_of_simulations_differ(tmp_path):
         make_run(tmp_path, infer={"md": md})
 
 
+def place(distance, **more):
+    return ase.Atoms("Ar2", positions=[[0, 0, 0], [0, 0, distance]], **more)
+
+
+FILES = {
+    "dense.xyz": place(0.3),
+    "dimer.xyz": place(3.8),
+    "held.traj": place(3.8, constraint=FixAtoms([0])),
+}
+
+
 @pytest.mark.parametrize(
     ("start", "message"),
     [
         ("test:4", r"has 4 samples in the split 'test', numbered from 0"),
         ("missing.cif", r"'missing.cif' is neither split:number nor a file that ASE can read"),
         ("tset:0", r"'tset:0' is neither split:number nor a file"),
+        ("dense.xyz", r"dense.xyz': the distance of atoms 0 .* or relax the str"),
+        ("dimer.xyz", r"no cell vector 2 along which to repeat"),
+        ("held.traj", r"held\.traj' holds atoms fixed \(FixAtoms\)"),
     ],
 )
-def test_a_start_that_is_not_there_is_explained(tmp_path, start, message):
+def test_a_start_that_cannot_be_is_explained(tmp_path, plain, start, message):
+    if start in FILES:
+        ase.io.write(tmp_path / start, FILES[start])
+        start = str(tmp_path / start)
     with pytest.raises(ValueError, match=message):
-        read_start_structure(make_run(tmp_path), start)
-
-
-def test_a_molecule_cannot_be_repeated(tmp_path):
-    ase.io.write(tmp_path / "dimer.xyz", ase.Atoms("Ar2", positions=[[0, 0, 0], [0, 0, 3.8]]))
-
-    with pytest.raises(ValueError, match=r"no cell vector 2 along which to repeat"):
-        read_start_structure(make_run(tmp_path), str(tmp_path / "dimer.xyz"), (1, 3, 1))
+        read_start_structure(plain, start, (1, 3 if "dimer" in start else 1, 1))
 
 
 @pytest.mark.parametrize("start", ["test:1", "start.cif"])
-def test_copies_for_which_there_is_no_memory_are_refused(tmp_path, monkeypatch, start):
-    run = make_run(tmp_path)
+def test_copies_for_which_there_is_no_memory_are_refused(tmp_path, plain, monkeypatch, start):
     atoms = make_structures()[5]
     atoms.calc = None
     ase.io.write(tmp_path / "start.cif", atoms)
@@ -135,8 +122,8 @@ def test_copies_for_which_there_is_no_memory_are_refused(tmp_path, monkeypatch, 
     n_atoms = len(atoms) * 10**6
     message = rf"infer\.md: {n_atoms} atoms take at least .* 1 GB of memory are free; lower repeat"
     with pytest.raises(ValueError, match=message):
-        read_start_structure(run, place, (10**4, 10**2, 1))
-    assert len(read_start_structure(run, place, (10, 2, 1))) == 20 * len(atoms)
+        read_start_structure(plain, place, (10**4, 10**2, 1))
+    assert len(read_start_structure(plain, place, (10, 2, 1))) == 20 * len(atoms)
 
 
 def compute_expected(atoms):
@@ -144,10 +131,8 @@ def compute_expected(atoms):
     return base + SCALE * atoms.get_potential_energy(), SCALE * atoms.get_forces()
 
 
-def test_the_calculator_of_a_run(tmp_path):
-    run = make_run(tmp_path)
-    calculator = run.registry.select_hook("calculator", "argon")(run=run, device="cpu")
-
+def test_the_calculator_of_a_run(plain):
+    calculator = plain.registry.select_hook("calculator", "argon")(run=plain, device="cpu")
     for atoms in make_structures(3):
         energy, forces = compute_expected(atoms)
         atoms.calc = calculator
@@ -176,16 +161,12 @@ def test_a_model_alone_is_enough_for_a_calculator(tmp_path):
     assert np.allclose(atoms.get_forces(), forces, atol=1e-6)
 
 
-def test_a_model_whose_plugin_is_missing_is_explained(tmp_path):
-    run = make_run(tmp_path)
-
-    with pytest.raises(ValueError, match=r"no plugin 'argon' is installed"):
-        load_calculator(run.model, registry=load_registry([], []))
-
-
-def test_a_file_that_is_no_model_is_explained(tmp_path):
+def test_a_file_that_is_no_model_of_an_installed_plugin_is_explained(tmp_path, plain):
     path = tmp_path / "model.pt"
     path.write_text("weights")
-
-    with pytest.raises(ValueError, match=r"model.pt: truncated, damaged or not written by"):
-        load_calculator(path, registry=load_registry([], []))
+    for model, message in (
+        (plain.model, r"no plugin 'argon' is installed"),
+        (path, r"model.pt: truncated, damaged or not written by"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_calculator(model, registry=load_registry([], []))
