@@ -49,21 +49,14 @@ def test_few_numbers_are_points(numbers):
     assert np.array_equal(points.get_offsets(), np.stack([label, predicted], axis=1))
 
 
-def test_many_numbers_are_a_density_that_counts_each_once(numbers):
+def test_many_numbers_are_a_density_on_equal_axes(numbers):
     axes, density = draw_parity(make_comparison(*numbers))
     assert density is axes.collections[0]
-    assert density.get_array().sum() == 5000
-
-
-def test_both_axes_show_the_same_range_and_hold_everything(numbers):
-    axes, _ = draw_parity(make_comparison(*numbers))
+    assert density.get_array().sum() == 5000  # each counts once
     assert axes.get_xlim() == axes.get_ylim()
     assert axes.get_aspect() == 1
     low, high = axes.get_xlim()
     assert low < min(map(np.min, numbers)) < max(map(np.max, numbers)) < high
-
-
-def test_the_errors_stand_in_the_panel(numbers):
     # Oracle: a slope of 1 and an offset of 0.1 give MAE = RMSE = 0.1 exactly.
     label = numbers[0]
     axes, _ = draw_parity(make_comparison(label, label + 0.1))
@@ -82,12 +75,15 @@ def test_total_energies_are_shown_relative_to_their_mean(numbers):
 def test_all_variants_share_the_axes_of_a_quantity(experiment):
     with style.apply_style():
         figure, table = parity.draw(experiment)
+        of_forces, table_of_forces = parity.draw_forces(experiment)
     panels = [axes for axes in figure.axes if axes.get_xlabel()]
     labels = [axes.get_xlabel() for axes in panels[:3]]
     assert labels == ["DFT energy − mean (eV/atom)", "DFT force (eV/Å)", "DFT stress (GPa)"]
     for base, wide in zip(panels[:3], panels[3:6], strict=True):
         assert base.get_xlim() == wide.get_xlim()
     assert len(table) == 1 + 2 * 3
+    assert [a.get_title(loc="left") for a in of_forces.axes[:2]] == ["base", "wide"]
+    assert [row[0] for row in table_of_forces] == ["variant", "base", "wide"]
 
 
 def test_the_errors_are_those_of_the_predictions(experiment):
@@ -99,13 +95,6 @@ def test_the_errors_are_those_of_the_predictions(experiment):
         assert np.abs(errors).mean() == pytest.approx(scale * compared.errors.mae, rel=1e-6)
         correlation = 1 - (errors**2).sum() / ((compared.label - compared.label.mean()) ** 2).sum()
         assert correlation == pytest.approx(compared.errors.r2, rel=1e-6)
-
-
-def test_forces_alone_have_one_panel_a_variant(experiment):
-    with style.apply_style():
-        figure, table = parity.draw_forces(experiment)
-    assert [a.get_title(loc="left") for a in figure.axes[:2]] == ["base", "wide"]
-    assert [row[0] for row in table] == ["variant", "base", "wide"]
 
 
 def test_a_single_quantity_has_its_variants_side_by_side(folder):

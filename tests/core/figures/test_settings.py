@@ -40,24 +40,19 @@ def test_what_readers_ask_for_comes_first(tables):
     assert rows["Loss"] == "energy: mse, weight 2; forces: huber, weight 10, δ 0.05"
     assert rows["train.clip_norm"] == "5"
     assert list(rows).index("Learning rate") < list(rows).index("train.clip_norm")
-
-
-def test_defaults_are_left_out_unless_readers_ask_for_them(tables):
-    rows = dict(tables["Settings"].rows)
+    # Defaults are left out unless readers ask for them.
     assert rows["Precision"] == "32-true"
     assert not {"train.ema_decay", "train.optimizer.betas", "graph.isolated"} & set(rows)
 
 
-def test_the_differences_are_a_table_of_their_own(tables):
+def test_the_differences_are_a_table_of_their_own(folder, tables):
     table = tables["What differs"]
     assert table.header == ["setting", "base, again", "wide", "far"]
     assert ["Cutoff", "4.5 Å", "4.5 Å", "6 Å"] in table.rows
     assert ["model.width", "8", "16", "8"] in table.rows
     assert ["Seed", "7, 8", "7", "7"] in table.rows
     assert len(table.rows) == 3
-
-
-def test_a_default_is_told_where_another_variant_has_something_else(folder):
+    # A default is told where another variant has something else.
     experiment = load(folder, "  slow: {train: {ema_decay: 0.9, schedule: {name: cosine}}}\n")
     table = settings.tabulate_settings(experiment)[1]
     assert ["train.ema_decay", "none", "none", "0.9"] in table.rows

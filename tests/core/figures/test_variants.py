@@ -57,14 +57,11 @@ def test_the_best_is_named_and_marked(folder, wide, best, words):
 
 
 def test_the_one_number_is_that_of_the_base_with_the_best_beside_it(folder):
-    experiment = write_errors(folder, "", {"base": 0.2, "wide": 0.1})
-    headline = story.choose_headline(experiment)
+    headline = story.choose_headline(write_errors(folder, "", {"base": 0.2, "wide": 0.1}))
     assert (headline.title, headline.value) == ("Force error", "200 meV/Å")
     assert headline.note.startswith("100 meV/Å with wide; ")
     assert not story.choose_headline(write_errors(folder, "", {"base": 0.05})).note.startswith("1")
-
-
-def test_of_one_seed_that_has_ended_no_deviation_is_told(folder):
+    # Of one seed that has ended no deviation is told.
     experiment = write_errors(folder, "  again: {seed: 8}\n", {"base": 0.2, "wide": 0.1})
     assert story.choose_headline(experiment).value == "200 meV/Å"
 
@@ -77,14 +74,11 @@ def test_errors_on_other_data_are_not_compared(folder):
     assert [result.group.name for result in variants.rank_groups(experiment)] == ["wide", "base"]
 
 
-def test_what_has_no_influence_on_a_training_makes_no_group(folder):
+def test_what_has_no_influence_on_a_training_makes_no_group(folder, experiment):
     more = "  no_dynamics: {seed: 8, infer: {md: []}}\n  same: {figures: {formats: [png]}}\n"
-    experiment = write_errors(folder, more, {})
-    names = [group.name for group in variants.group_by_seed(experiment)]
+    changed = write_errors(folder, more, {})
+    names = [group.name for group in variants.group_by_seed(changed)]
     assert names == ["base, no_dynamics", "wide", "same"]
-
-
-def test_many_seeds_are_counted(experiment):
     runs = [replace(experiment.runs["base"], label=f"seed_{n}") for n in range(5)]
     assert variants.Group(tuple(runs)).name == "seed_0 and 4 other seeds"
 

@@ -1,7 +1,6 @@
 """Observers: what they write, and that they change nothing."""
 
 import io
-import json
 import logging
 import os
 import re
@@ -58,10 +57,12 @@ def train_observed(run, *observers):
     return run.registry.select_hook("train", "toy")(run=run)
 
 
-def test_a_record_of_each_stage(run):
+def test_a_record_of_each_stage(run, monkeypatch):
+    run.folder.mkdir(parents=True, exist_ok=True)
+    path = run.folder / "records.jsonl"
+    path.write_text('{"stage": "gra')  # a torn record does not take the next one with it
     summary = train_observed(run, records.RECORDS)
-    (line,) = (run.folder / "records.jsonl").read_text().splitlines()
-    record = json.loads(line)
+    (record,) = read_records(run.folder)
     assert record["stage"] == "train"
     assert record["summary"] == summary
     assert record["ranks"] == 1
@@ -70,21 +71,15 @@ def test_a_record_of_each_stage(run):
     assert record["cores"] >= 1
     assert record["cpu"]
     assert record["gpu"] is None
-
-
-def test_records_are_added(run):
-    train_observed(run, records.RECORDS)
     run.registry.select_hook("train", "toy")(run=run)
-    assert len((run.folder / "records.jsonl").read_text().splitlines()) == 2
+    assert len(read_records(run.folder)) == 2
 
-
-def test_only_the_first_rank_records(run, monkeypatch):
     class Rank:
         rank, size = 1, 2
 
     monkeypatch.setattr(records, "find_world", Rank)
-    train_observed(run, records.RECORDS)
-    assert not (run.folder / "records.jsonl").exists()
+    run.registry.select_hook("train", "toy")(run=run)
+    assert len(read_records(run.folder)) == 2  # the first rank alone records
 
 
 def test_a_failed_stage_leaves_no_record(run):
@@ -122,13 +117,6 @@ def test_results_that_were_copied_by_hard_links_get_no_foreign_record(run):
     assert [p.name for p in copy.iterdir()] == ["records.jsonl"]
 
 
-def test_a_torn_record_does_not_take_the_next_one_with_it(run, caplog):
-    run.folder.mkdir(parents=True, exist_ok=True)
-    (run.folder / "records.jsonl").write_text('{"stage": "gra')
-    train_observed(run, records.RECORDS)
-    assert [record["stage"] for record in read_records(run.folder)] == ["train"]
-
-
 def test_notes_that_cannot_be_removed_end_no_stage(run):
     for note in (".train.progress", ".train.failed"):
         (run.folder / note).mkdir(parents=True)
@@ -157,40 +145,38 @@ def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
     assert max(map(len, lines)) <= 80
 
 
-def test_line():
-    assert progress.fold(progress.list_epoch(RECORD, 10, left=2890.0), 80) == [
+def test_lines_are_no_longer_than_there_is_room():
+    parts = progress.list_epoch(RECORD, 10, left=2890.0)
+    assert progress.fold(parts, 80) == [
         "epoch  3/10  train 5.00e-01  val 2.50e-01  0:48:10 left  831 samples/s",
         "    energy 125 meV  lr 1.0e-02",
     ]
-
-
-def test_line_before_the_first_step(run, capsys):
-    progress.PROGRESS.epoch(run=run, record=RECORD | {"epoch": 0, "train": None})
-    assert capsys.readouterr().err.startswith("epoch 0/3  val 2.50e-01")
-
-
-def test_line_within_an_epoch():
-    lines = progress.fold(progress.list_position(POSITION), 80)
-    assert lines == ["epoch  3/10 40%  train 5.00e-01  val 2.50e-01  0:02:20 left  831 samples/s"]
-
-
-def test_lines_are_no_longer_than_there_is_room():
-    parts = progress.list_epoch(RECORD, 10, left=2890.0)
     for width in (100, 80, 60, 30):
         lines = progress.fold(parts, width)
         assert max(map(len, lines)) <= width
         assert "  ".join(line.strip() for line in lines) == "  ".join(parts)
     assert progress.fold(["epoch 3", "a long word"], 5) == ["epoch 3", "    a long word"]
+    lines = progress.fold(progress.list_position(POSITION), 80)
+    assert lines == ["epoch  3/10 40%  train 5.00e-01  val 2.50e-01  0:02:20 left  831 samples/s"]
 
 
-def test_line_of_a_plugin_that_trains_by_itself(run, capsys):
-    progress.PROGRESS.epoch(run, {"epoch": 3, "step": "polish", "train": {"loss": 0.5}})
-    assert capsys.readouterr().err == "polish 3  train 5.00e-01\n"
-
-
-def test_a_plugin_s_own_section_need_not_count_epochs(run, capsys):
-    progress.PROGRESS.epoch(replace(run, sections={"train": Section()}), {"epoch": 3})
-    assert capsys.readouterr().err == "epoch 3\n"
+@pytest.mark.parametrize(
+    ("record", "sections", "line"),
+    [
+        (RECORD | {"epoch": 0, "train": None}, {}, "epoch 0/3  val 2.50e-01"),
+        (
+            {"epoch": 3, "step": "polish", "train": {"loss": 0.5}},
+            {},
+            "polish 3  train 5.00e-01\n",
+        ),
+        ({"epoch": 3}, {"train": Section()}, "epoch 3\n"),  # need not count epochs
+    ],
+    ids=["before the first step", "of a plugin that trains by itself", "of its own section"],
+)
+def test_other_lines(run, capsys, record, sections, line):
+    run = replace(run, sections={**run.sections, **sections})
+    progress.PROGRESS.epoch(run=run, record=record)
+    assert capsys.readouterr().err.startswith(line)
 
 
 def test_a_line_within_an_epoch_comes_after_a_long_time(run, capsys):
@@ -249,20 +235,14 @@ def test_a_bar_on_a_terminal(run, monkeypatch, columns):
     assert all(len(line) < columns for line in plain)
 
 
-def test_tensorboard_only_where_asked_for(run, monkeypatch):
+@pytest.mark.parametrize("word", ["true", "yes", "2"])
+def test_an_answer_about_tensorboard_that_is_none_is_refused(run, monkeypatch, word):
     monkeypatch.delenv("PIPELINE_TENSORBOARD", raising=False)
     tensorboard.epoch(run, RECORD)
     assert not (run.folder / "tensorboard").exists()
-
-
-@pytest.mark.parametrize("word", ["true", "yes", "2"])
-def test_an_answer_about_tensorboard_that_is_none_is_refused(run, monkeypatch, word):
     monkeypatch.setenv("PIPELINE_TENSORBOARD", word)
     with pytest.raises(ValueError, match=rf"PIPELINE_TENSORBOARD: '{word}' is neither 1 nor 0"):
         tensorboard.epoch(run, RECORD)
-
-
-def test_tensorboard_that_is_not_installed(run, monkeypatch):
     monkeypatch.setenv("PIPELINE_TENSORBOARD", "1")
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match=r"pip install 'pipeline-core\[tensorboard\]'"):

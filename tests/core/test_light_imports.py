@@ -1,0 +1,30 @@
+"""What takes long to load is loaded where it is needed, and nowhere before."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        (
+            "from pipeline_core.readers import catalogue; catalogue.readers()",
+            ("torch", "ase", "pymatgen", "h5py", "scipy"),
+        ),
+        ("import pipeline_core.stages.data", ("torch", "h5py", "ase")),
+        # It takes longer than all else that an import of few frames, or a cheap label, does.
+        ("import pipeline_core.importing.dataset, pipeline_core.learning.labels", ("torch",)),
+        ("import pipeline_core.stages.figures", ("torch", "matplotlib", "h5py")),
+        (
+            "import pipeline_core.figures.drawing, pipeline_core.figures.catalogue",
+            ("torch", "matplotlib.pyplot"),
+        ),
+    ],
+    ids=["readers", "data", "importing", "figures", "drawing"],
+)
+def test_modules_that_take_long_are_not_loaded(code, absent):
+    code = f"{code}; import sys; print(*sys.modules, sep='\\n')"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(absent) & set(run.stdout.split())
