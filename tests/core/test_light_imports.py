@@ -21,10 +21,14 @@ import pytest
             "import pipeline_core.figures.drawing, pipeline_core.figures.catalogue",
             ("torch", "matplotlib.pyplot"),
         ),
+        (
+            "from pipeline_core.seeds import use_deterministic\nwith use_deterministic(True): pass",
+            ("torch._dynamo",),
+        ),
     ],
-    ids=["readers", "data", "importing", "figures", "drawing"],
+    ids=["readers", "data", "importing", "figures", "drawing", "seeds"],
 )
 def test_modules_that_take_long_are_not_loaded(code, absent):
-    code = f"{code}; import sys; print(*sys.modules, sep='\\n')"
+    code = f"{code}\nimport sys; print(*sys.modules, sep='\\n')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(absent) & set(run.stdout.split())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -65,3 +65,23 @@ def second_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 def call() -> Callable:
     """Runs the command line; returns exit code and output."""
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def refuse(call: Callable) -> Callable:
+    """Runs a command that has to fail with these messages; returns what it said of it."""
+
+    def run(words: Sequence[object], *messages: str) -> str:
+        result = call(*words)
+        assert result.exit_code == 1, result.output
+        assert [message for message in messages if message not in result.stderr] == [], (
+            result.stderr
+        )
+        return result.stderr
+
+    return run
+
+
+def read_rows(output: str) -> dict[str, list[str]]:
+    """Return the words of the lines of a table, by their first one."""
+    return {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.split()}

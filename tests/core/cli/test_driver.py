@@ -41,21 +41,15 @@ def ask(call, model, atoms, *words):
         return driver.result(), energy
 
 
-@pytest.mark.parametrize("words", [(), ("--double",)])
-def test_a_server_gets_the_energy_of_ase(argon, folder, call, words):
+@pytest.mark.parametrize("words", [(), ("--double",), ("--compile",)])
+def test_a_server_gets_the_energy_of_ase(argon, folder, call, monkeypatch, words):
+    asked = []
+    monkeypatch.setattr(Potential, "compile_inference", lambda self: asked.append(0) or self)
     result, energy = ask(call, make_run(folder).model.parent, argon, *words)
     assert result.exit_code == 0, result.output
     assert result.output.startswith("calculated 1 structure for unix:pipeline-")
     assert energy == pytest.approx(compute_energy(argon, SCALE), abs=1e-4)
-
-
-def test_a_model_is_compiled_where_that_is_asked(argon, folder, call, monkeypatch):
-    asked = []
-    monkeypatch.setattr(Potential, "compile_inference", lambda self: asked.append(0) or self)
-    result, energy = ask(call, make_run(folder).model.parent, argon, "--compile")
-    assert result.exit_code == 0, result.output
-    assert asked
-    assert energy == pytest.approx(compute_energy(argon, SCALE), abs=1e-4)
+    assert bool(asked) == ("--compile" in words)
 
 
 @pytest.mark.slow
@@ -71,24 +65,27 @@ def test_a_server_gets_the_mean_of_a_committee(argon, folder, call):
     assert "leave --double and --compile out" in said
 
 
-def test_what_cannot_be_is_refused_before_a_server_is_looked_for(argon, folder, call):
-    model = make_run(folder).model
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing.xyz"], "nothing.xyz: ASE cannot read a structure from it"),
+        (["start.traj", "--address", "nowhere"], "address 'nowhere': expected HOST:PORT"),
+        (
+            ["start.traj", "--head", "pbe"],
+            "the model has one head, without a name, and no 'pbe'; leave the head out",
+        ),
+        (["start.traj", "--compile"], "are not compiled; use it without"),
+        (
+            ["start.traj", "--address", "unix:nobody", "--wait", "0"],
+            "unix:nobody: no server answers",
+        ),
+    ],
+    ids=["file", "address", "head", "compile", "server"],
+)
+def test_what_cannot_be_is_refused(argon, folder, refuse, words, message):
+    refuse(["driver", make_run(folder).model, *words], message)
 
-    def fail(*words):
-        result = call("driver", model, *words)
-        assert result.exit_code == 1
-        return result.stderr
 
-    assert "nothing.xyz: ASE cannot read a structure from it" in fail("nothing.xyz")
-    assert "address 'nowhere': expected HOST:PORT" in fail("start.traj", "--address", "nowhere")
-    said = fail("start.traj", "--head", "pbe")
-    assert "the model has one head, without a name, and no 'pbe'; leave the head out" in said
-    assert "are not compiled; use it without" in fail("start.traj", "--compile")
-    words = ("start.traj", "--address", "unix:nobody", "--wait", "0")
-    assert "unix:nobody: no server answers" in fail(*words)
-
-
-def test_several_ranks_are_refused(argon, folder, call, second_rank):
-    result = call("driver", make_run(folder).model, "start.traj")
-    assert result.exit_code == 1
-    assert "one rank answers a server, and there are 2; leave out srun" in result.stderr
+def test_several_ranks_are_refused(argon, folder, refuse, second_rank):
+    message = "one rank answers a server, and there are 2; leave out srun"
+    refuse(["driver", make_run(folder).model, "start.traj"], message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import ase.build
 import ase.io
@@ -52,16 +53,6 @@ def test_the_table_and_the_file_say_what_ase_says(model, crystals, call):
         assert np.allclose(ours.get_stress(), SCALE * atoms.get_stress(), atol=1e-6)
 
 
-def test_of_several_files_each_frame_names_its_own(model, crystals, call):
-    ase.io.write("one.traj", crystals[:1])
-    ase.io.write("two.xyz", crystals[1:3], format="extxyz")
-    text = call("predict", model, "one.traj", "two.xyz").output
-    assert [row[:2] for row in read_table(text)] == [
-        ["one.traj", "0"], ["two.xyz", "0"], ["two.xyz", "1"],
-    ]  # fmt: skip
-    assert "wrote predictions.xyz: 3 frames" in text
-
-
 def test_errors_are_shown_with_what_to_make_of_energies(model, crystals, call):
     text = call("predict", model / "model.pt", "crystals.traj").output
     forces = np.concatenate([atoms.get_forces() for atoms in crystals])
@@ -71,13 +62,6 @@ def test_errors_are_shown_with_what_to_make_of_energies(model, crystals, call):
     assert line.endswith("meV/Å")
     assert "without the mean difference of" in text
     assert "differ by a constant of each element, which says" in text
-
-
-def test_nothing_is_compared_where_the_file_says_nothing(model, call):
-    ase.io.write("bare.cif", ase.build.bulk("Ar", "fcc", 5.3, cubic=True))
-    text = call("predict", model, "bare.cif").output
-    assert "mean absolute errors" not in text
-    assert "constant" not in text
 
 
 def test_of_a_training_that_lasts_the_best_model_so_far_predicts(model, crystals, call):
@@ -107,21 +91,31 @@ def test_json_holds_paths_frames_and_errors(model, crystals, call):
     assert len(ase.io.read("new/of_crystals.extxyz", ":")) == 6
 
 
-def test_a_long_file_is_not_printed_in_full(model, call):
+def test_long_and_several_files(model, crystals, call):
+    """A long file is not printed in full; of several files each frame names its own."""
     ase.io.write("long.xyz", make_structures(23), format="extxyz")
     text = call("predict", model, "long.xyz").output
     assert len(read_table(text)) == 20 + 1
     assert "... and 3 more" in text
     assert len(ase.io.read("predictions.xyz", ":")) == 23
+    ase.io.write("one.traj", crystals[:1])
+    ase.io.write("two.xyz", crystals[1:3], format="extxyz")
+    text = call("predict", model, "one.traj", "two.xyz").output
+    assert [row[:2] for row in read_table(text)] == [
+        ["one.traj", "0"], ["two.xyz", "0"], ["two.xyz", "1"],
+    ]  # fmt: skip
+    assert "wrote predictions.xyz: 3 frames" in text
 
 
 def test_a_file_that_no_reader_claims_is_left_to_ase(model, call):
     atoms = ase.build.bulk("Ar", "fcc", 5.3, cubic=True)
     ase.io.write("POSCAR", atoms)
-    result = call("predict", model, "POSCAR")
+    text = call("predict", model, "POSCAR").output
+    assert "mean absolute errors" not in text  # it says nothing to compare with
+    assert "constant" not in text
     atoms.calc = make_ase_lennard_jones()
     energy = SCALE * atoms.get_potential_energy() / 4 + REFERENCES["Ar"]
-    assert float(read_table(result.output)[0][3]) == pytest.approx(energy, abs=1e-5)
+    assert float(read_table(text)[0][3]) == pytest.approx(energy, abs=1e-5)
 
 
 def write_renamed(frames):
@@ -142,62 +136,50 @@ def test_labels_of_other_names_are_compared_when_they_are_named(model, crystals,
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
+    ("keys", "message"),
     [
-        ("energy", "--key energy: expected LABEL=NAME"),
-        ("energy=", "--key energy=: expected LABEL=NAME"),
-        ("energy=REF_energie", "energy was found under 'REF_energie' in 0 of 6 frames"),
-        ("enrgy=REF_energy", "keys: enrgy unknown; labels are energy, forces, stress, magmoms"),
+        (["energy"], "--key energy: expected LABEL=NAME"),
+        (["energy="], "--key energy=: expected LABEL=NAME"),
+        (["energy=a", "energy=b"], "energy is given twice"),
+        (["energy=REF_energie"], "energy was found under 'REF_energie' in 0 of 6 frames"),
+        (["enrgy=REF_energy"], "keys: enrgy unknown; labels are energy, forces, stress, magmoms"),
     ],
 )
-def test_a_wrong_key_is_explained(model, crystals, call, key, message):
+def test_a_wrong_key_is_explained(model, crystals, refuse, keys, message):
     write_renamed(crystals)
-    result = call("predict", model, "renamed.xyz", "--key", key)
-    assert result.exit_code == 1
-    assert message in result.stderr
+    words = [word for key in keys for word in ("--key", key)]
+    refuse(["predict", model, "renamed.xyz", *words], message)
 
 
-def test_a_key_is_given_once(model, crystals, call):
-    words = ["--key", "energy=a", "--key", "energy=b"]
-    assert "energy is given twice" in call("predict", model, "crystals.traj", *words).stderr
-
-
-def test_what_is_no_model_is_refused_with_the_cure(model, crystals, folder, call):
-    def fail(*words):
-        result = call("predict", *words)
-        assert result.exit_code == 1
-        assert not (folder / "predictions.xyz").exists()
-        return result.stderr
-
-    assert "nothing.pt: no such file or folder" in fail("nothing.pt", "crystals.traj")
-    said = fail("crystals.traj", model / "model.pt")
-    assert "crystals.traj: is not a model; give a model.pt or the folder of a run first" in said
-    assert f"holds no model.pt; name {model}" in fail(model.parent, "crystals.traj")
-    assert "holds no model.pt; train one" in fail("site", "crystals.traj")
+def test_what_is_no_model_is_refused_with_the_cure(model, crystals, folder, refuse):
     torch.save({"step": 3}, "last.pt")
-    assert "last.pt: not a model; give the path of a model.pt" in fail("last.pt", "crystals.traj")
-
-
-def test_what_is_no_structure_is_refused_with_the_cure(model, folder, call):
-    def fail(name, *words):
-        result = call("predict", model, name, *words)
-        assert result.exit_code == 1
+    no_model = "crystals.traj: is not a model; give a model.pt or the folder of a run first"
+    for words, message in (
+        (["nothing.pt", "crystals.traj"], "nothing.pt: no such file or folder"),
+        (["crystals.traj", model / "model.pt"], no_model),
+        ([model.parent, "crystals.traj"], f"holds no model.pt; name {model}"),
+        (["site", "crystals.traj"], "holds no model.pt; train one"),
+        (["last.pt", "crystals.traj"], "last.pt: not a model; give the path of a model.pt"),
+    ):
+        refuse(["predict", *words], message)
         assert not (folder / "predictions.xyz").exists()
-        return result.stderr
 
-    assert "nothing.xyz: no such file" in fail("nothing.xyz")
-    assert "site: is a folder; name a file in it" in fail("site")
+
+def test_what_is_no_structure_is_refused_with_the_cure(model, folder, refuse):
     (folder / "empty.xyz").write_text("")
-    assert "empty.xyz: holds no frames of format 'extxyz'" in fail("empty.xyz")
     (folder / "notes").write_text("not a structure\n")
-    assert "notes: frame 0: ASE cannot read it" in fail("notes")
     ase.io.write("iron.traj", ase.build.bulk("Fe", cubic=True))
-    said = fail("iron.traj")
-    assert "iron.traj: frame 0 (Fe2): the model knows Ar, Kr and no Fe (atom 0 of 2)" in said
-    said = fail("iron.traj", "--head", "pbe")
-    assert "the model has one head, without a name, and no 'pbe'; leave the head out" in said
-    said = fail("iron.traj", "--reader", "nothing")
-    assert "no reader 'nothing'" in said
+    for words, message in (
+        (["nothing.xyz"], "nothing.xyz: no such file"),
+        (["site"], "site: is a folder; name a file in it"),
+        (["empty.xyz"], "empty.xyz: holds no frames of format 'extxyz'"),
+        (["notes"], "notes: frame 0: ASE cannot read it"),
+        (["iron.traj"], "iron.traj: frame 0 (Fe2): the model knows Ar, Kr and no Fe (atom 0 of 2)"),
+        (["iron.traj", "--head", "pbe"], "one head, without a name, and no 'pbe'; leave the head"),
+        (["iron.traj", "--reader", "nothing"], "no reader 'nothing'"),
+    ):
+        refuse(["predict", model, *words], message)
+        assert not (folder / "predictions.xyz").exists()
 
 
 @pytest.mark.parametrize(
@@ -207,17 +189,15 @@ def test_what_is_no_structure_is_refused_with_the_cure(model, folder, call):
         ("predictions.traj", "extended XYZ is written; let the name end in .xyz or .extxyz"),
     ],
 )
-def test_an_output_that_cannot_be_is_refused_first(model, crystals, folder, call, output, message):
+def test_an_output_that_cannot_be_is_refused_first(model, crystals, refuse, output, message):
     ase.io.write("crystals.xyz", crystals, format="extxyz")
-    before = (folder / "crystals.xyz").read_text()
-    result = call("predict", model, "crystals.xyz", "--output", output)
-    assert result.exit_code == 1
-    assert f"--output {output}: {message}" in result.stderr
-    assert (folder / "crystals.xyz").read_text() == before
+    before = Path("crystals.xyz").read_text()
+    words = ["predict", model, "crystals.xyz", "--output", output]
+    refuse(words, f"--output {output}: {message}")
+    assert Path("crystals.xyz").read_text() == before
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_named(model, crystals, call):
-    result = call("predict", model, "crystals.traj", "--device", "cuda")
-    assert result.exit_code == 1
-    assert "device 'cuda': no GPU is visible" in result.stderr
+def test_a_gpu_that_is_not_there_is_named(model, crystals, refuse):
+    words = ["predict", model, "crystals.traj", "--device", "cuda"]
+    refuse(words, "device 'cuda': no GPU is visible")

@@ -47,17 +47,12 @@ def test_a_stage_prints_its_summary_as_aligned_lines(staged, call):
         "error.energy  0.00123457",
         "none          none",
     ]
-
-
-def test_variant_and_device_reach_the_run(staged, call):
-    words = ["--variant", "wide", "--device", "cpu"]
+    assert "base, wide, longer" in call("figures", "--experiment", "alpha/first").output
+    (staged / "workflows").rename(staged / "other")
+    words = ["--variant", "wide", "--device", "cpu", "--workflows", staged / "other"]
     text = call("train", "--experiment", "alpha/first", *words).output
     assert "train of wide" in text
     assert "cpu" in text
-
-
-def test_figures_hear_of_all_variants(staged, call):
-    assert "base, wide, longer" in call("figures", "--experiment", "alpha/first").output
 
 
 @pytest.mark.usefixtures("second_rank")
@@ -65,12 +60,6 @@ def test_only_rank_0_speaks(staged, call):
     result = call("train", "--experiment", "alpha/first")
     assert result.exit_code == 0
     assert result.output == ""
-
-
-def test_folders_can_be_chosen(staged, call, tmp_path):
-    (staged / "workflows").rename(staged / "other")
-    result = call("train", "--experiment", "alpha/first", "--workflows", staged / "other")
-    assert result.exit_code == 0, result.output
 
 
 def test_data_goes_to_the_engine_and_its_artifact_into_results(folder, call):

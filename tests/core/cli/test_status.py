@@ -75,6 +75,12 @@ def test_the_configured_experiments(configured, call):
     assert lines[2].split() == ["base", "done", "waiting", "done", "waiting"]
     # `longer` has the graph of `base`.
     assert lines[4].split() == ["longer", "done", "waiting", "waiting", "waiting"]
+    path = configured / "workflows/experiments/alpha/broken.yaml"
+    path.write_text("description: d\nplugin: alpha\nepocs: 3\n")
+    result = call("status", "alpha/broken", "alpha/first")  # which hides no other
+    assert result.exit_code == 1
+    assert "alpha/first: data of water waiting" in result.stdout
+    assert "epocs: unknown key" in result.stdout
 
 
 def test_a_stage_that_runs_and_one_that_failed(configured, call):
@@ -110,29 +116,21 @@ def test_an_experiment_that_is_not_configured_but_runs(folder, call):
         assert "alpha/first: " in call("status").stdout
 
 
-def test_a_broken_experiment_hides_no_other(configured, call):
-    path = configured / "workflows/experiments/alpha/broken.yaml"
-    path.write_text("description: d\nplugin: alpha\nepocs: 3\n")
-    result = call("status", "alpha/broken", "alpha/first")
-    assert result.exit_code == 1
-    assert "alpha/first: data of water waiting" in result.stdout
-    assert "epocs: unknown key" in result.stdout
+def show(training):
+    """Return what is shown of a training, on one line."""
+    overview = make_overview(replace(RUNNING, training=training))
+    return " ".join(" ".join(format_all([overview], [])).split())
 
 
 def test_all_that_is_known_of_a_training():
-    text = " ".join(" ".join(format_all([make_overview()], [])).split())
     assert (
         "base train: epoch 12/60 40%, loss 3.21e-02, val 4.56e-02, 831 samples/s, "
         "0:12:04 elapsed, 0:48:10 left "
         "2 ranks, the first on node017.cluster.example (pid 4242, Slurm job 98765), "
         "since 2025-01-01"
-    ) in text
-
-
-def test_when_a_training_in_a_budget_of_time_ends():
-    limited = replace(TRAINING, epochs=None, until="2025-01-01T12:48:10+00:00")
-    text = " ".join(format_all([make_overview(replace(RUNNING, training=limited))], []))
-    text = " ".join(text.split())
+    ) in show(TRAINING)
+    # In a budget of time.
+    text = show(replace(TRAINING, epochs=None, until="2025-01-01T12:48:10+00:00"))
     assert "base train: epoch 12 40%, loss" in text
     assert "0:48:10 left (until 2025-01-01" in text
 
@@ -142,8 +140,9 @@ def test_a_training_of_which_little_is_known():
         TRAINING, epochs=None, steps=0, loss=None, val_loss=None, samples_per_s=None,
         elapsed_s=None, left_s=None, quiet_s=3700.0,
     )  # fmt: skip
-    text = "\n".join(format_all([make_overview(replace(RUNNING, training=little))], []))
-    assert "base train: epoch 11, no news for 1:01:40" in text
+    assert "base train: epoch 11, no news for 1:01:40" in show(little)
+    overview = make_overview(base={"graph": DONE}, variant="other")  # which has no such stage
+    assert "  base     done   -" in format_all([overview], [])
 
 
 def test_every_line_has_room():
@@ -161,11 +160,6 @@ def test_a_long_cause_is_cut_in_a_picture():
     whole, brief = (format_overview(make_overview(failed), brief=b) for b in (False, True))
     assert len(whole) > len(brief) + 3
     assert brief[-1].endswith(" …")
-
-
-def test_a_stage_that_a_variant_does_not_have():
-    overview = make_overview(base={"graph": DONE}, variant="other")
-    assert "  base     done   -" in format_all([overview], [])
 
 
 def follow(states, snakemake, display=lambda overviews: None):
