@@ -2,36 +2,20 @@
 
 import math
 
-import pytest
 import torch
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from kernels.contract import Call, KernelContract
 from pipeline_kernels.hermite import (
     Jet,
     Places,
     differentiate_interpolation,
     expand_jet,
     interpolate,
-    reference,
 )
 
 N_INTERVALS = 7
-WIDTHS = [1, 20, 3, 16]
-TOLERANCES = {torch.float32: 2e-4, torch.float64: 1e-11}
-
-
-@pytest.fixture(params=["C", "reference"], autouse=True)
-def implementation(request, use_implementation):
-    """Everything in the test is calculated by C, then as without a compiler."""
-    with use_implementation(request.param):
-        yield
-
-
-def draw_polynomials(size):
-    """Return coefficients (6, size) of polynomials of size one between the knots."""
-    generator = torch.Generator().manual_seed(0)
-    coefficients = torch.randn(6, size, generator=generator, dtype=torch.float64)
-    return coefficients / float(N_INTERVALS) ** torch.arange(6)[:, None]
 
 
 def evaluate(coefficients, x):
@@ -41,49 +25,60 @@ def evaluate(coefficients, x):
     return values
 
 
-def tabulate(coefficients, dtype=torch.float64):
+def tabulate(coefficients):
     knots = torch.arange(N_INTERVALS + 1, dtype=torch.float64)
-    return expand_jet(lambda x: evaluate(coefficients, x), knots).tabulate(1.0).to(dtype)
+    return expand_jet(lambda x: evaluate(coefficients, x), knots).tabulate(1.0)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("n", [1, 300])
-def test_polynomials_of_degree_five_are_exact(n, dtype):
-    coefficients = draw_polynomials(sum(WIDTHS))
-    table = tabulate(coefficients, dtype)
-    generator = torch.Generator().manual_seed(1)
-    x = N_INTERVALS * torch.rand(n, generator=generator, dtype=torch.float64)
-    x[0] = N_INTERVALS  # the last knot
-    x.requires_grad_()
-    exact = evaluate(coefficients, x)
-    groups = interpolate(x.detach(), table, WIDTHS)
-    assert [group.shape for group in groups] == [(n, width) for width in WIDTHS]
-    for one, other in zip(groups, exact.split(WIDTHS, 1), strict=True):
-        assert one.dtype == dtype
-        assert one.is_contiguous()
-        assert_close(one.double(), other.detach(), rtol=0, atol=TOLERANCES[dtype])
-    g = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in groups]
-    (by_x,) = torch.autograd.grad(exact, x, torch.cat(g, 1))
-    actual = differentiate_interpolation([y.to(dtype) for y in g], x.detach(), table)
-    assert actual.dtype == torch.float64
-    assert_close(actual, by_x, rtol=0, atol=100 * TOLERANCES[dtype])
+def interpolate_and_differentiate(x, table, g, widths):
+    """Return groups of values, and the derivative of their sum weighted by g."""
+    g = [part.contiguous() for part in g.split(widths, 1)]
+    by_x = differentiate_interpolation(g, x.double(), table).to(x.dtype)
+    return [*interpolate(x.double(), table, widths), by_x]
 
 
-def test_beyond_the_knots_polynomials_go_on():
-    coefficients, x = draw_polynomials(3), torch.tensor([-0.4, N_INTERVALS + 0.7]).double()
-    (values,) = interpolate(x, tabulate(coefficients), [3])
-    assert_close(values, evaluate(coefficients, x), rtol=1e-9, atol=1e-9)
-
-
-def test_the_reference_gives_the_same():
-    table = torch.randn(3 * N_INTERVALS + 3, 5, dtype=torch.float64)
-    x = torch.linspace(0, N_INTERVALS, 40, dtype=torch.float64)
-    for one, other in zip(
-        interpolate(x, table, [4, 1]), reference.interpolate(x, table, [4, 1]), strict=True
-    ):
-        assert_close(one, other, rtol=0, atol=1e-12)
+def interpolate_by_autograd(x, table, g, widths):
+    x = x.detach().requires_grad_()
     values, _ = Places.of(x, N_INTERVALS).interpolate(table)
-    assert_close(torch.cat(interpolate(x, table, [5]), 1), values, rtol=0, atol=1e-12)
+    (by_x,) = torch.autograd.grad(values, x, g)
+    return [*values.detach().split(widths, 1), by_x]
+
+
+class TestHermite(KernelContract):
+    folder = "hermite"
+    tolerances = {torch.float32: 2e-5, torch.float64: 1e-12}
+    options = {"n": [40, 1, 300], "widths": [[1, 20, 3, 16], [5]]}
+    mixed = 0.05
+    many, empty = {"n": 5000}, {"n": 0}
+    random = {"n": st.integers(0, 60), "widths": st.lists(st.integers(1, 40), min_size=1)}
+    without = {
+        "derivatives": "autograd does not see them, and callers take them by a function",
+        "test_operators_keep_the_rules_of_torch": "they are functions and no operators",
+        "test_compiles_without_a_graph_break": "they are functions and no operators",
+        "test_refuses_what_does_not_fit": "only code of the package calls them",
+    }
+
+    def draw(self, generator, n, widths):
+        """Numbers of all intervals and a bit beyond, which the outermost polynomials reach."""
+        x = N_INTERVALS * torch.rand(n, generator=generator, dtype=torch.float64)
+        shapes = (3 * (N_INTERVALS + 1), sum(widths)), (n, sum(widths))
+        table, g = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+        functions = interpolate_and_differentiate, interpolate_by_autograd
+        return Call(*functions, [1.1 * x - 0.3, table, g], [widths])
+
+
+def test_polynomials_of_degree_five_are_exact(implementation):
+    """Between the knots, at the last, and beyond, where the outermost polynomials go on."""
+    coefficients = torch.randn(6, 20, generator=torch.Generator().manual_seed(0)).double()
+    coefficients /= float(N_INTERVALS) ** torch.arange(6)[:, None]
+    x = torch.cat([torch.linspace(-0.4, N_INTERVALS + 0.7, 300), torch.arange(8)]).double()
+    exact = evaluate(coefficients, x.requires_grad_())
+    *groups, by_x = interpolate_and_differentiate(
+        x.detach(), tabulate(coefficients), torch.ones_like(exact), [1, 3, 16]
+    )
+    assert all(group.is_contiguous() for group in groups)
+    assert_close(torch.cat(groups, 1), exact.detach(), rtol=1e-9, atol=1e-9)
+    assert_close(by_x, *torch.autograd.grad(exact.sum(), x), rtol=1e-8, atol=1e-8)
 
 
 def test_jets_are_derivatives():
@@ -104,7 +99,7 @@ def test_jets_are_derivatives():
         assert_close(one, other)
 
 
-def test_the_error_falls_with_the_sixth_power_of_the_interval():
+def test_the_error_falls_with_the_sixth_power_of_the_interval(implementation):
     """Hermite interpolation of degree five (any textbook): h^6 max|f^(6)| / 46080."""
     for n_intervals in (8, 16):
         h = 2 * math.pi / n_intervals

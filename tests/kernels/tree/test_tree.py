@@ -4,8 +4,6 @@ Oracles: PyTorch's automatic differentiation of the formula in plain PyTorch (`r
 finite differences.
 """
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,24 +15,6 @@ from kernels.calls import differentiate
 from kernels.contract import Call, KernelContract
 from pipeline_kernels.tree import Linear, Node, TreeShape, contract, reference
 from tiers import run_first
-
-FORK_AFTER_THREADS = """
-import os, torch
-from pipeline_kernels import threads
-from pipeline_kernels.tree import Node, TreeShape, contract
-threads.GRAIN_SIZE = 1
-torch.set_num_threads(2)
-shape = TreeShape((2, 2), (Node(0, 1, 1),))
-features, transfers = torch.ones(4, 3000), torch.ones(4)
-run = lambda: contract(features, transfers, shape).tolist() != [4.0] * 3000
-run()
-child = os.fork()
-if child == 0:
-    wrong = run()
-    torch.set_num_threads(1)
-    os._exit(wrong or run())
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
 
 
 @st.composite
@@ -158,16 +138,6 @@ def test_infinity_stays_with_its_sample(implementation):
     call.tensors[0][0, 7] = torch.inf
     value = contract(*call.tensors, *call.constants)
     assert value.isfinite().logical_not().nonzero().tolist() == [[7]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("compiler", run_first(["cc", "/no/such/compiler"]))
-def test_a_forked_process_can_run_kernels(monkeypatch, compiler):
-    """As the workers of `torch.utils.data.DataLoader` do after the parent has used its threads."""
-    monkeypatch.setenv("CC", compiler)
-    subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK_AFTER_THREADS], check=True, timeout=60
-    )
 
 
 @pytest.mark.slow
