@@ -46,8 +46,8 @@ def test_commands_and_their_options_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_targets_of_make_exist(page):
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = re.findall(r"(?:^ {4}|`)make (\w+)", page.read_text(), re.MULTILINE)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:^ {4}|`)make ([\w-]+)", page.read_text(), re.MULTILINE)
     assert set(named) <= targets
 
 
