@@ -84,4 +84,4 @@ def _parse_number(text: str) -> list[tuple[float, float]]:
     mantissa, _, exponent = plain.replace(",", "").partition("e")
     unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
     numbers = [(float(plain.replace(",", "")), unit)]
-    return numbers + [(int(error) * unit, unit)] if error else numbers
+    return [*numbers, (int(error) * unit, unit)] if error else numbers
