@@ -62,16 +62,16 @@ def test_a_stage_is_done_when_all_its_artifacts_are_there(run):
     assert read(run, "evaluate").state == "waiting"
     run.predictions.write_text("")
     assert read(run, "evaluate").state == "done"
-
-
-def test_the_record_of_the_last_success(run):
     run.model.write_text("")
     lines = [{"stage": "train", "seconds": 1}, {"stage": "train", "seconds": 2}, {"stage": "infer"}]
     (run.folder / "records.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"stage": "tr')
-    assert read(run).record == lines[1]
+    assert read(run).record == lines[1]  # of the last success
 
 
 def test_who_runs_a_stage(run):
+    """An older artifact does not hide it, and a call that is refused is no failure."""
+    assert read(run).state == "waiting"
+    run.model.write_text("")
     with hold(locate_lock(run.folder, "train"), "training", 4):
         found = read(run)
         assert found.state == "running"
@@ -79,13 +79,10 @@ def test_who_runs_a_stage(run):
         assert found.holder.ranks == 4
         assert not found.holder.has_ended
         assert read(run, "infer").state == "waiting"
-    assert read(run).state == "waiting"
-
-
-def test_an_older_artifact_does_not_hide_that_the_stage_runs(run):
-    run.model.write_text("")
-    with hold(locate_lock(run.folder, "train"), "training"):
+        with pytest.raises(ValueError, match="is under way"):
+            train_with(run, Failing(), FAILURES, LOCK)
         assert read(run).state == "running"
+    assert read(run).state == "done"
 
 
 def test_a_killed_process_is_noticed_on_its_host(run):
@@ -142,26 +139,15 @@ def test_why_a_stage_failed(run):
     assert read(run).state == "done"
 
 
-def test_a_call_that_is_refused_is_no_failure(run):
-    with hold(locate_lock(run.folder, "train"), "training"):
-        with pytest.raises(ValueError, match="is under way"):
-            train_with(run, Failing(), FAILURES, LOCK)
-        assert read(run).state == "running"
-
-
-def test_a_failure_before_the_present_call_is_over(run):
-    path = status_files.locate_failure(run.folder, "train")
-    status_files.write_failure(path, ValueError("before"))
-    write_record(locate_lock(run.folder, "train"), since="2999-01-01T00:00:00+00:00")
-    assert read(run).state == "running"
-
-
 def test_the_first_of_several_ranks_says_the_cause(run):
     path = status_files.locate_failure(run.folder, "train")
     status_files.write_failure(path, KeyError("energy"))
     with pytest.raises(FileExistsError):
         status_files.write_failure(path, ValueError("rank 1 has failed"))
     assert read(run).failure.cause == "KeyError: 'energy'"
+    # A failure before the present call is over.
+    write_record(locate_lock(run.folder, "train"), since="2999-01-01T00:00:00+00:00")
+    assert read(run).state == "running"
 
 
 def test_figures_and_datasets(tmp_path):
@@ -203,10 +189,7 @@ def test_time_goes_on_between_what_is_said():
     assert activity.locate_training(POSITION, 1400.0).left_s == 0.0
     # A clock of another machine that is behind.
     assert activity.locate_training(POSITION, 990.0).elapsed_s == 60.0
-
-
-def test_silence_is_usual_while_steps_are_long():
-    slow = replace(POSITION, step_seconds=30.0)
+    slow = replace(POSITION, step_seconds=30.0)  # while steps are long silence is usual
     assert activity.locate_training(slow, 1149.0).quiet_s is None
     assert activity.locate_training(slow, 1151.0).quiet_s == 151.0
 

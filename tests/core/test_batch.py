@@ -56,14 +56,6 @@ def test_numbers_of_rows_are_shifted(seed, n):
     assert count_samples(batch) == n
 
 
-def test_receivers_and_senders_keep_their_positions():
-    rng = np.random.default_rng(0)
-    samples = [sample_of(rng) for _ in range(5)]
-    batch = collate(samples, torch.float64)
-    expected = np.concatenate([s["positions"][s["edge_index"]] for s in samples])
-    np.testing.assert_array_equal(batch["positions"][batch["edge_index"]], expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_types(dtype):
     sample = sample_of(np.random.default_rng(1))
@@ -73,22 +65,21 @@ def test_types(dtype):
     assert batch["forces"].dtype == dtype
     assert all(batch[name].dtype == torch.float64 for name in ("positions", "cell", "energy"))
     assert batch["pbc"].dtype == torch.bool
-    integers = (
-        "atomic_numbers",
-        "edge_index",
-        "edge_shift",
-        "split",
-        "atom_sample",
-        "atom_offsets",
-    )
-    assert {batch[name].dtype for name in integers} == {torch.int64}
+    integers = ("atomic_numbers", "edge_index", "edge_shift", "split")
+    assert {batch[name].dtype for name in (*integers, "atom_sample", "atom_offsets")} == {
+        torch.int64
+    }
     assert batch["cell"].shape == (2, 3, 3)
     assert batch["energy"].shape == (2,)
 
 
 def test_an_energy_keeps_its_last_digits_in_single_precision():
-    sample = {"energy": np.asarray(-123456.789012345)}
-    assert collate([sample], torch.float32)["energy"].item() == -123456.789012345
+    """And missing labels stay missing."""
+    samples = [{"energy": np.asarray(value)} for value in (np.nan, -123456.789012345, 1.0)]
+    batch = collate(samples, torch.float32)
+    assert batch["energy"].isnan().tolist() == [True, False, False]
+    assert batch["energy"][1].item() == -123456.789012345
+    assert count_samples(batch) == 3
 
 
 def test_samples_are_left_as_they_are():
@@ -97,15 +88,13 @@ def test_samples_are_left_as_they_are():
     for rows in sample.values():
         rows.flags.writeable = False
     batch = collate([sample], torch.float64)
+    moved = move_to_device(batch, torch.device("cpu"))  # copies nothing
+    assert moved.keys() == batch.keys()
+    assert all(moved[name].data_ptr() == batch[name].data_ptr() for name in batch)
     for tensor in batch.values():
         tensor.zero_()
     for name, rows in before.items():
         np.testing.assert_array_equal(sample[name], rows)
-
-
-def test_missing_labels_stay_missing():
-    samples = [{"energy": np.asarray(value)} for value in (np.nan, 1.0)]
-    assert collate(samples, torch.float32)["energy"].isnan().tolist() == [True, False]
 
 
 def test_samples_without_rows():
@@ -122,34 +111,19 @@ def test_samples_without_rows():
 
 def test_a_plugin_brings_its_own_fields():
     own = Field("site", (), "1", "block", "i4", "The atom that a block belongs to.", "atom")
+    link = Field("link", (2,), "1", "sample", "c16", "")
     samples = [
         {"positions": np.zeros((2, 3)), "site": np.array([0, 1, 1], np.int32)},
         {"positions": np.zeros((1, 3)), "site": np.array([0], np.int32)},
     ]
-    batch = collate(samples, torch.float32, {**FIELDS, "site": own})
+    samples = [sample | {"link": np.array([1 + 2j, 3j])} for sample in samples]
+    batch = collate(samples, torch.float32, {**FIELDS, "site": own, "link": link})
     assert batch["site"].tolist() == [0, 1, 1, 2]
     assert batch["block_offsets"].tolist() == [0, 3, 4]
-
-
-def test_complex_numbers_keep_both_parts():
-    link = Field("link", (2,), "1", "sample", "c16", "")
-    samples = [{"link": np.array([1 + 2j, 3j])}]
-    batch = collate(samples, torch.float32, {"link": link})
     assert batch["link"].dtype == torch.complex64
-    assert batch["link"].tolist() == [[1 + 2j, 3j]]
+    assert batch["link"].tolist() == [[1 + 2j, 3j]] * 2
 
 
 def test_rows_that_are_numbered_must_be_there():
     with pytest.raises(AssertionError, match="edge_index numbers rows of atom"):
         collate([{"edge_index": np.zeros((1, 2), np.int32)}], torch.float32)
-
-
-def test_moving_copies_nothing_on_the_same_device():
-    batch = collate([sample_of(np.random.default_rng(4))], torch.float32)
-    moved = move_to_device(batch, torch.device("cpu"))
-    assert moved.keys() == batch.keys()
-    assert all(moved[name].data_ptr() == batch[name].data_ptr() for name in batch)
-
-
-def test_counting_samples_without_ragged_fields():
-    assert count_samples(collate([{"energy": np.asarray(1.0)}] * 3, torch.float32)) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Annotated, Literal
@@ -40,14 +41,6 @@ def load_text(folder: Path, text: str) -> Dataset:
     return validate_content(Dataset, read_yaml(path), path)
 
 
-def test_a_dataset_file_is_read_with_defaults(tmp_path):
-    read = load_text(tmp_path, GOOD)
-    assert read.split.val == 0.2
-    assert read.split.test == 0.1
-    assert read.labels == ["energy", "forces", "stress"]
-    assert read.sources[0].keys == {"energy": "REF_energy"}
-
-
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
@@ -67,38 +60,37 @@ def test_a_dataset_file_is_read_with_defaults(tmp_path):
 )  # fmt: skip
 def test_a_mistake_is_named_with_key_line_and_cure(tmp_path, right, wrong, message):
     assert right in GOOD
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
+    with pytest.raises(ValueError, match=re.escape(message)):
         load_text(tmp_path, GOOD.replace(right, wrong))
-    assert message in str(error.value)
 
 
 def test_all_mistakes_of_a_file_are_listed_at_once(tmp_path):
     text = GOOD.replace("path:", "paths:").replace("0.2", "7").replace("group", "grop")
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
+    with pytest.raises(ValueError, match=r"(.*\n){3}.*"):  # the missing path is one of its own
         load_text(tmp_path, text)
-    assert len(str(error.value).splitlines()) == 4  # the missing path is one of its own
+    read = load_text(tmp_path, GOOD)
+    assert (read.split.val, read.split.test) == (0.2, 0.1)
+    assert read.labels == ["energy", "forces", "stress"]
+    assert read.sources[0].keys == {"energy": "REF_energy"}
+    with pytest.raises(ValueError, match="frozen"):
+        TrainOptions().epochs = 3
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a: [", "cannot be read as YAML"), ("- a", "expected a mapping"), ("", "expected a mapping")],
+    [
+        ("a: [", "cannot be read as YAML"),
+        ("a: !!python/object/apply:os.system ['true']", "cannot be read as YAML"),
+        ("- a", "expected a mapping"),
+        ("", "expected a mapping"),
+    ],
 )
 def test_what_is_no_mapping_is_refused(tmp_path, text, message):
     (tmp_path / "water.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_yaml(tmp_path / "water.yaml")
-
-
-def test_a_missing_file_is_answered_with_the_nearest(tmp_path):
-    (tmp_path / "water.yaml").write_text("a: 1")
     with pytest.raises(ValueError, match=r"watr\.yaml: no such file; did you mean .*water\.yaml\?"):
         read_yaml(tmp_path / "watr.yaml")
-
-
-def test_yaml_that_would_construct_objects_is_refused(tmp_path):
-    (tmp_path / "evil.yaml").write_text("a: !!python/object/apply:os.system ['true']")
-    with pytest.raises(ValueError, match="cannot be read as YAML"):
-        read_yaml(tmp_path / "evil.yaml")
 
 
 def test_a_loss_of_no_weight_is_refused(tmp_path):
@@ -107,11 +99,6 @@ def test_a_loss_of_no_weight_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"all weights \(energy, forces\) are zero, so nothing"):
         validate_content(TrainOptions, read_yaml(path), path)
     TrainOptions(loss={"energy": {"weight": 0.0}, "forces": {}})
-
-
-def test_a_section_cannot_be_changed():
-    with pytest.raises(ValueError, match="frozen"):
-        TrainOptions().epochs = 3
 
 
 def test_lines_are_counted_in_nested_lists_and_mappings(tmp_path):

@@ -65,10 +65,6 @@ def edit(project, old, new, file="experiments/toy/first.yaml"):
     path.write_text(text.replace(old, new))
 
 
-def test_what_fits_together_is_loaded(project):
-    assert project.load_experiment("toy/first").model_info.name == "toy"
-
-
 @pytest.mark.parametrize("given", ["model: {cutoff: 4.5}", "graph: {cutoff: 4.5}"])
 def test_what_model_and_graph_share_is_given_once(project, given):
     edit(project, "train:\n", f"{given}\ntrain:\n")
@@ -82,6 +78,11 @@ def test_what_model_and_graph_share_is_given_once(project, given):
         (
             "train:\n", "model: {cutoff: 4.5}\ngraph: {cutoff: 5}\ntrain:\n",
             r"first\.yaml:4: model\.cutoff is 4\.5",
+        ),
+        (
+            "train:\n",
+            "variants:\n  near:\n    model: {cutoff: 6.0}\n    graph: {cutoff: 5.0}\ntrain:\n",
+            r"first\.yaml:6: model\.cutoff is 6\.0",
         ),
         (
             "forces: {", "froces: {",
@@ -100,19 +101,24 @@ def test_what_model_and_graph_share_is_given_once(project, given):
             "energy: {}", "stress: {}",
             r"train\.loss\.stress: .*water\.yaml does not hold it \(labels: energy, forces\)",
         ),
+        (
+            "train:\n", "members: 2\nvariants: {base.2: {}}\ntrain:\n",
+            "is the name of a member of the committee",
+        ),
+        (
+            "train:\n", "members: 2\nevaluate: {splits: [test]}\ntrain:\n",
+            r"evaluate\.splits: a committee is calibrated",
+        ),
+        (
+            "train:\n", "infer: {md: [{name: a, uncertainty: {}}]}\ntrain:\n",
+            r"infer\.md: 'a' has limits of uncertainty",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_refused_by_name(project, old, new, message):
+    assert project.load_experiment("toy/first").model_info.name == "toy"
     edit(project, old, new)
     with pytest.raises(ValueError, match=message):
-        project.load_experiment("toy/first")
-
-
-def test_a_variant_is_named_by_its_own_line(project):
-    path = project.workflows / "experiments/toy/first.yaml"
-    near = "variants:\n  near:\n    model: {cutoff: 6.0}\n    graph: {cutoff: 5.0}\n"
-    path.write_text(path.read_text() + near)
-    with pytest.raises(ValueError, match=r"first\.yaml:8: model\.cutoff is 6\.0"):
         project.load_experiment("toy/first")
 
 
@@ -138,36 +144,15 @@ def test_data_that_a_plugin_makes_may_hold_anything(project):
 
 
 def test_members_are_runs_named_after_their_variant(project):
-    add(project, "members: 2\nvariants: {other: {members: 3, seed: 7}, single: {members: 1}}\n")
+    variants = "{other: {members: 3, seed: 7}, single: {members: 1}, tuned: {train: TUNED}}"
+    variants = variants.replace("TUNED", "{start_from: 'variant:base'}")
+    edit(project, "train:\n", f"members: 2\nvariants: {variants}\ntrain:\n")
     runs = project.load_experiment("toy/first").runs
-    assert list(runs) == ["base", "base.2", "other", "other.2", "other.3", "single"]
-    assert [run.seed for run in runs.values()] == [0, 1, 7, 8, 9, 0]
-    assert {name: len(run.members) for name, run in runs.items() if run.members} == {
-        "base": 1,
-        "other": 2,
-    }
-
-
-def test_a_member_starts_from_the_member_of_the_same_number(project):
-    add(project, "members: 2\nvariants: {tuned: {train: {start_from: 'variant:base'}}}\n")
-    runs = project.load_experiment("toy/first").runs
+    names = ["base", "base.2", "other", "other.2", "other.3", "single", "tuned", "tuned.2"]
+    assert list(runs) == names
+    assert [run.seed for run in runs.values()] == [0, 1, 7, 8, 9, 0, 0, 1]
+    members = {name: len(run.members) for name, run in runs.items() if run.members}
+    assert members == {"base": 1, "other": 2, "tuned": 1}
+    # A member starts from the member of the same number.
     assert runs["tuned.2"].list_inputs("train")["start_from"] == runs["base.2"].model
     assert runs["tuned"].list_inputs("train")["start_from"] == runs["base"].model
-
-
-@pytest.mark.parametrize(
-    ("added", "message"),
-    [
-        ("members: 2\nvariants: {base.2: {}}\n", "is the name of a member of the committee"),
-        ("members: 2\nevaluate: {splits: [test]}\n", "evaluate.splits: a committee is calibrated"),
-        ("infer: {md: [{name: a, uncertainty: {}}]}\n", "infer.md: 'a' has limits of uncertainty"),
-    ],
-)
-def test_what_a_committee_needs_is_said(project, added, message):
-    add(project, added)
-    with pytest.raises(ValueError, match=message):
-        project.load_experiment("toy/first")
-
-
-def add(project, added):
-    (project.workflows / "experiments/toy/first.yaml").write_text(EXPERIMENT + added)

@@ -112,18 +112,11 @@ def test_by_hand():
     assert positions[-1].fraction == 1.0
 
 
-def test_the_first_rest_counts_only_until_there_is_another():
-    """The first validation pays for its own start."""
-    clock = RecordedClock()
-    pace = Pace(clock=clock)
-    for seconds in (9.0, 3.0, 3.0):
-        clock.now += seconds
-        pace.count_epochs(1)
-    assert pace.locate((3, 0), (5, 0)).rest_seconds == 3.0
-
-
 def test_a_training_that_counts_no_steps():
-    """Records come every ten epochs; the first ten are warm-up."""
+    """Records come every ten epochs; the first ten are warm-up.
+
+    The first validation pays for its own start, and counts until there is another.
+    """
     clock, left = RecordedClock(), []
     pace = Pace(clock=clock)
     for number, seconds in enumerate([30.0, 5.0, 5.0, 5.0], 1):
@@ -146,16 +139,13 @@ def test_a_budget_of_time_ends_what_epochs_would_not():
     assert replace(alone, elapsed=120.0).estimate_left() == 0.0
 
 
-def test_nothing_is_left_of_a_training_that_was_shortened():
-    position = next(iter(replay(np.ones((1, 2)), np.ones(1))))[0]
-    assert replace(position, epoch=7, epochs=5).estimate_left() == 0.0
-
-
 def test_a_position_comes_back_from_its_file():
     position = next(iter(replay(np.ones((1, 2)), np.ones(1))))[0]
     assert Position.of({**asdict(position), "of a later version": 1}) == position
     with pytest.raises(KeyError, match="epoch"):
         Position.of({})
+    # Nothing is left of a training that was shortened.
+    assert replace(position, epoch=7, epochs=5).estimate_left() == 0.0
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,6 @@ def test_per_atom_and_missing():
     assert present.tolist() == [True, False]
     difference.sum().backward()
     assert outputs["energy"].grad.tolist() == [0.5, 0.0]
-
-
-def test_per_atom_of_a_vector():
     outputs = {"dipole": torch.zeros(2, 3)}
     difference, _ = compute_residuals(Quantity("dipole", per_atom=True), outputs, BATCH)
     assert difference.tolist() == [[-0.5, -1.0, -1.5], [-1.0, 0.0, -1.5]]

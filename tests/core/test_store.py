@@ -53,6 +53,9 @@ def test_round_trip(tmp_path):
         np.testing.assert_array_equal(array, ARRAYS[name])
     assert store.read_provenance(path) == provenance
     assert [p.name for p in path.parent.iterdir()] == ["data.h5"]
+    write(path.with_name("tree.h5"), schema="plugin/tree")
+    with store.open_artifact(path.with_name("tree.h5"), "plugin/tree") as file:
+        assert file.attrs["schema_version"] == 1
 
 
 def test_an_exception_leaves_what_was_there(tmp_path):
@@ -65,17 +68,9 @@ def test_an_exception_leaves_what_was_there(tmp_path):
         assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
 
 
-def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
-    path = tmp_path / "data.h5"
-    with store.create(path, "data", {}) as file:
-        file["a"] = ARRAYS["a"]
-        file.flush()
-        assert not path.exists()
-    assert path.exists()
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
+    """What is left of it goes with the next write."""
     path = tmp_path / "data.h5"
     code = """
         import sys, time
@@ -93,6 +88,9 @@ def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
         writer.send_signal(number)
         assert writer.wait() == -number
     assert not path.exists()
+    assert [p.suffix for p in tmp_path.iterdir()] == [".part"]
+    store.write_json(tmp_path / "b.json", {})
+    assert [p.name for p in tmp_path.iterdir()] == ["b.json"]
     write(path)
     np.testing.assert_array_equal(read(path)["a"], ARRAYS["a"])
 
@@ -115,23 +113,6 @@ def test_only_parts_of_dead_writers_are_removed(tmp_path, dead_pid):
     os.utime(tmp_path / left, (week_ago, week_ago))
     write(tmp_path / "data.h5")
     assert {p.name for p in tmp_path.iterdir()} == {alive, far, "data.h5"}
-
-
-def test_a_killed_writer_s_part_goes_with_the_next_write(tmp_path):
-    code = """
-        import os, signal, sys
-        from pathlib import Path
-        from pipeline_core import store
-        with store.write_atomic(Path(sys.argv[1])) as temporary:
-            temporary.write_text("half")
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    path = tmp_path / "a.json"
-    with run_script(code, path) as writer:
-        assert writer.wait() == -signal.SIGKILL
-    assert [p.suffix for p in tmp_path.iterdir()] == [".part"]
-    store.write_json(tmp_path / "b.json", {})
-    assert [p.name for p in tmp_path.iterdir()] == ["b.json"]
 
 
 @pytest.mark.slow
@@ -259,13 +240,6 @@ def test_another_schema_and_a_later_version_are_refused(tmp_path, monkeypatch):
         read(path)
 
 
-def test_a_plugins_schema_is_version_one(tmp_path):
-    path = tmp_path / "tree.h5"
-    write(path, schema="plugin/tree")
-    with store.open_artifact(path, "plugin/tree") as file:
-        assert file.attrs["schema_version"] == 1
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -281,11 +255,7 @@ def test_what_is_no_artifact(tmp_path, content, message):
     for reading in (read, store.read_provenance):
         with pytest.raises(ValueError, match=f"data.h5: {message}"):
             reading(path)
-
-
-def test_an_hdf5_file_of_somebody_else(tmp_path):
-    path = tmp_path / "data.h5"
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w") as file:  # of somebody else
         file["a"] = ARRAYS["a"]
     with pytest.raises(ValueError, match="holds None, expected 'data'"):
         read(path)

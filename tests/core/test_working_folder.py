@@ -56,19 +56,20 @@ def test_a_folder_holds_what_a_run_needs(tmp_path, registry):
     ).read_bytes()
 
 
-def test_what_is_there_is_not_overwritten(folder, registry):
+def test_what_is_there_is_not_overwritten(tmp_path, folder, registry):
     (folder / "Snakefile").write_text("mine")
     with pytest.raises(ValueError, match=r"Snakefile: exists already; .* `init --upgrade`"):
         make_folder(folder, [EXAMPLE], registry)
     assert (folder / "Snakefile").read_text() == "mine"
-
-
-def test_nothing_is_written_if_one_file_is_there(tmp_path, registry):
-    (tmp_path / "workflows").mkdir()
-    (tmp_path / "workflows/config.yaml").write_text("mine")
+    other = tmp_path / "other"
+    with pytest.raises(ValueError, match=r"experiments/chgnet/nothing\.yaml"):
+        make_folder(other, ["chgnet/nothing"], registry)
+    assert not other.exists()
+    (other / "workflows").mkdir(parents=True)
+    (other / "workflows/config.yaml").write_text("mine")
     with pytest.raises(ValueError, match=r"config.yaml: exists already; choose another folder$"):
-        make_folder(tmp_path, [EXAMPLE], registry)
-    assert not (tmp_path / "Snakefile").exists()
+        make_folder(other, [EXAMPLE], registry)
+    assert not (other / "Snakefile").exists()
 
 
 def test_beside_a_configuration_the_files_of_the_engine_are_written_alone(tmp_path, registry):
@@ -81,12 +82,6 @@ def test_beside_a_configuration_the_files_of_the_engine_are_written_alone(tmp_pa
     assert written == {"config.yaml", "rules", "report"}
     assert (tmp_path / "Snakefile").exists()
     assert upgrade_folder(tmp_path) == []
-
-
-def test_an_unknown_experiment_is_refused(tmp_path, registry):
-    with pytest.raises(ValueError, match=r"experiments/chgnet/nothing\.yaml"):
-        make_folder(tmp_path, ["chgnet/nothing"], registry)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_upgrade_brings_what_is_new_and_keeps_what_is_edited(folder):
@@ -109,11 +104,6 @@ def test_an_upgrade_brings_what_is_new_and_keeps_what_is_edited(folder):
     assert not (folder / "workflows/rules/gone.smk").exists()
     assert (folder / "workflows/rules/mine.smk").read_text() == "rule mine:"
     assert (folder / "workflows/config.yaml").read_text() == "experiments: []"
-
-
-def test_an_upgraded_folder_has_nothing_left_to_do(folder):
-    pretend_older(folder, RULE, "rule train: # older")
-    upgrade_folder(folder)
     assert upgrade_folder(folder) == []
 
 
@@ -139,8 +129,5 @@ def test_a_damaged_note_is_named(folder, text):
     (folder / NOTE).write_text(text)
     with pytest.raises(ValueError, match=rf"{NOTE}: damaged"):
         upgrade_folder(folder)
-
-
-def test_a_clone_is_upgraded_by_git():
     with pytest.raises(ValueError, match="a clone is by git"):
         upgrade_folder(find_template())
