@@ -104,19 +104,21 @@ def test_what_the_model_refuses_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("units", "elements", "message"),
+    ("units", "n_ranks", "elements", "message"),
     [
-        ("electron", ["Ar"], "LAMMPS has units electron; give it"),
-        ("metal", ["Ar", "Kr"], r"1 atom types, and 2 elements are named \(Ar, Kr\)"),
-        ("metal", ["argon"], "'argon' is no chemical symbol"),
+        ("electron", 1, ["Ar"], "LAMMPS has units electron; give it"),
+        ("metal", 1, ["Ar", "Kr"], r"1 atom types, and 2 elements are named \(Ar, Kr\)"),
+        ("metal", 1, ["argon"], "'argon' is no chemical symbol"),
+        ("metal", 2, ["Ar"], "LAMMPS has 2 ranks"),
     ],
 )
-def test_what_does_not_fit_is_refused(units, elements, message):
-    refuse(FakeLammps(units, 1), elements, message)
-
-
-def test_several_ranks_are_refused():
-    refuse(FakeLammps("metal", 2), ["Ar"], "LAMMPS has 2 ranks")
+def test_what_does_not_fit_is_refused(units, n_ranks, elements, message):
+    lmp = FakeLammps(units, n_ranks)
+    with (
+        pytest.raises(ValueError, match=message),
+        attach_to_lammps(lmp, make_calculator(), elements),
+    ):
+        pass
 
 
 class FakeLammps:
@@ -129,11 +131,3 @@ class FakeLammps:
         return self._facts[name]
 
     extract_setting = extract_global
-
-
-def refuse(lmp, elements, message):
-    with (
-        pytest.raises(ValueError, match=message),
-        attach_to_lammps(lmp, make_calculator(), elements),
-    ):
-        pass

@@ -26,12 +26,6 @@ def make_candidates(count, step=0.5):
     return found
 
 
-def test_the_spread_is_that_of_the_atom_on_which_models_differ_most():
-    deviations = np.zeros((3, 3))  # eV/Å
-    deviations[1], deviations[2, 0] = [3, 0, 4], 4.9
-    assert measure_spread(deviations) == pytest.approx(5.0)
-
-
 def test_a_shift_of_all_atoms_and_another_image_are_no_distance():
     atoms = bulk("Cu", "fcc", a=3.6, cubic=True)
     moved = atoms.copy()
@@ -49,6 +43,9 @@ def test_near_duplicates_are_passed_over():
     picks, distance = pick_by_spread([*candidates, twin], [candidates[2].atoms], 2, 0.1)
     assert [pick.spread for pick in picks] == [9.0, 1.0]
     assert distance == 0.1
+    deviations = np.zeros((3, 3))  # eV/Å; the atom counts on which models differ most
+    deviations[1], deviations[2, 0] = [3, 0, 4], 4.9
+    assert measure_spread(deviations) == pytest.approx(5.0)
 
 
 def test_the_distance_is_halved_until_there_are_enough():

@@ -96,16 +96,6 @@ def test_parts_are_those_that_ranks_would_have(folder):
     assert all(0 < one["halo"] <= n_atoms - one["atom"] for one in rows)
 
 
-def test_messages_take_latency_and_bandwidth():
-    parts = [MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)]
-    fitted = FittedParts({}, parts, CostModel(0.0, {}), None, None)
-    counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
-    # 40 bytes of an atom of the halo, and six exchanges with two ranks each.
-    expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
-    network = Network(alpha=1e-3, bandwidth=1e6)
-    assert fitted.predict_messages(counted, network) == pytest.approx(expected)
-
-
 def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
     tried = []
 
@@ -176,3 +166,11 @@ def test_plans_of_other_numbers_of_ranks_are_one():
     assert [record["ranks"] for record in merged["ranks"]] == [1, 2, 4]
     assert merged["networks"] == {"here, 2 ranks": 1, "here, 3 ranks": 2}
     assert merged["measured"] == []
+    # Messages take latency and bandwidth: 40 bytes of an atom of the halo, and six exchanges with
+    # two ranks each.
+    part = MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)
+    fitted = FittedParts({}, [part], CostModel(0.0, {}), None, None)
+    counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
+    network = Network(alpha=1e-3, bandwidth=1e6)
+    expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
+    assert fitted.predict_messages(counted, network) == pytest.approx(expected)

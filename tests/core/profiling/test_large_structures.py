@@ -93,31 +93,32 @@ def test_times_are_those_of_the_parts():
     assert half["moving_s"] == pytest.approx(48 * 1000 / 1e6)
 
 
-def test_a_model_that_exchanges_nothing_is_refused(run, monkeypatch):
+class Molecules:
+    """A file of samples that are not periodic."""
+
+    def __init__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def __len__(self):
+        return 1
+
+    def read(self, _):
+        return {"pbc": np.zeros(3, bool), "positions": np.zeros((1, 3))}
+
+
+def test_what_exchanges_nothing_or_cannot_be_repeated_is_refused(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(large_structures, "SampleFile", Molecules)
+        with pytest.raises(ValueError, match="periodic in three directions"):
+            plan_structure(run, 1000, [1])
     monkeypatch.setattr("pipeline_mace.model.MACE.takes_domains", False)
     with pytest.raises(ValueError, match="exchange no features"):
-        plan_structure(run, 1000, [1])
-
-
-def test_a_molecule_cannot_be_repeated(run, monkeypatch):
-    class Molecules:
-        def __init__(self, *_):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def __len__(self):
-            return 1
-
-        def read(self, _):
-            return {"pbc": np.zeros(3, bool), "positions": np.zeros((1, 3))}
-
-    monkeypatch.setattr(large_structures, "SampleFile", Molecules)
-    with pytest.raises(ValueError, match="periodic in three directions"):
         plan_structure(run, 1000, [1])
 
 

@@ -55,7 +55,6 @@ def make_sizes(*atoms):
 def test_probes_are_the_quantiles():
     atoms = np.random.default_rng(0).permutation(np.arange(1, 102) ** 2)
     task = SimpleNamespace(cost=count_rows)
-
     probes = choose_probes(task, make_sizes(*atoms), 5)
     quantiles = np.quantile(atoms, [0, 0.25, 0.5, 0.75, 1])
     assert [p.atoms for p in probes] == quantiles.tolist()
@@ -64,12 +63,8 @@ def test_probes_are_the_quantiles():
     assert [p.cost for p in probes] == (11 * quantiles).tolist()
     (median,) = choose_probes(task, make_sizes(*atoms), 1)
     assert median.atoms == np.median(atoms)
-
-
-def test_of_equal_sizes_the_median_cost_is_taken():
     sizes = {"atom": np.full(5, 8), "edge": np.array([90, 10, 50, 70, 30])}
-
-    (probe,) = choose_probes(SimpleNamespace(cost=count_rows), sizes, 3)
+    (probe,) = choose_probes(task, sizes, 3)  # of equal sizes the median cost
     assert (probe.sample, probe.sizes["edge"], probe.cost) == (2, 50, 58.0)
 
 
@@ -113,24 +108,24 @@ def test_steps_of_real_samples(run, task, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_measured_step_learns(run, task):
-    """What is measured is a whole step: without an optimizer it would learn nothing."""
-    steps = make_timer(run, task)
-    (weight,) = (p for p in steps._learner._module.parameters() if p.requires_grad)
+def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
+    samples, timer = task.samples("train"), make_timer(run, task)
+    options = ProfileOptions(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)
+    probes = choose_probes(task, samples.sizes(), 2)
+    (weight,) = (p for p in timer._learner._module.parameters() if p.requires_grad)
     before = weight.item()
-    steps.measure(task.samples("train"), [0], 1)
+    for one in measure_classes(timer, samples, probes, options, None):
+        assert [s.samples for s in one.steps] == [1]
+        assert one.limit == "time"
+    # What is measured is a whole step: without an optimizer it would learn nothing.
     assert weight.item() != before
 
 
-@pytest.mark.slow
-def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
-    samples = task.samples("train")
-    options = ProfileOptions(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)
-    probes = choose_probes(task, samples.sizes(), 2)
+class Full:
+    """A device whose memory others use, too."""
 
-    for one in measure_classes(make_timer(run, task), samples, probes, options, None):
-        assert [s.samples for s in one.steps] == [1]
-        assert one.limit == "time"
+    def measure(self, samples, numbers, repeats):
+        raise torch.OutOfMemoryError("others use it too")
 
 
 class KnownMemory:
@@ -165,25 +160,13 @@ def test_memory_from_one_step_and_from_none():
     probe = SizeProbe(0, {"atom": 4}, 4.0)
     one = MeasuredStep(2, (1.0,), 800)
     other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), (one,), None)
-
     assert fit_memory(probe, [one], []).predict(4) == 1600
     assert fit_memory(probe, [], [other]).predict(3) == 3 * 4 * 800 / (2 * 2)
     assert fit_memory(probe, [], []) is None
     assert fit_memory(probe, [replace(one, memory=None)], []) is None
-
-
-def test_a_device_that_is_full_all_the_same_ends_the_class():
-    class Full:
-        def measure(self, samples, numbers, repeats):
-            raise torch.OutOfMemoryError("others use it too")
-
-    (one,) = measure_classes(
-        Full(), None, [SizeProbe(0, {"atom": 1}, 1.0)], ProfileOptions(samples=[1, 2]), None
-    )
-    assert (one.steps, one.limit) == ((), "memory")
-
-
-def test_the_limit_of_memory():
+    options = ProfileOptions(samples=[1, 2])
+    (result,) = measure_classes(Full(), None, [probe], options, None)
+    assert (result.steps, result.limit) == ((), "memory")
     assert find_memory_limit(ProfileOptions(memory_limit=1e9), CPU) == 1e9
-    free = find_memory_limit(ProfileOptions(samples=[1, 2]), CPU)
+    free = find_memory_limit(options, CPU)
     assert free is None or free > 0

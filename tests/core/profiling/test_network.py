@@ -34,26 +34,19 @@ def test_the_ring_by_hand():
 def test_a_ring_is_found_again_from_its_times(n_ranks):
     true = Network(alpha=3.7e-5, bandwidth=2.1e10)
     result = fit_ring(SIZES, [compute_ring_seconds(true, size, n_ranks) for size in SIZES], n_ranks)
-
     assert result.alpha == pytest.approx(true.alpha, rel=1e-9)
     assert result.bandwidth == pytest.approx(true.bandwidth, rel=1e-9)
-
-
-def test_times_that_do_not_grow_have_no_finite_bandwidth_but_fit():
-    result = fit_ring(SIZES, [2e-3] * len(SIZES), 2)
-
-    assert result.alpha == pytest.approx(1e-3)
-    assert compute_ring_seconds(result, SIZES[-1], 2) == pytest.approx(2e-3)
-
-
-@pytest.mark.parametrize("n_ranks", [2, 4])
-def test_a_latency_is_found_again_from_its_time(n_ranks):
+    flat = fit_ring(SIZES, [2e-3] * len(SIZES), 2)  # times that do not grow
+    assert flat.alpha == pytest.approx(1e-3)
+    assert compute_ring_seconds(flat, SIZES[-1], 2) == pytest.approx(2e-3)
+    # A latency alone.
     true, sizes = Network(alpha=2e-3, bandwidth=1e9), [400_000, 16]
     seconds = sum(compute_ring_seconds(true, size, n_ranks) for size in sizes)
     quick = Network(alpha=5e-5, bandwidth=1e9)
-
     assert fit_latency(quick, sizes, seconds, n_ranks).alpha == pytest.approx(2e-3, rel=1e-12)
     assert fit_latency(quick, sizes, 0.0, n_ranks) == quick
+    facts = {"alpha": 5e-5, "bandwidth": 1e9, "source": "given", "sizes": [], "seconds": []}
+    assert describe_network(quick) == facts
 
 
 @pytest.mark.slow
@@ -70,18 +63,6 @@ def test_processes_are_measured(n_ranks):
     assert result["backend"] == "gloo"
     assert 1e-7 < result["alpha"] < 1
     assert isfinite(result["bandwidth"])
-
-
-def test_a_given_network_is_taken_as_it_is():
-    record = describe_network(Network(alpha=1e-5, bandwidth=2.5e10))
-
-    assert record == {
-        "alpha": 1e-5,
-        "bandwidth": 2.5e10,
-        "source": "given",
-        "sizes": [],
-        "seconds": [],
-    }
 
 
 @pytest.fixture

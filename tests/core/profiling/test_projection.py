@@ -71,32 +71,6 @@ def test_equal_samples_share_the_time_exactly():
         assert record["seconds"] == pytest.approx(sum(record[p] for p in PARTS), rel=1e-12)
 
 
-def test_more_ranks_share_steps_of_the_same_size():
-    found = run_projection(
-        make_sizes(*[5] * 960),
-        cluster(constant=0.25, gradient_bytes=0),
-        batch_size=48,
-        atoms_per_rank=20.0,
-        strategies=["balanced"],
-        strong=[1, 4],
-        weak=[(2, 80)],
-    )
-    assert [record["steps"] for record in found] == [20, 20, 10]
-    assert [record["compute"] for record in found[:2]] == pytest.approx([9.8, 20 * (0.25 + 0.06)])
-
-
-def test_the_constant_is_paid_once_a_step_by_each_rank():
-    (record,) = run_projection(
-        make_sizes(*[5] * 40),
-        cluster(constant=0.25),
-        atoms_per_rank=10.0,
-        strategies=["balanced"],
-        strong=[4],
-    )
-    assert record["steps"] == 5
-    assert record["compute"] == pytest.approx(40 * 5e-3 / 4 + 5 * 0.25, rel=1e-12)
-
-
 def test_waiting_for_the_straggler_over_all_orders():
     # Two small and two large samples, two ranks, a sample each: of the three ways to pair them,
     # two make both steps wait for a large sample.
@@ -136,11 +110,32 @@ def test_an_epoch_is_that_of_the_trainers_order():
     assert result["idle"] == pytest.approx(sum(slowest) - sum(busy), rel=1e-12)
 
 
+def test_ranks_share_steps_of_the_same_size_and_pay_the_constant_in_each():
+    found = run_projection(
+        make_sizes(*[5] * 960),
+        cluster(constant=0.25, gradient_bytes=0),
+        batch_size=48,
+        atoms_per_rank=20.0,
+        strategies=["balanced"],
+        strong=[1, 4],
+        weak=[(2, 80), (4, 160)],
+    )
+    assert [(record["steps"], record["ranks"], record["samples"]) for record in found] == [
+        (20, 1, 960),
+        (20, 4, 960),
+        (10, 2, 80),
+        (10, 4, 160),
+    ]
+    assert [record["mode"] for record in found] == ["strong"] * 2 + ["weak"] * 2
+    assert [record["compute"] for record in found[:2]] == pytest.approx([9.8, 20 * (0.25 + 0.06)])
+    with pytest.raises(ValueError, match=r"'capped' needs partition.capacity"):
+        run_projection(make_sizes(1, 2), cluster(), strategies=["capped"], strong=[2])
+
+
 def test_bins_of_the_paper_hold_so_many_atoms_whatever_samples_cost():
     # Oracle: ten samples of 4 atoms and ten of 2 fill bins of 6 exactly, one of each.
-    sizes = make_sizes(*[4, 2] * 10)
     (record,) = run_projection(
-        sizes,
+        make_sizes(*[4, 2] * 10),
         cluster(atom=1.0, gradient_bytes=0),
         cost=lambda rows: np.arange(1.0, 21.0),
         atoms_per_rank=6.0,
@@ -151,13 +146,9 @@ def test_bins_of_the_paper_hold_so_many_atoms_whatever_samples_cost():
     assert (record["least_samples"], record["most_samples"]) == (2, 2)
     assert record["idle"] == pytest.approx(0.0)
     assert record["plan_seconds"] > 0
-
-
-def test_the_last_step_does_not_count_for_the_samples_of_a_share():
-    # 23 samples in steps of 8 for two ranks: 4 and 4, 4 and 4, then 4 and 3.
-    (record,) = run_projection(
-        make_sizes(*[5] * 23), cluster(), atoms_per_rank=20.0, strategies=["random"], strong=[2]
-    )
+    # 23 samples in steps of 8 for two ranks: 4 and 4, 4 and 4, then 4 and 3, which does not count.
+    sizes, options = make_sizes(*[5] * 23), {"strategies": ["random"], "strong": [2]}
+    (record,) = run_projection(sizes, cluster(), atoms_per_rank=20.0, **options)
     assert (record["least_samples"], record["most_samples"]) == (4, 4)
     assert record["most_atoms"] == 20.0
 
@@ -213,23 +204,6 @@ def test_fitted_costs_are_what_ranks_are_balanced_by():
         return record["idle"]
 
     assert idle("fitted") < 0.1 * idle("given")
-
-
-def test_weak_scaling_draws_as_many_samples_as_it_says():
-    known = make_sizes(*range(1, 101))
-    result = run_projection(
-        known, cluster(), strategies=["balanced"], strong=[], weak=[(2, 50), (4, 100), (8, 400)]
-    )
-    assert [(r["mode"], r["ranks"], r["samples"]) for r in result] == [
-        ("weak", 2, 50),
-        ("weak", 4, 100),
-        ("weak", 8, 400),
-    ]
-
-
-def test_capped_needs_a_capacity():
-    with pytest.raises(ValueError, match=r"'capped' needs partition.capacity"):
-        run_projection(make_sizes(1, 2), cluster(), strategies=["capped"], strong=[2])
 
 
 def test_samples_are_drawn_without_repetition_while_there_are_enough():

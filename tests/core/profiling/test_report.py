@@ -32,16 +32,12 @@ def test_a_device_saturates_where_time_begins_to_grow():
 
 def test_all_classes_count():
     slow_small_batches = [record(3 * n, 3 * predict_step(n)["seconds"]) for n in (100, 200, 400)]
-
     # Batches of this class saturate at 1200 atoms.
     records = [predict_step(n) for n in (400, 800, 1600)] + slow_small_batches
     assert find_saturation(records)["atoms"] == 800.0
-
-
-def test_large_batches_that_leave_the_cache_are_saturated():
-    records = [record(10, 10.0), record(20, 12.0), record(40, 20.0), record(80, 60.0)]
-
-    assert find_saturation(records) == {"atoms": 40.0, "seconds_per_atom": 0.5}
+    leaving_the_cache = [(10, 10.0), (20, 12.0), (40, 20.0), (80, 60.0)]
+    found = find_saturation([record(*one) for one in leaving_the_cache])
+    assert found == {"atoms": 40.0, "seconds_per_atom": 0.5}
 
 
 def make_measured_class(atoms, copies, limit=None, per_atom=50, memory=True):
@@ -71,39 +67,25 @@ def test_the_batch_from_which_on_larger_ones_take_longer():
 
 def test_capacity_where_memory_is_the_limit():
     classes = [make_measured_class(2, [1, 2, 4]), make_measured_class(100, [1, 2], "memory")]
-
     result = find_capacity(classes, 21_500.0)
     assert result["atoms"] == (21_500 - 1000) // 50
     assert result["cost"] == pytest.approx(10 * (21_500 - 1000) / 50)
     assert result["bytes_per_atom"] == pytest.approx((1000 + 50 * 200) / 200)
     assert result["limited_by"] == "memory"
     assert result["memory_limit"] == 21_500.0
-
-
-def test_the_class_that_needs_most_memory_counts():
-    classes = [
-        make_measured_class(50, [1, 2], "memory"),
-        make_measured_class(100, [1, 2], "memory", per_atom=80),
-    ]
-
+    hungry = make_measured_class(100, [1, 2], "memory", per_atom=80)  # which needs most
+    classes = [make_measured_class(50, [1, 2], "memory"), hungry]
     assert find_capacity(classes, 17_000.0)["atoms"] == 200
 
 
 def test_capacity_where_time_or_nothing_is_the_limit():
-    classes = [
-        make_measured_class(2, [1, 2, 4]),
-        make_measured_class(30, [1, 2], "time", memory=False),
-    ]
-
-    result = find_capacity(classes, None)
+    slow = make_measured_class(30, [1, 2], "time", memory=False)
+    result = find_capacity([make_measured_class(2, [1, 2, 4]), slow], None)
     assert (result["atoms"], result["cost"]) == (60, 600.0)
     assert result["limited_by"] == "time"
     assert result["bytes_per_atom"] is result["memory_limit"] is None
-    assert (
-        find_capacity([make_measured_class(2, [1, 8])], 1e9)["limited_by"]
-        == "the largest batch tried"
-    )
-    assert find_capacity([make_measured_class(2, [1, 8])], 1e9)["atoms"] == 16
+    result = find_capacity([make_measured_class(2, [1, 8])], 1e9)
+    assert (result["atoms"], result["limited_by"]) == (16, "the largest batch tried")
 
 
 def test_errors_of_a_fit():

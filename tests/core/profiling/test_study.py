@@ -53,16 +53,16 @@ def test_training_steps_are_measured(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("train", "split", "message"),
+    ("train", "split", "profile", "message"),
     [
-        ({}, 0, r"train.loss names no field, so there is no training step"),
-        ({"loss": {"energy": {}}}, 1, r"the split 'train' is empty"),
+        ({}, 0, {"samples": [1]}, r"train.loss names no field, so there is no training step"),
+        ({"loss": {"energy": {}}}, 1, {"samples": [1]}, r"the split 'train' is empty"),
+        ({}, 0, {}, r"profile.samples names no numbers of samples"),
     ],
 )
-def test_nothing_to_measure_is_explained(tmp_path, train, split, message):
+def test_nothing_to_measure_is_explained(tmp_path, train, split, profile, message):
     codes = np.full(12, split, np.int8)
-    run = make_run(tmp_path, codes=codes, train=train, profile={"samples": [1]})
-
+    run = make_run(tmp_path, codes=codes, train=train, profile=profile)
     with pytest.raises(ValueError, match=message):
         profile_run(run)
     assert not run.profile.exists()
@@ -81,8 +81,3 @@ def test_the_command_measures_and_leaves_a_record(tmp_path, monkeypatch):
     (record,) = results.read_records(run.folder)
     assert (record["stage"], record["ranks"]) == ("profile", 1)
     assert len(results.read_profile(run)["steps"]) == 2
-
-
-def test_an_experiment_that_does_not_say_what_to_measure(tmp_path):
-    with pytest.raises(ValueError, match=r"profile.samples names no numbers of samples"):
-        profile_run(make_run(tmp_path))

@@ -10,6 +10,7 @@ import pytest
 from core.report import made_up
 from pipeline_core.report.chapter import write_chapter
 from pipeline_core.report.collect import find_figures, write_report
+from tiers import exhaustive
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +103,7 @@ def check_view(page, heading):
         assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
 
 
+@exhaustive
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", SCREENS)
 def test_every_section_can_be_read(visit, width, scheme, tmp_path):
@@ -124,6 +126,7 @@ def test_every_section_can_be_read(visit, width, scheme, tmp_path):
     assert len(list(tmp_path.glob("*.png"))) == 8
 
 
+@exhaustive
 @pytest.mark.parametrize("width", SCREENS)
 def test_the_overview_of_six_experiments_fits_one_screen(visit, width):
     page = visit(width)
@@ -146,6 +149,7 @@ def test_a_card_leads_to_its_experiment_and_the_title_back(visit):
     wait_for_title(page, "toy/experiment_3")
 
 
+@exhaustive
 def test_the_search_leaves_what_holds_all_words_on_all_pages(visit):
     page = visit(390)
     page.locator("#search").fill("PARITY experiment_2")
@@ -163,6 +167,7 @@ def test_the_search_leaves_what_holds_all_words_on_all_pages(visit):
     assert page.locator(".card:visible").count() == 6
 
 
+@exhaustive
 def test_a_link_ends_a_search(visit):
     page = visit()
     page.locator("#search").fill("parity")
@@ -198,6 +203,7 @@ def enlarge(page):
     return read_transform(page)
 
 
+@exhaustive
 def test_a_figure_is_enlarged_by_wheel_keys_and_double_click(visit, tmp_path):
     page = visit()
     x, y, scale = enlarge(page)
@@ -228,6 +234,7 @@ def test_a_figure_is_enlarged_by_wheel_keys_and_double_click(visit, tmp_path):
     assert not page.locator("#viewer").is_visible()
 
 
+@exhaustive
 def test_a_figure_is_enlarged_by_two_fingers(visit):
     page = visit(390, has_touch=True, is_mobile=True)
     *_, scale = fitted = enlarge(page)

@@ -21,15 +21,15 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def test_a_chapter_is_read_as_it_was_written(results):
-    chapter = read_chapter(results / "toy/alloy/figures", "toy/alloy")
-    assert chapter == made_up.make_chapter()
-
-
 def test_all_experiments_with_figures_are_found(results):
     (results / "datasets" / "alloy").mkdir(parents=True)
     (results / "toy" / "undrawn" / "base").mkdir(parents=True)
     assert list(find_figures(results)) == ["other/first", "toy/alloy"]
+    folder = results / "toy/alloy/figures"
+    assert read_chapter(folder, "toy/alloy") == made_up.make_chapter()
+    (folder / "summary.json").write_text(json.dumps({"experiment": "toy/alloy", "colour": "blue"}))
+    with pytest.raises(ValueError, match=r"colour.*pipeline-core figures --experiment toy/alloy"):
+        read_chapter(folder, "toy/alloy")  # of another version
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,6 @@ def test_a_chapter_that_cannot_be_read_is_a_warning_on_the_page(results, damage,
     (told,) = [word for word in page.words if word.startswith(str(path))]
     assert told in caplog.text
     assert "Force error" in page.words  # of the other experiment
-
-
-def test_what_makes_a_chapter_of_another_version_new_is_told(results):
-    folder = results / "toy/alloy/figures"
-    (folder / "summary.json").write_text(json.dumps({"experiment": "toy/alloy", "colour": "blue"}))
-    with pytest.raises(ValueError, match=r"colour.*pipeline-core figures --experiment toy/alloy"):
-        read_chapter(folder, "toy/alloy")
 
 
 def test_of_a_plugin_that_draws_by_itself_the_folder_is_told(tmp_path):

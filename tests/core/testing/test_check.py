@@ -44,29 +44,17 @@ def test_options_of_a_potential_are_those_of_its_experiment_and_its_data_are_all
     assert choose_settings(project, info, "chgnet/hfo2")["train"]["epochs"] == 60
 
 
-def test_data_of_a_plugin_are_those_of_its_experiment(project):
-    info = project.registry.get_model_info("egnn_esp")
-    settings = choose_settings(project, info)
+def test_data_of_a_plugin_are_those_of_its_experiment(project, empty):
+    settings = choose_settings(project, project.registry.get_model_info("egnn_esp"))
     assert settings["dataset"]["plugin"] == "egnn_esp"
     (source,) = settings["dataset"]["sources"]
     assert source["path"] == str(WORKFLOWS / "datasets/hfo2/matrices/*.h5")
-
-
-def test_an_experiment_without_a_dataset_is_one_without_data(project):
     info = project.registry.get_model_info("gauge_flows")
     assert choose_settings(project, info, "gauge_flows/depth")["dataset"] is None
-
-
-def test_without_experiments_a_potential_has_its_defaults(empty):
+    # Without experiments a potential has its defaults; data of its own have to be named.
     assert choose_settings(empty, empty.registry.get_model_info("mace")) == {}
-
-
-def test_data_of_its_own_have_to_be_named(empty):
     with pytest.raises(ValueError, match=r"takes data of its own; name .* --experiment htfbr/NAME"):
         choose_settings(empty, empty.registry.get_model_info("htfbr"))
-
-
-def test_an_experiment_of_another_model_is_refused(project):
     with pytest.raises(ValueError, match="'mace/smoke' is of the model 'mace'; name one of 'chg"):
         choose_settings(project, project.registry.get_model_info("chgnet"), "mace/smoke")
 
