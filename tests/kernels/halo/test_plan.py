@@ -23,7 +23,7 @@ def make_plans(owners, edges, n_parts):
     return [HaloPlan.of(owners, edges, rank, n_parts) for rank in range(n_parts)]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=50)
 @given(split_graphs())
 def test_each_rank_has_what_its_edges_need(case):
     owners, edges, _ = case
@@ -42,7 +42,7 @@ def test_each_rank_has_what_its_edges_need(case):
         assert (plan.edges[: plan.n_interior] < plan.n_own).all()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=50)
 @given(split_graphs())
 def test_what_one_sends_is_what_the_other_expects(case):
     plans = make_plans(*case)

@@ -76,20 +76,6 @@ class TestGated(Gated):
     refused = [(0, lambda table: table[:, :6][1:], r"tables\[0\]: expected \(5, 6\), got \(4, 6\)")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS + PROJECTED)
-def test_derivatives_of_forces(kind):
-    """Derivatives by tables and factors, differentiated: a routine of its own."""
-    case = Case.of(kind)
-    g = torch.randn_like(ours(case)).requires_grad_()
-
-    def forces(g, *inputs):
-        changed = case.replace(inputs)
-        return torch.autograd.grad(ours(changed), changed.data, g, create_graph=True)
-
-    assert torch.autograd.gradcheck(forces, [g, *case.inputs])
-
-
 @pytest.mark.parametrize("kind", ["atom convolution", "projected bond convolution"])
 def test_third_derivative_by_the_plain_formula(kind):
     case = Case.of(kind, 6, (3, 2))

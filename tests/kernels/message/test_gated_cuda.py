@@ -14,7 +14,7 @@ from kernels.contract import compute_interpreted
 from kernels.message.gated_case import KINDS, Case, ours, plain
 from kernels.message.test_gated import Gated
 from pipeline_kernels.message.gated import op
-from tiers import run_first
+from tiers import exhaustive, run_first
 
 ATOMS, ANGLES = "atom convolution", "angle update"
 OPERATORS = {"_messages": "values", "_gradient": "gradient", "_second": "second"}
@@ -80,17 +80,7 @@ def test_gpu_reads_narrow_tables(gpu, kind):
     Narrow().check(results, call, torch.float32)
 
 
-@pytest.mark.slow
-def test_interpreted_kernels_leave_out_derivatives_by_parameters(use_kernels):
-    case = Case.of(ATOMS, 5, (4, 3)).to(torch.float32)
-    wide = case.to(torch.float64)
-    result = torch.autograd.grad(ours(case).sum(), case.data)
-    exact = torch.autograd.grad(plain(wide).sum(), wide.data)
-    for one, other in zip(result, exact, strict=True):
-        assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
+@exhaustive
 def test_third_derivative_with_narrow_tables_is_plain_torch(use_kernels):
     case = mix(Case.of(ATOMS, 5, (4, 3)).to(torch.float32))
     (first,) = torch.autograd.grad(ours(case).sum(), case.tables[0], create_graph=True)
@@ -125,7 +115,7 @@ def check_autocast(device):
         assert (one - other).norm() < 0.02 * other.norm()
 
 
-@pytest.mark.slow
+@exhaustive
 def test_interpreted_kernels_under_autocast(use_kernels):
     check_autocast("cpu")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_kernels.message import Segments
@@ -13,7 +13,6 @@ INDICES = st.integers(1, 12).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(INDICES)
 def test_plan_lists_the_elements_of_each_segment(case):
     values, n_segments = case

@@ -33,7 +33,7 @@ def count_least_bins(costs, capacity):
     return min(len(set(a)) for a in fits)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=15)
 @given(costs=costs_of, n_bins=st.integers(1, 4))
 def test_lpt_stays_within_grahams_bound(costs, n_bins):
     best = find_least_makespan(costs, n_bins)
@@ -49,7 +49,7 @@ def test_lpt_meets_the_bound_in_grahams_worst_case(m):
     assert find_fullest(costs, assign_by_lpt(costs, m), m) == 4 * m - 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=15)
 @given(costs=st.lists(st.integers(0, 9), max_size=200), n_bins=st.integers(1, 20))
 def test_lpt_takes_ties_in_order(costs, n_bins):
     heap, expected = [(0, b) for b in range(n_bins)], [0] * len(costs)
@@ -59,7 +59,7 @@ def test_lpt_takes_ties_in_order(costs, n_bins):
     assert assign_by_lpt(costs, n_bins).tolist() == expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=15)
 @given(
     costs=st.lists(st.floats(0.1, 10), min_size=1, max_size=300),
     mean_items=st.floats(1, 40),
@@ -86,7 +86,7 @@ def test_windows_of_equal_items_hold_equal_numbers():
     assert cut_windows([], [], 4).tolist() == [0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=15)
 @given(costs=st.lists(st.integers(1, 10), min_size=1, max_size=5), capacity=st.integers(10, 25))
 def test_split_stays_within_capacity_and_dosas_bound(costs, capacity):
     bins = split_by_capacity(costs, capacity)
@@ -96,7 +96,7 @@ def test_split_stays_within_capacity_and_dosas_bound(costs, capacity):
     assert n_bins <= 11 / 9 * count_least_bins(costs, capacity) + 6 / 9
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=15)
 @given(costs=st.lists(st.integers(1, 30), max_size=80), capacity=st.integers(5, 40))
 def test_split_is_first_fit_decreasing(costs, capacity):
     room, expected = [], [0] * len(costs)

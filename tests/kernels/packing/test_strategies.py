@@ -6,7 +6,6 @@ of NumPy and `assign_by_lpt`.
 """
 
 import time
-from functools import partial
 from math import ceil
 
 import ase.io
@@ -18,7 +17,6 @@ from numpy.testing import assert_array_equal
 
 from pipeline_core.graphs import build_neighbour_graph
 from pipeline_kernels.packing import (
-    assign_by_lpt,
     cut_windows,
     measure_balance,
     pack_balanced,
@@ -47,58 +45,15 @@ def make_sets(shares):
     return [sorted(share) for share in shares]
 
 
-def list_strategies(costs, order, n_ranks, capacity):
-    offsets = cut_windows(costs, order, min(7, len(costs)))
-    return {
-        "balanced": partial(pack_balanced, costs, order, offsets, n_ranks),
-        "capped": partial(pack_balanced, costs, order, offsets, n_ranks, capacity),
-        "random": partial(pack_random, order, offsets, n_ranks),
-        "pairing": partial(pack_pairs, costs, order, offsets, n_ranks),
-        "next_fit": partial(pack_next_fit, costs, order, n_ranks, capacity),
-        "mace_bins": partial(pack_mace_bins, costs, order, n_ranks, capacity),
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
+@settings(max_examples=25)
+@given(
+    costs=sizes_of,
+    n_ranks=ranks_of,
+    capacity=st.one_of(capacity_of, st.just(np.inf)),
+    by_weight=st.booleans(),
 )
-@settings(deadline=None, max_examples=60)
-@given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of)
-def test_each_item_once_and_as_many_steps_on_every_rank(name, costs, n_ranks, capacity):
-    strategy = list_strategies(costs, shuffle(len(costs)), n_ranks, capacity)[name]
-    plan, again = strategy(), strategy()
-    assert_array_equal(plan.items, again.items)
-    assert_array_equal(plan.starts, again.starts)
-    shares = list_bins(plan)
-    assert len(shares) == len(plan) * n_ranks
-    assert sorted(np.concatenate(shares)) == list(range(len(costs)))
-    assert_array_equal(
-        plan.sum_loads(costs).ravel(), [costs[np.int64(share)].sum() for share in shares]
-    )
-    if name in ("capped", "next_fit", "mace_bins"):
-        for share in shares:
-            heavy = [item for item in share if costs[item] > 0]
-            assert len(heavy) <= 1 or costs[heavy].sum() <= capacity
-
-
-@settings(deadline=None, max_examples=100)
-@given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
-def test_balanced_without_capacity_is_lpt_of_each_window(costs, n_ranks, mean_items):
-    order = shuffle(len(costs))
-    offsets = cut_windows(costs, order, mean_items)
-    plan = pack_balanced(costs, order, offsets, n_ranks)
-    assert len(plan) == len(offsets) - 1
-    assert plan.deferred == 0
-    for step, window in enumerate(np.split(order, offsets[1:-1])):
-        ranks = assign_by_lpt(costs[window], n_ranks)
-        for rank in range(n_ranks):
-            assert_array_equal(plan.share(step, rank), np.sort(window[ranks == rank]))
-
-
-@settings(deadline=None, max_examples=200)
-@given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of, by_weight=st.booleans())
 def test_a_capacity_defers_what_has_no_room(costs, n_ranks, capacity, by_weight):
+    """Without one, each window is shared by LPT."""
     weights = np.arange(len(costs)) % 7.0 if by_weight else costs
     order = shuffle(len(costs))
     offsets = cut_windows(costs, order, min(9, len(costs)))
@@ -119,6 +74,7 @@ def test_a_capacity_defers_what_has_no_room(costs, n_ranks, capacity, by_weight)
         waiting = left
     assert list_bins(plan) == make_sets(expected)
     assert plan.deferred == plan.report(costs).deferred == len(late)
+    assert late == set() or capacity < np.inf
 
 
 def test_deferral_by_hand():
@@ -129,7 +85,7 @@ def test_deferral_by_hand():
     assert plan.report(costs).efficiency == pytest.approx((4 + 3) / (4 + 4))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=15)
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_random_is_the_split_of_numpy(costs, n_ranks, mean_items):
     order = shuffle(len(costs))
@@ -142,7 +98,7 @@ def test_random_is_the_split_of_numpy(costs, n_ranks, mean_items):
     assert list_bins(pack_random(order, offsets, n_ranks)) == make_sets(expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=15)
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_pairing_takes_from_both_ends(costs, n_ranks, mean_items):
     order = shuffle(len(costs))
@@ -160,7 +116,7 @@ def test_pairing_takes_from_both_ends(costs, n_ranks, mean_items):
     assert list_bins(pack_pairs(costs, order, offsets, n_ranks)) == make_sets(expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=15)
 @given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of)
 def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, capacity):
     expected = [[]]
@@ -174,8 +130,7 @@ def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, cap
     )
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=20)
 @given(
     costs=sizes_of.filter(np.any),
     n_ranks=ranks_of,

@@ -28,6 +28,7 @@ from pipeline_kernels.partition import (
 from pipeline_kernels.partition.graph_cut import make_adjacency
 from pipeline_kernels.partition.search import estimate, find_pareto_set, list_shapes
 from pipeline_kernels.partition.synthetic import draw_packing, find_edges
+from tiers import exhaustive
 
 METHODS = get_args(Method)
 BALANCED = ("auto", "low_nn", "grid")
@@ -42,7 +43,7 @@ def packing():
     return positions, cell, find_edges(positions, cell, 4.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 40), st.sampled_from(METHODS))
 def test_every_atom_has_a_part_in_any_cell(edges_of, seed, n_parts, method):
     rng = np.random.default_rng(seed)
@@ -187,7 +188,7 @@ def test_the_link_waits_for_the_slowest_part():
     assert link.predict_exchange(result) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(2, 7), st.floats(0, 50))
 def test_refinement_never_costs_more(seed, n_parts, message):
     rng = np.random.default_rng(seed)
@@ -291,7 +292,7 @@ def test_a_link_must_make_sense():
         Link(bandwidth=0.0)
 
 
-@pytest.mark.slow
+@exhaustive
 def test_the_structure_of_the_paper():
     positions, cell = draw_packing()
     edges = find_edges(positions, cell, 12.0)

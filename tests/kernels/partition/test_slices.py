@@ -43,7 +43,7 @@ def test_no_slice_is_empty():
     assert cut_by_slices(atoms, 4).tolist() == [0, 1, 2, 3]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 70), st.integers(1, 4))
 def test_virtual_nodes_are_those_that_layers_read(seed, n_parts, depth):
     """Counted by walking the graph against its edges, part by part."""
