@@ -69,7 +69,7 @@ def gradient(
     """Implement `op._gradient`."""
     g, h, Y, x, A = operands
     task = _Task(A, edges, code)
-    by_Y, by_x = torch.empty_like(Y), torch.empty_like(x)
+    by_Y, by_x = Y.new_empty(Y.shape), x.new_empty(x.shape)
     by_A = task.make_sums() if wanted[3] else None
     arrays = {"g": task.fill_up(g), "h": task.fill_up(h), "Y": Y, "x": x}
     arrays["w"] = task.take(w, x)
@@ -96,7 +96,7 @@ def tangents(
     factors, moves = (h, Y, w), (dh, dY, dw)
     rows = task.graph.rows.index
     by_g = one_by_one.product_tangent(factors, moves, task.graph.ends, code, rows)
-    by_x, by_A = torch.empty_like(x), task.make_sums()
+    by_x, by_A = x.new_empty(x.shape), task.make_sums()
     arrays = {"g": g, "h": h, "Y": Y, "w": w, "dh": dh, "dY": dY, "dw": dw, "x": x, "dx": dx}
     by_h = task.run("mixed_tangents", arrays, {"by_x": by_x, "by_A": by_A})
     return task.crop(by_g), task.crop(by_h), by_x, task.join(by_A)
@@ -140,7 +140,7 @@ class _Task:
         if sums is None:
             return self.A.new_empty(0, 0)
         by_A = sums.sum(0).view(len(self.A), self.plan.n_paths, self.channels)
-        return by_A[..., : self.own].reshape(len(self.A), -1)
+        return by_A[..., : self.own].reshape(len(self.A), -1).contiguous()
 
     def run(
         self, name: str, arrays: Mapping[str, Tensor], results: Mapping[str, Tensor | None]

@@ -46,7 +46,8 @@ def tangents(
 
 def _mix(x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan) -> Tensor:
     """Return the weights of each edge, (n_edges, n_paths, C)."""
-    weights: Tensor = (x @ A)[graph.rows.index].unflatten(1, (plan.n_paths, -1))
+    mixed = (x @ A).to(x.dtype)  # autocast multiplies in another type
+    weights: Tensor = mixed[graph.rows.index].unflatten(1, (plan.n_paths, -1))
     return weights
 
 

@@ -163,7 +163,8 @@ def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
 
 
 def _spread_bias(bias: Tensor, n_edges: int) -> Tensor:
-    """Return the bias of each edge; a view where one is for all."""
+    """Return the bias of each edge, numbers side by side; a view where one is for all."""
+    bias = bias.contiguous()
     if bias.ndim == 1:
         return bias.expand(n_edges, -1)
     if bias.ndim != 2 or len(bias) != n_edges:

@@ -214,7 +214,9 @@ class _NativeRun:
         start = (x.data_ptr() - address) // x.element_size()
         is_gradient = gradient is not None and gradient.untyped_storage().data_ptr() == address
         if is_gradient and self.waiting is not None:
-            return NativeOperand(self.waiting.data_ptr(), start, x.stride(0), OF_PASS)
+            # Not the distance of x, which says nothing where a tile has one edge.
+            distance = self.waiting.stride(0)
+            return NativeOperand(self.waiting.data_ptr(), start, distance, OF_PASS)
         if len(x) == self.source.n_edges and not is_gradient:
             return NativeOperand(x.data_ptr(), 0, x.stride(0), OF_EDGES)
         if address not in self._rooms:

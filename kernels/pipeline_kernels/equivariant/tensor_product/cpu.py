@@ -238,7 +238,7 @@ def interpolated_gradient(
     """Implement `interpolated.differentiate`."""
     plan = decode_plan(tuple(code))
     g, h, Y = operands
-    by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), torch.empty_like(Y), Y[:, 0] * 0
+    by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), Y.new_empty(Y.shape), Y[:, 0] * 0
     pointers = Interpolation(*(x.data_ptr() for x in interpolation))
     results = [by_h, by_Y, by_x]
     _run("interpolated_gradient", plan, [g, h, Y, pointers], results, edges, by_features)
