@@ -1,11 +1,10 @@
-"""The symmetric contraction: C, and the reference where there is none.
+"""The symmetric contraction: value, derivatives and Triton kernels.
 
 Oracles: outputs of mace-torch 0.3.16 (`make_contraction_mace.py`), the sum over all couplings as
 the paper writes it (`sum_all_couplings`), rotations and inversion, PyTorch's automatic
-differentiation and finite differences.
+differentiation of the formula in float64, and finite differences.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 from torch import Tensor
-from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels.compiler import LEVELS
+from kernels.contract import Call, KernelContract
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep, clebsch_gordan
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -31,103 +29,93 @@ from pipeline_kernels.equivariant.contraction import (
     plan,
     reference,
 )
-
-DTYPES = [torch.float32, torch.float64]
+from tiers import run_first
 
 
 def parse_irreps(names: str) -> tuple[Irrep, ...]:
     return tuple(Irrep.parse(name) for name in names.split("+"))
 
 
-INPUTS = parse_irreps("0e+1o+2e+3o")
-MODEL = Polynomial(INPUTS, parse_irreps("0e+1o"), 3)
-SMALL = Polynomial(parse_irreps("0e+1o"), parse_irreps("0e+1o"), 3)
+def build_polynomial(inputs: str, outputs: str, correlation: int) -> Polynomial:
+    return Polynomial(parse_irreps(inputs), parse_irreps(outputs), correlation)
 
 
-@dataclass
-class Case:
-    """Random numbers for a polynomial, and all that operators take at the end."""
+MODEL = build_polynomial("0e+1o+2e+3o", "0e+1o", 3)
+SMALL = build_polynomial("0e+1o", "0e+1o", 3)
 
-    polynomial: Polynomial
-    element: Tensor
-    atoms: AtomsByElement
-    features: Tensor
-    coefficients: Tensor
-    weights: Tensor
-    direction: Tensor
 
-    @classmethod
-    def of(cls, polynomial, element, n_channels, dtype=torch.float64, seed=0) -> "Case":
-        generator = torch.Generator().manual_seed(seed)
+@st.composite
+def polynomials(draw):
+    """Few inputs of any parity, outputs that they can form."""
+    names = st.sampled_from(["0e", "0o", "1e", "1o", "2e"])
+    inputs = draw(st.lists(names, min_size=1, max_size=3))
+    correlation = draw(st.integers(1, 3))
+    of_inputs = tuple(map(Irrep.parse, inputs))
+    result = {
+        irrep
+        for name in ("0e", "0o", "1e", "1o", "2e", "2o")
+        for irrep in parse_irreps(name)
+        for degree in range(1, correlation + 1)
+        if basis.collect_terms(basis.compute_couplings(of_inputs, irrep, degree))[1].any()
+    }
+    outputs = draw(st.lists(st.sampled_from(sorted(result)), min_size=1, max_size=3, unique=True))
+    return Polynomial(of_inputs, tuple(outputs), correlation)
 
-        def random(*sizes):
-            return torch.randn(*sizes, generator=generator, dtype=torch.float64).to(dtype)
 
-        element = torch.as_tensor(element, dtype=torch.int64)
-        atoms, n_atoms = AtomsByElement.of(element), len(element)
-        return cls(
-            polynomial,
-            element,
-            atoms,
-            random(n_atoms, polynomial.n_inputs, n_channels),
-            random(len(atoms.elements), polynomial.n_terms, n_channels),
-            random(n_atoms, polynomial.n_outputs, n_channels),
-            random(n_atoms, polynomial.n_inputs, n_channels),
-        )
+def evaluate(features, coefficients, polynomial, element):
+    return contract(features, coefficients, polynomial, AtomsByElement.of(element))
 
-    @property
-    def tail(self):
-        code = self.polynomial.make_code(torch.device("cpu"))
-        return self.atoms.order, self.atoms.chunks, code, self.polynomial.sizes
 
-    def results(self) -> list[Tensor]:
-        """Value, its derivatives by features and coefficients, and the changes of all three."""
-        x, c, g = self.features, self.coefficients, self.weights
-        return [
-            op._value(x, c, *self.tail),
-            op._by_features(x, c, g, *self.tail),
-            op._by_coefficients(x, g, len(c), *self.tail),
-            *op._tangents(x, c, g, self.direction, *self.tail),
+def evaluate_plainly(features, coefficients, polynomial, element):
+    atoms, code = AtomsByElement.of(element), polynomial.make_code(element.device)
+    rows, tables = op._read_batch(atoms.order, atoms.chunks, code, polynomial.sizes)
+    return reference.value(features, coefficients, rows, tables)
+
+
+class TestContraction(KernelContract):
+    folder = "equivariant/contraction"
+    tolerances = {torch.float32: 1e-5, torch.float64: 1e-13}
+    options = {"polynomial": [SMALL, MODEL], "n_channels": [19, 16], "n_atoms": [9, 27]}
+    few = {"n_channels": 2, "n_atoms": 3}
+    many = {"n_channels": 24, "n_atoms": 3 * plan.CHUNK}
+    empty = {"n_atoms": 0}
+    random = {
+        "polynomial": polynomials(),
+        "n_atoms": st.integers(0, 30),
+        "n_channels": st.sampled_from([0, 1, 2, 7, 8, 16, 17, 33]),
+    }
+    lanes = ({"polynomial": MODEL},)
+    interpreted = [
+        {"polynomial": build_polynomial("1o", "1o", 2), "n_atoms": 5, "n_channels": 3},
+        {"polynomial": build_polynomial("1o", "1o", 3), "n_atoms": 12, "n_channels": 17},
+        {
+            "polynomial": build_polynomial("1o", "0e", 2),
+            "n_atoms": plan.CHUNK + 2,
+            "n_channels": 2,
+        },
+        {"polynomial": build_polynomial("0e+1o", "0e+1o", 2), "n_atoms": 3, "n_channels": 65},
+        {"polynomial": build_polynomial("0e+1o", "0e+1o", 2), "n_atoms": 0},
+    ]
+    refused = [
+        (0, torch.Tensor.float, "expected one dtype"),
+        (0, lambda x: x[:2], r"features: expected \(9, 4, n_channels\)"),
+        (0, lambda x: x[:, :3], r"features: expected \(9, 4, n_channels\)"),
+        (1, torch.Tensor.half, "expected one dtype"),
+        (1, lambda c: c[:1], r"coefficients: expected \(2, \d+, 19\)"),
+        (1, lambda c: c[..., :1], r"coefficients: expected \(2, \d+, 19\)"),
+        (1, lambda c: c.to("meta"), "expected device cpu"),
+    ]
+    without = {"test_compiles_without_a_graph_break": "elements are counted as atoms are sorted"}
+
+    def draw(self, generator, polynomial, n_atoms, n_channels):
+        """Atoms of two elements, of which none has the numbers between."""
+        element = torch.arange(n_atoms) % 7 // 5 * 3
+        shapes = [
+            (n_atoms, polynomial.n_inputs, n_channels),
+            (len(element.unique()), polynomial.n_terms, n_channels),
         ]
-
-
-def compute_expected(case: Case) -> list[Tensor]:
-    """`Case.results`, by automatic differentiation of the formula in float64."""
-    x, c, g, u = (
-        t.double().detach().requires_grad_()
-        for t in (case.features, case.coefficients, case.weights, case.direction)
-    )
-    rows, tables = op._read_batch(*case.tail)
-    value = reference.value(x, c, rows, tables)
-    by_x, by_c = torch.autograd.grad(value, (x, c), g, create_graph=True)
-    changes = torch.autograd.grad(by_x, (g, x, c), u, materialize_grads=True)
-    return [t.detach() for t in (value, by_x, by_c, *changes)]
-
-
-def sum_magnitudes(case: Case) -> list[Tensor]:
-    """The same sums with every number taken by its magnitude, which is how roundings add up."""
-    tensors = (case.features, case.coefficients, case.weights, case.direction)
-    return compute_expected(
-        Case(case.polynomial, case.element, case.atoms, *(t.abs() for t in tensors))
-    )
-
-
-def check(case: Case) -> None:
-    tolerance = 64 * torch.finfo(case.features.dtype).eps  # 8e-6 or 1e-14
-    for ours, exact, size in zip(
-        case.results(), compute_expected(case), sum_magnitudes(case), strict=True
-    ):
-        assert ours.dtype == case.features.dtype
-        assert ours.shape == exact.shape
-        assert ours.is_contiguous()
-        assert ((ours - exact).abs() <= tolerance * size).all()
-
-
-@pytest.fixture(scope="module", params=["C", "reference"])
-def implementation(request, use_implementation):
-    """Everything in the test is calculated by C, then as without a compiler."""
-    with use_implementation(request.param):
-        yield
+        tensors = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+        return Call(evaluate, evaluate_plainly, tensors, [polynomial, element])
 
 
 # ---- the polynomial ----
@@ -137,7 +125,8 @@ def implementation(request, use_implementation):
 def test_equals_mace(name):
     with np.load(Path(__file__).with_name("contraction_mace.npz")) as file:
         mace = {key[2:]: file[key] for key in file if key.startswith(name)}
-    polynomial = Polynomial(INPUTS, parse_irreps(str(mace["irreps_out"])), int(mace["correlation"]))
+    outputs = parse_irreps(str(mace["irreps_out"]))
+    polynomial = Polynomial(MODEL.irreps_in, outputs, int(mace["correlation"]))
     atoms = AtomsByElement.of(torch.from_numpy(mace["element"]))
     combined = combine_coefficients(torch.from_numpy(mace["weights"]), polynomial, atoms)
     ours = contract(torch.from_numpy(mace["features"]), combined, polynomial, atoms)
@@ -163,36 +152,30 @@ def sum_all_couplings(features: Tensor, weights: Tensor, polynomial: Polynomial)
     return torch.cat(outputs, 1)
 
 
-@st.composite
-def polynomials(draw):
-    """Few inputs of any parity, outputs that they can form."""
-    names = st.sampled_from(["0e", "0o", "1e", "1o", "2e"])
-    inputs = draw(st.lists(names, min_size=1, max_size=3))
-    correlation = draw(st.integers(1, 3))
-    of_inputs = tuple(map(Irrep.parse, inputs))
-    result = {
-        irrep
-        for name in ("0e", "0o", "1e", "1o", "2e", "2o")
-        for irrep in parse_irreps(name)
-        for degree in range(1, correlation + 1)
-        if basis.collect_terms(basis.compute_couplings(of_inputs, irrep, degree))[1].any()
-    }
-    outputs = draw(st.lists(st.sampled_from(sorted(result)), min_size=1, max_size=3, unique=True))
-    return Polynomial(of_inputs, tuple(outputs), correlation)
+def draw_weights(polynomial, element, n_channels):
+    """Return features, a weight for each element and coupling, and the atoms."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (
+        (len(element), polynomial.n_inputs),
+        (max(element, default=0) + 1, polynomial.n_weights),
+    )
+    x, weights = (
+        torch.randn(*shape, n_channels, generator=generator, dtype=torch.float64)
+        for shape in shapes
+    )
+    return x, weights, AtomsByElement.of(torch.tensor(element, dtype=torch.int64))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     polynomial=polynomials(),
     element=st.lists(st.sampled_from([0, 2, 3]), max_size=9),
     n_channels=st.integers(1, 3),
 )
-def test_equals_the_sum_over_all_couplings(implementation, polynomial, element, n_channels):
-    case = Case.of(polynomial, element, n_channels)
-    weights = torch.randn(4, polynomial.n_weights, n_channels, dtype=torch.float64)
-    combined = combine_coefficients(weights, polynomial, case.atoms)
-    ours = contract(case.features, combined, polynomial, case.atoms)
-    theirs = sum_all_couplings(case.features, weights[case.element], polynomial)
+def test_equals_the_sum_over_all_couplings(polynomial, element, n_channels):
+    x, weights, atoms = draw_weights(polynomial, element, n_channels)
+    ours = contract(x, combine_coefficients(weights, polynomial, atoms), polynomial, atoms)
+    theirs = sum_all_couplings(x, weights[element], polynomial)
     assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
@@ -208,138 +191,57 @@ def build_representation(of: tuple[Irrep, ...], rotation: np.ndarray, inverted: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inverted", [False, True])
 @pytest.mark.parametrize("correlation", [1, 2, 3])
-def test_outputs_rotate_as_they_should(correlation, inverted):
+def test_outputs_rotate_as_they_should(correlation):
     polynomial = Polynomial(
         parse_irreps("0e+1o+2e+3o+1e"), parse_irreps("0e+1o+2e+1e"), correlation, independent=True
     )
-    case = Case.of(polynomial, [0, 1, 1, 0], 5)
-    generator = torch.Generator().manual_seed(1)
-    weights = torch.randn(2, polynomial.n_weights, 5, dtype=torch.float64, generator=generator)
-    combined = combine_coefficients(weights, polynomial, case.atoms)
+    x, weights, atoms = draw_weights(polynomial, [0, 1, 1, 0], 5)
+    combined = combine_coefficients(weights, polynomial, atoms)
     rotation = Rotation.from_euler("zxz", [0.3, 1.1, -2.0]).as_matrix()
-    D_in, D_out = (
-        build_representation(of, rotation, inverted)
-        for of in (polynomial.irreps_in, polynomial.irreps_out)
-    )
-    before = contract(case.features, combined, polynomial, case.atoms)
-    after = contract(D_in @ case.features, combined, polynomial, case.atoms)
+    before = contract(x, combined, polynomial, atoms)
     assert before.abs().amax((0, 2)).min() > 0.1
-    assert_close(after, D_out @ before, rtol=1e-10, atol=1e-10)
+    for inverted in (False, True):
+        D_in, D_out = (
+            build_representation(of, rotation, inverted)
+            for of in (polynomial.irreps_in, polynomial.irreps_out)
+        )
+        after = contract(D_in @ x, combined, polynomial, atoms)
+        assert_close(after, D_out @ before, rtol=1e-10, atol=1e-10)
 
 
-# ---- kernels ----
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    polynomial=polynomials(),
-    element=st.lists(st.sampled_from([0, 2, 3]), max_size=30),
-    n_channels=st.sampled_from([0, 1, 2, 7, 8, 16, 17, 33]),
-    dtype=st.sampled_from(DTYPES),
-    threads=st.sampled_from([1, 2]),
-)
-def test_equals_automatic_differentiation(
-    use_threads, implementation, polynomial, element, n_channels, dtype, threads
-):
-    with use_threads(threads):
-        check(Case.of(polynomial, element, n_channels, dtype))
+# ---- derivatives, and what a network relies on ----
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_channels", [16, 40])
-def test_the_polynomial_of_a_model(use_threads, implementation, n_channels, dtype):
-    element = torch.arange(27) % 5 % 2 * 3
-    with use_threads(2):
-        check(Case.of(MODEL, element, n_channels, dtype))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
-    element = torch.arange(3 * plan.CHUNK) % 7 // 5
-    case = Case.of(SMALL, element, 24, dtype)
-    assert len(case.atoms.chunks) == 4
-    results = []
-    for threads in (1, 2, 3):
-        with use_implementation("C"), use_threads(threads):
-            results.append(case.results())
-    check(case)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
-
-
-def test_arguments_need_not_be_contiguous(implementation):
-    case = Case.of(SMALL, [1, 0, 1], 6)
-    for name in ("features", "coefficients", "weights", "direction"):
-        tensor = getattr(case, name)
-        setattr(case, name, tensor.mT.contiguous().mT)
-    case.weights = case.weights[:, :, :1].expand(-1, -1, 6)
-    check(case)
-
-
-@pytest.mark.slow
-def test_derivatives_of_any_order(implementation):
-    case = Case.of(SMALL, [3, 0, 3], 2)
-    inputs = [case.features.requires_grad_(), case.coefficients.requires_grad_()]
-
-    def value(x, c):
-        return contract(x, c, SMALL, case.atoms)
+def test_third_derivatives(implementation):
+    """Finite differences of the second derivatives of a loss of forces."""
+    call = TestContraction().make(**TestContraction.few)
 
     def forces(x, c):
-        return torch.autograd.grad(value(x, c).square().sum(), x, create_graph=True)[0]
+        value = call.function(x, c, *call.constants)
+        return torch.autograd.grad(value.square().sum(), x, create_graph=True)[0]
 
-    assert torch.autograd.gradcheck(value, inputs)
-    assert torch.autograd.gradgradcheck(value, inputs)
-    assert torch.autograd.gradgradcheck(forces, inputs)
-
-
-def test_training_of_forces(implementation):
-    """The gradients of a loss of forces, against those through the formula."""
-    case = Case.of(MODEL, [1, 0, 1, 1], 3)
-    rows, tables = op._read_batch(*case.tail)
-
-    def gradients(evaluate):
-        x, c = case.features.clone().requires_grad_(), case.coefficients.clone().requires_grad_()
-        (forces,) = torch.autograd.grad(evaluate(x, c).pow(2).sum(), x, create_graph=True)
-        loss = (forces * case.direction).sum()
-        return torch.autograd.grad(loss, (x, c))
-
-    ours = gradients(lambda x, c: contract(x, c, MODEL, case.atoms))
-    theirs = gradients(lambda x, c: reference.value(x, c, rows, tables))
-    assert_close(ours, theirs)
+    assert torch.autograd.gradgradcheck(forces, [x.requires_grad_() for x in call.tensors])
 
 
-def test_forces_do_not_wait_for_the_gradient_of_coefficients(monkeypatch):
-    case = Case.of(SMALL, [0, 1], 4)
-    inputs = [case.features.requires_grad_(), case.coefficients.requires_grad_()]
-    total = contract(inputs[0], inputs[1].exp(), SMALL, case.atoms).sum()
+def test_forces_do_not_wait_for_the_gradient_of_coefficients(use_implementation, monkeypatch):
+    call = TestContraction().make()
+    x, c = (tensor.requires_grad_() for tensor in call.tensors)
     calls = []
     original = cpu._run
     monkeypatch.setattr(cpu, "_run", lambda *a, **k: calls.append(a[0]) or original(*a, **k))
-    torch.autograd.grad(total, inputs[0], retain_graph=True)
-    assert "by_coefficients" not in calls
-    torch.autograd.grad(total, inputs)
+    with use_implementation("C"):
+        total = call.function(x, c.exp(), *call.constants).sum()
+        torch.autograd.grad(total, x, retain_graph=True)
+        assert "by_coefficients" not in calls
+        torch.autograd.grad(total, [x, c])
     assert calls.count("by_coefficients") == 1
 
 
-@pytest.mark.slow
-def test_operators_keep_the_rules_of_torch(implementation):
-    case = Case.of(SMALL, [4, 0, 4, 4], 5, torch.float32)
-    x, c, g, u = (
-        t.requires_grad_() for t in (case.features, case.coefficients, case.weights, case.direction)
-    )
-    opcheck(op._value, (x, c, *case.tail))
-    opcheck(op._by_features, (x, c, g, *case.tail))
-    opcheck(op._by_coefficients, (x, g, len(c), *case.tail))
-    opcheck(op._tangents, (x, c, g, u, *case.tail))
-
-
 def test_training_can_follow_inference():
-    fresh = Polynomial(parse_irreps("0e+1o"), parse_irreps("1o"), 2)
-    atoms = AtomsByElement.of(torch.tensor([0, 1]))
-    x, weights = torch.randn(2, 4, 3), torch.randn(2, fresh.n_weights, 3)
+    fresh = build_polynomial("0e+1o", "1o", 2)
+    x, weights, atoms = draw_weights(fresh, [0, 1], 3)
     with torch.inference_mode():
         inferred = contract(x, combine_coefficients(weights, fresh, atoms), fresh, atoms)
     weights.requires_grad_()
@@ -349,38 +251,11 @@ def test_training_can_follow_inference():
     assert weights.grad.any()
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_processors_with_shorter_vectors(use_level, level):
-    with use_level(level):
-        check(Case.of(MODEL, [0, 1, 1, 1, 1, 1, 1, 1], 19, torch.float32))
-
-
 def test_infinity_stays_with_its_atom_and_channel(implementation):
-    case = Case.of(SMALL, [0] * 7, 20)
-    case.features[4, 0, 7] = torch.inf
-    finite = contract(case.features, case.coefficients, SMALL, case.atoms).isfinite().all(1)
+    call = TestContraction().make()
+    call.tensors[0][4, 0, 7] = torch.inf
+    finite = call.function(*call.tensors, *call.constants).isfinite().all(1)
     assert (~finite).nonzero().tolist() == [[4, 7]]
-
-
-# ---- arguments ----
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda x, c: (x.float(), c), "expected one dtype"),
-        (lambda x, c: (x.half(), c.half()), "expected one dtype"),
-        (lambda x, c: (x[:2], c), r"features: expected \(3, 4, n_channels\)"),
-        (lambda x, c: (x[:, :3], c), r"features: expected \(3, 4, n_channels\)"),
-        (lambda x, c: (x, c[:1]), r"coefficients: expected \(2, \d+, 2\)"),
-        (lambda x, c: (x[..., :1], c), r"coefficients: expected \(2, \d+, 1\)"),
-        (lambda x, c: (x, c.to("meta")), "expected device cpu"),
-    ],
-)
-def test_wrong_arguments(change, message):
-    case = Case.of(SMALL, [3, 0, 3], 2)
-    with pytest.raises(ValueError, match=message):
-        contract(*change(case.features, case.coefficients), SMALL, case.atoms)
 
 
 def test_wrong_weights():
@@ -389,3 +264,49 @@ def test_wrong_weights():
         combine_coefficients(torch.ones(4, n_weights, 2), SMALL, atoms)
     with pytest.raises(ValueError, match=rf"expected \(n_elements, {n_weights}, n_channels\)"):
         combine_coefficients(torch.ones(5, n_weights + 1, 2), SMALL, atoms)
+
+
+@pytest.mark.parametrize("element", [torch.tensor([1.0]), torch.tensor([[1]]), torch.tensor([-1])])
+def test_wrong_elements(element):
+    with pytest.raises(ValueError, match="element: expected"):
+        AtomsByElement.of(element)
+
+
+def test_atoms_are_sorted_by_element():
+    element = torch.tensor([3, 1, 3, 5] * plan.CHUNK)
+    atoms = AtomsByElement.of(element)
+    assert atoms.elements.tolist() == [1, 3, 5]
+    assert atoms.n_elements == 6
+    row, first, last = atoms.chunks.T
+    assert (last - first).max() <= plan.CHUNK
+    assert first.tolist() == [0, *last[:-1].tolist()]
+    for e, begin, end in zip(row, first, last, strict=True):
+        assert (element[atoms.order[begin:end]] == atoms.elements[e]).all()
+    assert_close(atoms.elements[reference.find_rows(atoms.order, atoms.chunks)], element)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", run_first([(80, torch.float64), (90, torch.float32)]))
+def test_kernels_compile_for_a_gpu(compiled, target):
+    from pipeline_kernels.equivariant.contraction import cuda
+
+    capability, dtype = target
+    p = {torch.float32: "*fp32", torch.float64: "*fp64"}[dtype]
+    for kernel, n_arrays in [
+        (cuda._sum_outputs, 4),
+        (cuda._differentiate_inputs, 5),
+        (cuda._differentiate_coefficients, 4),
+    ]:
+        for direction in (p, "constexpr"):
+            signature = {
+                "arrays": (p, direction, *[p] * (n_arrays - 2)),
+                "atoms": ("*i64", "*i64"),
+                "tables": ("*i32",) * 4,
+                "sizes": ("i32",) * 4,
+                "ATOMS": "constexpr",
+                "WIDTH": "constexpr",
+            }
+            constants = {"ATOMS": cuda.ATOMS, "WIDTH": 64}
+            if direction == "constexpr":
+                constants[0, 1] = None
+            assert compiled(capability, kernel, signature, constants)["cubin"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kernels.equivariant.so2_case import IMPLEMENTATIONS, N_EXTRA, Case, use_implementation
+from kernels.equivariant.so2_case import N_EXTRA, RECEIVERS, convolve, draw_convolution
 from pipeline_kernels.equivariant.so2 import (
     Layout,
     Table,
@@ -23,55 +23,64 @@ from pipeline_kernels.equivariant.wigner import compute_edge_frames
 
 o3 = pytest.importorskip("e3nn.o3")
 
-
-@pytest.fixture(scope="module", params=IMPLEMENTATIONS)
-def implementation(request):
-    with use_implementation(request.param):
-        yield
+ORDERS = [Layout(2, 2), Layout(4, 4), Layout(4, 2)]
 
 
-def convolve_twice(case, tables, frames):
+def draw(layout, **options):
+    """Return a convolution of edges of some directions, and these in the order of e3nn."""
+    generator = torch.Generator().manual_seed(0)
+    call = draw_convolution(generator, layout, n_nodes=6, n_edges=40, **options)
+    vectors = torch.randn(40, 3, generator=generator)
+    frames, *rest = call.constants
+    frames = compute_edge_frames(vectors, layout.lmax)
+    return replace(call, constants=[frames, *rest]), vectors[:, [1, 2, 0]]
+
+
+def make_frames(permuted, layout):
+    return compute_edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
+
+
+def convolve_twice(call, tables, frames):
     """Two convolutions with a gate between them, rotated back and summed at receivers."""
-    layout, factors, rows = case.layout, case.factors, case.rows
-    channels = (len(case.bias) - N_EXTRA) // (layout.lmax + 1)
-    tables = [Table(*table) for table in zip(tables, rows, strict=True)]
-    y, extra = so2_convolution(tables, frames, case.weights, case.bias, layout, factors, N_EXTRA)
+    _, rows, layout, turned = call.constants
+    channels = (len(call.tensors[-1]) - N_EXTRA) // (layout.lmax + 1)
+    y, extra = convolve(*tables, *call.tensors[3:], frames, rows, layout, turned)
     gates = extra.sum(1, keepdim=True).expand(-1, layout.lmax * channels)
     shapes = layout.list_weight_shapes(channels, channels)
     weights = [torch.sin(torch.arange(n.numel()).double()).view(n) for n in map(torch.Size, shapes)]
-    bias = case.bias[:-N_EXTRA]
+    bias = call.tensors[-1][:-N_EXTRA]
     z, _ = so2_linear(y, weights, bias, layout, compute_gate_factors(y, gates, layout))
-    return from_edges(z, frames, layout, rows[1]), extra
+    return from_edges(z, frames, layout, rows[RECEIVERS]), extra
 
 
-@pytest.mark.parametrize("layout", [Layout(2, 2), Layout(4, 4), Layout(4, 2)], ids=str)
-def test_turns_with_the_structure(implementation, double_precision, layout):
-    case = Case.of(layout, n_nodes=6, n_edges=40)
+@pytest.mark.parametrize("layout", ORDERS, ids=str)
+def test_turns_with_the_structure(double_precision, layout):
+    call, permuted = draw(layout)
+    tables = call.tensors[:3]
     torch.manual_seed(5)
     turn = o3.rand_matrix()  # of permuted vectors
     degrees = range(layout.lmax + 1)
     D = torch.block_diag(*(o3.Irrep(degree, 1).D_from_matrix(turn) for degree in degrees))
-    permuted = case.vectors[:, [1, 2, 0]] @ turn.T
-    turned_frames = compute_edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
-    turned = [torch.einsum("ij,njc->nic", D, x) for x in case.tables]
-    x, extra = convolve_twice(case, case.tables, case.frames)
-    result, found_extra = convolve_twice(case, turned, turned_frames)
+    x, extra = convolve_twice(call, tables, call.constants[0])
+    frames = make_frames(permuted @ turn.T, layout)
+    result, found_extra = convolve_twice(call, [D @ x for x in tables], frames)
     # The arc cosines from which e3nn makes D lose digits where its angles are small.
-    assert_close(result, torch.einsum("ij,njc->nic", D, x), rtol=0, atol=1e-9)
+    assert_close(result, D @ x, rtol=0, atol=1e-9)
     assert_close(found_extra, extra, rtol=0, atol=1e-9)
     assert x[:, 1:].abs().max() > 0.1
 
 
-@pytest.mark.parametrize("layout", [Layout(2, 2), Layout(4, 4), Layout(4, 2)], ids=str)
-def test_single_matrices_commute_with_reflections(implementation, double_precision, layout):
+@pytest.mark.parametrize("layout", ORDERS, ids=str)
+def test_single_matrices_commute_with_reflections(double_precision, layout):
     """Channels that are turned are of unnatural parity; order 0 has no weights between kinds."""
-    case = Case.of(layout, n_nodes=6, n_edges=40, channels=(4, 3, 2), channels_out=5, turned=True)
+    call, permuted = draw(layout, channels=(4, 3, 2), channels_out=5, turned=True)
+    tables, (_, *weights, bias) = call.tensors[:3], call.tensors[3:]
     degrees, turned = range(layout.lmax + 1), 2
-    kinds = torch.cat([torch.arange(x.shape[2]) >= x.shape[2] // 2 for x in case.tables])
+    kinds = torch.cat([torch.arange(x.shape[2]) >= x.shape[2] // 2 for x in tables])
     out = torch.arange(5) >= 5 - turned
     out = torch.cat([out.repeat(layout.lmax + 1), torch.zeros(N_EXTRA, dtype=torch.bool)])
-    case.weights[0] *= kinds.repeat(layout.lmax + 1)[:, None] == out
-    case.bias *= ~out
+    weights[0] *= kinds.repeat(layout.lmax + 1)[:, None] == out
+    bias *= ~out
     torch.manual_seed(5)
     mirror = -o3.rand_matrix()  # of permuted vectors
     D = [
@@ -81,19 +90,16 @@ def test_single_matrices_commute_with_reflections(implementation, double_precisi
 
     def change(x, n_natural):
         parts = x.tensor_split([n_natural], 2)
-        return torch.cat(
-            [torch.einsum("ij,njc->nic", *two) for two in zip(D, parts, strict=True)], 2
-        )
+        return torch.cat([matrix @ part for matrix, part in zip(D, parts, strict=True)], 2)
 
-    def convolve(tables, frames):
-        mine = replace(case, tables=tables, frames=frames)
-        y, extra = mine.result()
-        return from_edges(y, frames, layout, case.rows[1], None, turned), extra
+    def calculate(tables, frames):
+        rows = call.constants[1]
+        y, extra = convolve(*tables, *call.tensors[3:], frames, *call.constants[1:])
+        return from_edges(y, frames, layout, rows[RECEIVERS], None, turned), extra
 
-    permuted = case.vectors[:, [1, 2, 0]] @ mirror.T
-    frames = compute_edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
-    x, extra = convolve(case.tables, case.frames)
-    result, found_extra = convolve([change(x, x.shape[2] // 2) for x in case.tables], frames)
+    x, extra = calculate(tables, call.constants[0])
+    frames = make_frames(permuted @ mirror.T, layout)
+    result, found_extra = calculate([change(x, x.shape[2] // 2) for x in tables], frames)
     assert_close(result, change(x, 5 - turned), rtol=0, atol=1e-9)
     assert_close(found_extra, extra, rtol=0, atol=1e-9)
     assert x[:, 1:].abs().amax((0, 1)).min() > 0.1
@@ -101,19 +107,18 @@ def test_single_matrices_commute_with_reflections(implementation, double_precisi
 
 @pytest.mark.parametrize("layout", [Layout(3, 3), Layout(4, 2)], ids=str)
 def test_does_not_depend_on_the_angle_about_the_edge(double_precision, layout):
-    case = Case.of(layout, n_edges=9)
+    call, _ = draw(layout)
+    frames, tables = call.constants[0], call.tensors[:3]
     angle, zero = torch.tensor(0.7), torch.tensor(0.0)
     spins = [o3.wigner_D(degree, angle, zero, zero) for degree in range(layout.lmax + 1)]
-    sizes = [(2 * degree + 1) ** 2 for degree in range(layout.lmax + 1)]
-    blocks = case.frames.split(sizes, 1)
+    blocks = frames.split([spin.numel() for spin in spins], 1)
     spun = [
         (spin @ block.unflatten(1, spin.shape)).flatten(1)
         for spin, block in zip(spins, blocks, strict=True)
     ]
-    x, extra = convolve_twice(case, case.tables, case.frames)
-    result, found_extra = convolve_twice(case, case.tables, torch.cat(spun, 1).contiguous())
-    assert_close(result, x, rtol=0, atol=1e-11)
-    assert_close(found_extra, extra, rtol=0, atol=1e-11)
+    expected = convolve_twice(call, tables, frames)
+    result = convolve_twice(call, tables, torch.cat(spun, 1).contiguous())
+    assert_close(result, expected, rtol=0, atol=1e-11)
 
 
 def test_equals_a_tensor_product_with_all_harmonics(double_precision):

@@ -1,20 +1,20 @@
 """Wigner matrices of edges.
 
-Oracles: e3nn's matrices of the same rotations, and its spherical harmonics of the edges.
+Oracles: e3nn's matrices of the same rotations, and its spherical harmonics of the edges; C is
+compared with plain PyTorch.
 """
 
 import pytest
 import torch
 from torch.testing import assert_close
 
+from kernels.contract import Call, KernelContract
 from pipeline_kernels.equivariant.wigner import (
     compute_edge_frames,
     count_entries,
-    cpu,
     reference,
     rotate,
 )
-from pipeline_kernels.native import UnavailableError
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -22,10 +22,37 @@ LMAX = 6
 AXES = [[0, 0, 2], [0, 0, -3], [1e-9, 0, 1], [0, 1e-200, -1], [4, 0, 0], [0, -1, 0], [1, 1, 1]]
 
 
-@pytest.fixture
+class TestFrames(KernelContract):
+    folder = "equivariant/wigner"
+    tolerances = {torch.float32: 1e-6, torch.float64: 1e-13}
+    options = {"lmax": [5, 0, 1, 2, 8], "n": [40, reference.CHUNK + 1]}
+    many, empty = {"n": 3000}, {"n": 0}
+    refused = [
+        (0, torch.zeros_like, "no direction"),
+        (0, lambda x: torch.full_like(x, torch.nan), "finite length"),
+        (0, lambda x: x[:, :2], r"expected floating .* \(n_edges, 3\), got .*\(40, 2\)"),
+        (0, torch.Tensor.long, "got torch.int64"),
+        (1, lambda _: -1, "lmax: expected at least 0, got -1"),
+    ]
+    without = {
+        "derivatives": "the frames of edges are constants",
+        "test_operators_keep_the_rules_of_torch": "it is no operator of torch",
+        "test_compiles_without_a_graph_break": "it is no operator of torch",
+    }
+
+    def draw(self, generator, lmax, n):
+        vectors = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+        return Call(compute_edge_frames, build_frames, [vectors], [lmax])
+
+
+def build_frames(vectors, lmax):
+    return reference.build_frames(vectors, lmax, vectors.dtype)
+
+
+@pytest.fixture(scope="module")
 def vectors():
     generator = torch.Generator().manual_seed(0)
-    many = torch.randn(reference.CHUNK + 1, 3, generator=generator, dtype=torch.float64)
+    many = torch.randn(100, 3, generator=generator, dtype=torch.float64)
     return torch.cat([torch.tensor(AXES, dtype=torch.float64), many])
 
 
@@ -73,53 +100,7 @@ def test_transposed_turns_back(vectors):
     assert_close(rotate(rotate(x, frames), frames, transposed=True), x)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_are_exact_in_each_type(vectors, dtype):
-    frames = compute_edge_frames(vectors, 4, dtype)
-    assert frames.dtype == dtype
-    assert torch.equal(frames, compute_edge_frames(vectors, 4).to(dtype))
-    assert compute_edge_frames(vectors.to(dtype), 4).dtype == dtype
-
-
-@pytest.mark.parametrize("lmax", [0, 1, 2, 5, 8])
-def test_c_equals_the_reference(vectors, lmax):
-    far = vectors[7:]  # beside the axis the angle about the edge is free
-    for dtype in (torch.float32, torch.float64):
-        actual, expected = (body.build_frames(far, lmax, dtype) for body in (cpu, reference))
-        assert actual.dtype == expected.dtype == dtype
-        assert_close(actual, expected, rtol=0, atol=1e-13 if dtype == torch.float64 else 1e-6)
-
-
-def test_without_a_compiler_they_are_those_of_the_reference(vectors, monkeypatch):
-    def refuse(*_, **__):
-        raise UnavailableError("none")
-
-    monkeypatch.setattr(cpu, "load_library", refuse)
-    expected = reference.build_frames(vectors, 3, torch.float64)
-    assert torch.equal(compute_edge_frames(vectors, 3), expected)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_do_not_depend_on_the_threads(use_threads, vectors, threads):
-    expected = compute_edge_frames(vectors, LMAX)
-    with use_threads(threads):
-        assert torch.equal(compute_edge_frames(vectors, LMAX), expected)
-
-
-def test_no_edges():
-    assert compute_edge_frames(torch.zeros(0, 3), 4).shape == (0, 165)
-
-
-@pytest.mark.parametrize(
-    ("vectors", "lmax", "message"),
-    [
-        (torch.zeros(2, 3), 2, "no direction"),
-        (torch.full((2, 3), torch.nan), 2, "finite length"),
-        (torch.ones(2, 4), 2, r"expected floating numbers of shape \(n_edges, 3\), got .*\(2, 4\)"),
-        (torch.ones(2, 3, dtype=torch.int64), 2, "got torch.int64"),
-        (torch.ones(2, 3), -1, "lmax: expected at least 0, got -1"),
-    ],
-)
-def test_what_has_no_frame_is_refused(vectors, lmax, message):
-    with pytest.raises(ValueError, match=message):
-        compute_edge_frames(vectors, lmax)
+def test_another_type_is_rounded_to(vectors):
+    """They are calculated in float64 whatever the type of the vectors."""
+    frames = compute_edge_frames(vectors, 4, torch.float32)
+    assert torch.equal(frames, compute_edge_frames(vectors, 4).float())
