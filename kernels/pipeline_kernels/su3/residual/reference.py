@@ -138,6 +138,10 @@ def make_product_table(n_colours: int, device: torch.device) -> Tensor:
     return products.reshape(n_colours**2, -1)
 
 
+for _n_colours in (2, 3):  # Made while torch.func transforms, they would be kept as its tensors.
+    make_product_table(_n_colours, torch.device("cpu"))
+
+
 def compute_components(matrices: Tensor) -> Tensor:
     """Return the components in the algebra of `(n, N, N)`, `(n, N^2 - 1)` float64."""
     generators = make_basis(matrices.shape[-1], matrices.device)
