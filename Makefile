@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env check test test-all lint demo docs wheel bench peers lock
+.PHONY: env check test test-all budgets lint demo docs wheel bench peers lock
 
 env: .venv/made  ## the environment, with the versions of the two lock files
 
@@ -37,6 +37,9 @@ test: lint  ## linters, types, and every promise once: what continuous integrati
 test-all: lint  ## every test that this machine can run, sweeps too: before a release
 	OMP_NUM_THREADS=1 $(PYTEST) --durations 25
 
+budgets: env  ## write what each file of tests takes to tests/budgets.json: on a quiet machine
+	OMP_NUM_THREADS=1 $(PYTEST) --quiet --write-budgets
+
 lint: env
 	ruff check .
 	ruff format --check .
@@ -55,22 +58,19 @@ docs: env  ## the documentation: docs/_build/index.html
 	python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/_build
 	@echo $(CURDIR)/docs/_build/index.html
 
-wheel: env  ## the package, built, installed into an environment of its own, and tried there, with a model from outside
+FRESH := build/fresh/bin/python
+wheel: env  ## the package, built, installed beside the dependencies of .venv, and tried where no clone is
 	rm -rf build dist
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	python -m venv build/fresh
-	build/fresh/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --requirement requirements.lock
-	build/fresh/bin/python -m pip install --quiet --no-compile --requirement torch.lock
-	build/fresh/bin/python -m pip install --quiet --no-deps dist/*.whl
+	$(FRESH) -m pip install --quiet --no-deps dist/*.whl
+	# What it depends on is that of .venv, without the editable package there.
+	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(FRESH) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth
+	$(FRESH) -I -c 'import sys, pipeline_core, pipeline_kernels, pipeline_mace as m; \
+		sys.exit(not all(p.__file__.startswith(sys.prefix) for p in (pipeline_core, pipeline_kernels, m)))'
 	build/fresh/bin/pipeline-core init --experiment htfbr/smoke build/empty
-	cd build/empty && ../fresh/bin/snakemake && ../fresh/bin/snakemake --report results/report.html
-	# A model from outside, by a wheel of its own, beside CHGNet and MACE on one split, in one report.
-	cp -r tests/outside/painn build/outside
-	build/fresh/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/outside/dist build/outside
-	build/fresh/bin/python -m pip install --quiet --no-deps build/outside/dist/*.whl
-	build/fresh/bin/pipeline-core init --experiment chgnet/hfo2 build/outside
-	cd build/outside && ../fresh/bin/snakemake --config experiments=painn/hfo2 \
-		&& ../fresh/bin/snakemake --config experiments=painn/hfo2 --report results/report.html
+	cd build/empty && ../fresh/bin/python -m snakemake && ../fresh/bin/python -m snakemake --report results/report.html
 	@ls dist/*.whl
 
 bench: env  ## one benchmark with NAME=<name>, otherwise all of them as a table

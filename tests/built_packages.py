@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pipeline_core
 import pipeline_kernels
+from forked_programs import start_programs
 
+PYTHON = sys.executable
+OURS = {"pipeline_core.cli": "pipeline-core", "snakemake": "snakemake"}
 # Types are read from sources, which mypy does not find behind an editable installation.
 SOURCES = [str(Path(package.__path__[0]).parent) for package in (pipeline_core, pipeline_kernels)]
 
@@ -46,8 +49,10 @@ class Package:
         """
         before = filter(None, [os.environ.get("PYTHONPATH")])
         path = os.pathsep.join([str(self.site), *SOURCES, *before])
+        name, *arguments = words
+        program = [str(start_programs() / OURS[name])] if name in OURS else [PYTHON, "-m", name]
         done = subprocess.run(
-            [sys.executable, "-m", *words],
+            [*program, *arguments],
             cwd=folder or self.folder,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

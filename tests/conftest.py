@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+import budgets
+
 if TYPE_CHECKING:
     from trained_runs import TrainedRuns
 
@@ -31,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="skip tests that start Python, Snakemake or a launcher, as soon as they try",
     )
+    budgets.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hands_out = config.getoption("numprocesses", None)
     if config.getoption("--no-processes") and not hands_out:
         sys.addaudithook(skip_at_process)
+    budgets.register(config)
 
 
 def skip_at_process(event: str, arguments: tuple[object, ...]) -> None:

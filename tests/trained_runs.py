@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
+from typing import ClassVar
 
 from filelock import FileLock
 
@@ -31,11 +33,21 @@ class TrainedRuns:
         folder: Where they are kept; the same for all workers of a test run.
     """
 
+    seconds: ClassVar[float] = 0.0
+    """What has been spent on trained runs, or on waiting for them, since it was last taken."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @classmethod
+    def take_seconds(cls) -> float:
+        """Return the seconds that trained runs took since the last call."""
+        taken, cls.seconds = cls.seconds, 0.0
+        return taken
+
     def find(self, plugin: str) -> Project:
         """Return the project of a plugin, to be read and not to be changed."""
+        start = time.monotonic()
         folder = self._folder / plugin
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
@@ -43,6 +55,7 @@ class TrainedRuns:
                 shutil.rmtree(made, ignore_errors=True)  # of a worker that has failed
                 walk(write_smoke(made, plugin))
                 made.rename(folder)
+        TrainedRuns.seconds += time.monotonic() - start
         return _open(folder)
 
     def copy(self, plugin: str, folder: Path) -> Project:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked_programs import start_programs, write_script
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -20,7 +22,8 @@ FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 # Trainings of pages are long enough to be of use; here they are as short as they can be.
 SHORT = r"""#!/bin/sh
-find workflows/experiments -name '*.yaml' -exec sed -i -E 's/^( *epochs: )[1-9][0-9]*/\11/' {} +
+find workflows/experiments -name '*.yaml' -exec \
+    sed -i -E 's/^( *epochs: )([3-9]|[1-9][0-9]+)$/\11/' {} +
 exec "$PROGRAMS/NAME" "$@"
 """
 
@@ -49,12 +52,6 @@ def write_program(page: Path) -> str:
     return "\n".join(parts)
 
 
-def write_script(path: Path, text: str) -> None:
-    """Write a program of the shell."""
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 def run_page(page: Path, folder: Path) -> str:
     """Do what a page says, in a folder; return what is printed."""
     programs = folder.parent / "bin"
@@ -63,10 +60,10 @@ def run_page(page: Path, folder: Path) -> str:
         write_script(programs / name, SHORT.replace("NAME", name))
     write_script(programs / "pip", PIP)
     installed = folder.parent / "installed"
-    here = str(Path(sys.executable).parent)
+    forked, here = start_programs(), Path(sys.executable).parent
     environment = os.environ | {
-        "PROGRAMS": here,
-        "PATH": f"{programs}:{here}:{os.environ['PATH']}",
+        "PROGRAMS": str(forked),
+        "PATH": f"{programs}:{forked}:{here}:{os.environ['PATH']}",
         "INSTALLED": str(installed),
         "PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")]),
     }

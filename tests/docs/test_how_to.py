@@ -1,16 +1,23 @@
-"""The commands of the tour and of the how-tos do what their pages say."""
+"""The commands of the tour and of the how-tos do what their pages say.
+
+The first tier runs a page of each group: data, use, watching a run, extending.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from importlib.util import find_spec
 
 import pytest
 
 from docs.pages import DOCS, ROOT, run_page
-from processes import finish
+from pipeline_core.builtin import load_registry
+from pipeline_core.working_folder import make_folder
 from real_data import find
+from tiers import exhaustive
+from trained_runs import write_smoke
 
 FIRST_ATOM = re.compile(r"(POSITION +TOTAL-FORCE.*\n -+\n +)\S+")
 
@@ -18,15 +25,22 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A working folder with the small experiments of two models."""
+def folder(trained_runs, tmp_path):
+    """A working folder with the small experiment of a model, which has run."""
+    return trained_runs.copy("chgnet", tmp_path / "my_work").workflows.parent
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A working folder with experiments of two models, in which nothing has run."""
     folder = tmp_path / "my_work"
-    examples = ("chgnet/hfo2", "chgnet/smoke", "htfbr/smoke")
-    words = [word for name in examples for word in ("--experiment", name)]
-    finish(["-m", "pipeline_core.cli", "init", *words, folder])
+    examples = ("chgnet/hfo2", "htfbr/smoke")
+    make_folder(folder, examples, load_registry())
+    (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
     return folder
 
 
+@exhaustive
 def test_tour(tmp_path):
     run_page(DOCS / "tour.md", tmp_path)
     assert (tmp_path / "my_work/results/report.html").is_file()
@@ -43,6 +57,7 @@ def test_own_data_as_in_the_readme(folder):
     assert "wrote predictions.xyz: 10 frames" in said
 
 
+@exhaustive
 def test_own_data(folder):
     said = run_page(DOCS / "how_to/own_data.md", folder)
     assert "1 experiment" in said
@@ -59,6 +74,7 @@ def test_predict(folder):
     assert (folder / "predictions.xyz").is_file()
 
 
+@exhaustive
 def test_other_programs(folder):
     """The three pages, on one training: i-PI is always there, the others where they are."""
     said = run_page(DOCS / "how_to/ipi.md", folder)
@@ -77,6 +93,7 @@ def test_card(folder):
     assert (folder / "card.md").is_file()
 
 
+@exhaustive
 def test_compare(folder):
     run_page(DOCS / "how_to/compare.md", folder)
     summary = (folder / "results/chgnet/comparison/figures/summary.html").read_text()
@@ -84,11 +101,13 @@ def test_compare(folder):
     assert "mace" in summary
 
 
+@exhaustive
 def test_fine_tune(folder):
     run_page(DOCS / "how_to/fine_tune.md", folder)
     assert (folder / "results/chgnet/tuned/tuned/metrics.json").is_file()
 
 
+@exhaustive
 @pytest.mark.mpi
 def test_large(folder):
     said = run_page(DOCS / "how_to/large.md", folder)
@@ -96,20 +115,21 @@ def test_large(folder):
     assert (folder / "results/chgnet/large/base/md/hot.extxyz").is_file()
 
 
-def test_resume(folder):
-    (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
-    assert "none damaged or stale" in run_page(DOCS / "how_to/resume.md", folder)
+@exhaustive
+def test_resume(fresh):
+    assert "none damaged or stale" in run_page(DOCS / "how_to/resume.md", fresh)
 
 
-def test_watch(folder):
-    (folder / "workflows/config.yaml").write_text("experiments: [htfbr/smoke]\nscale: smoke\n")
-    said = run_page(DOCS / "how_to/watch.md", folder)
+def test_watch(fresh):
+    write_smoke(fresh, "htfbr")  # without its variants
+    said = run_page(DOCS / "how_to/watch.md", fresh)
     assert said.count("htfbr/smoke: data of hono_smoke waiting") == 2
     assert "chgnet/hfo2: data of hfo2 waiting" in said
     assert '"experiments": [{' in said
-    assert (folder / "results/htfbr/smoke/figures/summary.html").is_file()
+    assert (fresh / "results/htfbr/smoke/figures/summary.html").is_file()
 
 
+@exhaustive
 def test_plugin(tmp_path):
     said = run_page(DOCS / "how_to/plugin.md", tmp_path)
     assert (tmp_path / "my_model/report.html").is_file()
@@ -122,7 +142,9 @@ def test_reader(folder):
     assert (folder / "workflows/datasets/water.yaml").is_file()
 
 
+@exhaustive
 def test_figure(folder):
+    shutil.rmtree(folder / "results/chgnet/smoke/figures")
     run_page(DOCS / "how_to/figure.md", folder)
     table = (folder / "results/chgnet/smoke/figures/loss_over_time.csv").read_text()
     assert table.startswith("variant,seconds,loss\nbase,")

@@ -18,6 +18,7 @@ import pytest
 from built_packages import Package
 from docs.public_names import find_private_imports
 from pipeline_core.samples import SampleFile
+from tiers import exhaustive
 
 SOURCE = Path(__file__).with_name("painn")
 VARIANTS = {"base": "painn", "chgnet": "chgnet", "mace": "mace"}
@@ -50,6 +51,7 @@ def test_it_passes_the_conformance_suite(package):
     assert all(int(passed) > 5 for _, passed, _ in rows)
 
 
+@exhaustive
 @pytest.mark.slow
 def test_its_files_are_clean(package):
     package.run("ruff", "check", ".")
@@ -69,6 +71,7 @@ def read_metrics(results: Path, variant: str) -> dict:
     return json.loads((results / "painn/hfo2" / variant / "metrics.json").read_text())
 
 
+@exhaustive
 @pytest.mark.slow
 def test_three_models_are_compared_on_one_split(results):
     with SampleFile(results / "datasets/hfo2/data.h5", "data") as file:
@@ -85,6 +88,7 @@ def test_three_models_are_compared_on_one_split(results):
     assert len({one["mae"] for one in forces}) == 3
 
 
+@exhaustive
 @pytest.mark.slow
 def test_it_learns_as_the_others_do(results):
     forces = {
@@ -96,6 +100,7 @@ def test_it_learns_as_the_others_do(results):
     assert all(error < 0.8 for error in errors.values()), errors
 
 
+@exhaustive
 @pytest.mark.slow
 def test_one_report_shows_all_three(results):
     folder = results / "painn/hfo2/figures"

@@ -14,6 +14,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.testing import PotentialConformance, RunConformance
 from pipeline_core.testing.check import list_suites
+from tiers import exhaustive
 
 MATRICES = Path(__file__).parents[2] / "workflows/datasets/hfo2/matrices"
 SMALL = {
@@ -90,6 +91,7 @@ for _info in load_registry().list_models():
     globals().update(list_test_classes(_info))
 
 
+@exhaustive
 @pytest.mark.slow
 class TestPublishedKind(PotentialConformance):
     """MACE with what published networks have beside the defaults."""
@@ -106,6 +108,7 @@ class TestPublishedKind(PotentialConformance):
     infer: ClassVar = {"head": "second"}
 
 
+@exhaustive
 @pytest.mark.slow
 class TestWithoutDataset(RunConformance):
     """A flow whose action is its data: the experiment names no dataset."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
-from processes import start
+from forked_programs import start_programs
 from workflows import toy
 
 ABSENT = ("graph", "partition", "infer", "profile")
@@ -26,8 +27,10 @@ def leave_out_stages(folder):
 def call(folder, *words):
     """Run a command in a project, where it has to fail; return what it says."""
     places = ["--workflows", folder / "workflows", "--results", folder / "results"]
-    path = toy.make_environment(folder)["PYTHONPATH"]
-    done = start(["-m", "pipeline_core.cli", *words, *places], PYTHONPATH=path)
+    done = subprocess.run(
+        [start_programs() / "pipeline-core", *words, *places],
+        env=toy.make_environment(folder), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 1
     return done.stderr
 

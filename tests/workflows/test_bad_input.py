@@ -22,6 +22,7 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
+from forked_programs import start_programs
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.testing.projects import call
@@ -90,9 +91,9 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def run(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: object, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pipeline_core.cli", *arguments],
+        list(map(str, words)),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -280,7 +281,7 @@ def test_bad_input_is_explained_and_leaves_nothing(name: str, tmp_path: Path) ->
     if case.artifact:
         case.wrong(tmp_path)
 
-    done = run(tmp_path, *COMMANDS[case.stage])
+    done = run(tmp_path, start_programs() / "pipeline-core", *COMMANDS[case.stage])
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(case.message, done.stderr, re.DOTALL), done.stderr
@@ -299,7 +300,8 @@ def test_a_full_disk_is_explained_and_leaves_nothing(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))
 
-    done = run(tmp_path, *COMMANDS["data"], preexec_fn=small_files)
+    words = [sys.executable, "-m", "pipeline_core.cli", *COMMANDS["data"]]
+    done = run(tmp_path, *words, preexec_fn=small_files)
 
     assert done.returncode == 1
     assert re.search(r"import\.json|data\.h5", done.stderr)

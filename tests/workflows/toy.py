@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from fake_packages import install
-from workflows.forked_snakemake import run_snakemake
+from forked_programs import start_programs
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -160,10 +161,13 @@ def snakemake(folder: Path, *words: str, ok: bool = True, **variables: str) -> s
         ok: Whether it has to succeed or to fail.
         variables: Added to the environment.
     """
-    status = run_snakemake(folder, words, make_environment(folder) | variables)
-    text = (folder / "snakemake.log").read_text()
-    assert (status == 0) == ok, text
-    return text
+    done = subprocess.run(
+        [start_programs() / "snakemake", *words],
+        cwd=folder, env=make_environment(folder) | variables, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == ok, done.stdout
+    return done.stdout
 
 
 def plan_jobs(folder: Path, *words: str, **variables: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ import pytest
 
 from built_packages import Package
 from pipeline_core.cli.new_plugin import KINDS, make_data, render_files
+from tiers import exhaustive, run_first
 
 SHARED = {
     "pyproject.toml", "README.md", ".gitignore", ".github/workflows/test.yml",
@@ -95,7 +96,7 @@ def test_an_existing_folder_is_left_alone(call, tmp_path, monkeypatch):
     assert (tmp_path / "elsewhere/my_model/plugin.py").exists()
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=run_first(KINDS, "solver"))
 def kind(request) -> str:
     return request.param
 
@@ -129,6 +130,7 @@ def test_it_passes_its_tests(package):
     assert all(line.endswith((*known, *absent)) for line in reasons), reasons
 
 
+@exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["solver"], indirect=True)
 def test_it_is_checked_by_its_name(package):
@@ -137,6 +139,7 @@ def test_it_is_checked_by_its_name(package):
     assert int(row[1]) > 5
 
 
+@exhaustive
 @pytest.mark.slow
 def test_its_files_are_clean(package):
     package.run("ruff", "check", ".")
@@ -145,6 +148,7 @@ def test_its_files_are_clean(package):
     package.run("mypy", "--strict", "--ignore-missing-imports", *cache, "my_model")
 
 
+@exhaustive
 @pytest.mark.slow
 def test_its_experiment_runs_to_figures(package, kind):
     package.run("pipeline_core.cli", "init")

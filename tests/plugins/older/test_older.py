@@ -22,15 +22,15 @@ from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
 from pipeline_core.training.history import TIMES
+from tiers import run_first
 
 FILES = sorted(Path(__file__).parent.glob("v*/*.tar.xz"))
 CHANGED = {"v1/egnn_esp": {"parity": False}}
 """Options of models whose default is another now: an older experiment has to name what it meant."""
 OF_THE_PROGRAM = {"provenance", "fingerprint", *TIMES}
 
-pytestmark = pytest.mark.parametrize(
-    "archive", FILES, ids=[f"{path.parent.name}-{path.name.split('.')[0]}" for path in FILES]
-)
+NAMES = [f"{path.parent.name}-{path.name.split('.')[0]}" for path in FILES]
+of_all = pytest.mark.parametrize("archive", FILES, ids=NAMES)
 
 
 def unpack(archive: Path, folder: Path, **train) -> Run:
@@ -60,6 +60,7 @@ def flatten_numbers(content, place=""):
 
 
 @pytest.mark.slow
+@of_all
 def test_the_model_predicts_the_same(archive, tmp_path):
     run = unpack(archive, tmp_path)
     metrics = json.loads(run.metrics.read_text())
@@ -82,6 +83,7 @@ def test_the_model_predicts_the_same(archive, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("archive", run_first(FILES), ids=NAMES)
 def test_the_training_goes_on(archive, tmp_path, caplog):
     run = unpack(archive, tmp_path, epochs=4)
     with caplog.at_level(logging.WARNING):
@@ -97,6 +99,7 @@ def test_the_training_goes_on(archive, tmp_path, caplog):
         assert other == pytest.approx(one, rel=1e-6)
 
 
+@of_all
 def test_the_file_alone_is_enough(archive, tmp_path):
     run = unpack(archive, tmp_path)
     if run.model_info.name not in ("chgnet", "mace"):

@@ -1,0 +1,139 @@
+"""Programs in forks of one process that has imported the engine, which takes longer than most do.
+
+`start_programs` gives a folder for the path. Its `snakemake` and `pipeline-core` hand over what
+they are called with: arguments, variables, the working folder and open files. They end as their
+fork does, and it ends with them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TIME_LIMIT = 1200  # seconds: only what hangs takes as long, on however busy a machine
+
+CLIENT = """\
+#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    call = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(call).to_bytes(8, "big")], [0, 1, 2])
+    server.sendall(call)
+    sys.exit(int.from_bytes(server.recv(1) or b"\\1", "big"))
+"""
+
+
+@cache
+def start_programs() -> Path:
+    """Start the process that forks; return the folder of the programs."""
+    folder = Path(tempfile.mkdtemp(prefix="programs-"))  # short: it is part of an address
+    atexit.register(shutil.rmtree, folder)
+    server = subprocess.Popen(
+        [sys.executable, __file__, folder],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(server.communicate)  # ends it
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+    for name in ("snakemake", "pipeline-core"):
+        words = {"python": sys.executable, "address": str(folder / "socket"), "name": name}
+        write_script(folder / name, CLIENT.format(**words))
+    write_script(folder / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    return folder
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write a program."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _serve(folder: str) -> None:
+    import torch._dynamo  # noqa: F401 - as the first optimizer would, in two seconds
+    from snakemake import cli
+
+    import pipeline_core.figures.drawing
+    import pipeline_core.inference.potentials
+    import pipeline_core.training.trainer
+    import pipeline_core.workflow  # noqa: F401
+    from pipeline_core.builtin import load_registry
+
+    load_registry()
+    cli.get_argument_parser()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{folder}/socket")
+    listener.listen()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
+    print("ready", flush=True)
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return
+        connection, _ = listener.accept()
+        if not os.fork():
+            listener.close()
+            _attend(connection, folder)
+            os._exit(0)
+        connection.close()
+
+
+def _attend(connection: socket.socket, folder: str) -> None:
+    """Run one program, and end it where its caller ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    head, files, _, _ = socket.recv_fds(connection, 8, 3)
+    with connection.makefile("rb") as stream:
+        call = json.loads(stream.read(int.from_bytes(head, "big")))
+    program = os.fork()
+    if not program:
+        connection.close()
+        _become(*call, files, folder)
+        sys.exit()
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(program)
+    ready, _, _ = select.select([ended, connection], [], [])
+    if ended not in ready:
+        os.killpg(program, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+
+
+def _become(
+    name: str, words: list[str], place: str, variables: dict[str, str], files: Any, folder: str
+) -> None:
+    """Be a program as a new process would be."""
+    os.setsid()
+    signal.alarm(TIME_LIMIT)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(place)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:0] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+    sys.argv = [name, *words]
+    sys.executable = f"{folder}/python"  # whose folder a workflow puts first on the path
+    if name == "snakemake":
+        from snakemake.cli import main
+    else:
+        from pipeline_core.cli import main
+    main()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
