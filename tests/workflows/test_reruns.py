@@ -45,28 +45,42 @@ def test_a_second_run_has_nothing_to_do(finished):
     assert plan_jobs(finished) == {}
 
 
-def test_more_epochs_train_again_and_leave_graphs_alone(finished):
-    edit(find_experiment(finished), "epochs: 3", "epochs: 4")
-    assert plan_jobs(finished) == {"train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1}
+EXPERIMENT, DATASET = "workflows/experiments/toy/first.yaml", "workflows/datasets/water.yaml"
+USE = {"evaluate": 1, "infer": 1, "figures": 1, "all": 1}
+ONE = {"graph": 1, "partition": 1, "train": 1, **USE}
+BOTH = {"graph": 1, "partition": 1, "train": 2, "evaluate": 2, "infer": 2, "figures": 1, "all": 1}
+EVERYTHING = {"data": 1, **{name: 2 * n for name, n in BOTH.items()}, "all": 1}
+AT_END = ""
+CHANGES = {
+    "more epochs leave graphs alone": (EXPERIMENT, "epochs: 3", "epochs: 4", {"train": 1, **USE}),
+    "another seed": (EXPERIMENT, "plugin: toy", "plugin: toy\nseed: 3", BOTH),
+    "a comment": (EXPERIMENT, "description: A toy", "# comment\ndescription: The toy", {}),
+    "a description of data": (DATASET, "description: d", "description: other", {}),
+    "other figures": (EXPERIMENT, AT_END, "figures: {names: [parity]}", {"figures": 1, "all": 1}),
+    "a reader of other files": ("site/toyreader_plugin.py", "A toy", "An edited toy", {}),
+    "other raw data": ("workflows/datasets/raw.xyz", "raw", "other raw data", EVERYTHING),
+    "another split": (DATASET, AT_END, "split: {seed: 5}", EVERYTHING),
+    "ranks": (EXPERIMENT, "plugin: toy", "plugin: toy\nranks: 2", {}),
+    "a new variant": (
+        EXPERIMENT,
+        AT_END,
+        "  wide: {model: {width: 9}}",
+        {"partition": 1, "train": 1, **USE},
+    ),
+    "a variant of another seed": (EXPERIMENT, AT_END, "  again: {seed: 1}", ONE),
+}
+"""The file that is edited, what is replaced by what, and the jobs that run again."""
 
 
-def test_another_seed_redoes_all_runs_of_the_experiment(finished):
-    edit(find_experiment(finished), "plugin: toy", "plugin: toy\nseed: 3")
-    assert plan_jobs(finished) == {
-        "graph": 1, "partition": 1, "train": 2, "evaluate": 2, "infer": 2, "figures": 1, "all": 1
-    }  # fmt: skip
-
-
-def test_a_comment_or_a_description_changes_nothing(finished):
-    edit(find_experiment(finished), "description: A toy", "# comment\ndescription: The toy")
-    edit(finished / "workflows/datasets/water.yaml", "description: d", "description: other")
-    assert plan_jobs(finished) == {}
-
-
-def test_other_figures_are_drawn_without_training(finished):
-    path = find_experiment(finished)
-    path.write_text(path.read_text() + "figures: {names: [parity]}\n")
-    assert plan_jobs(finished) == {"figures": 1, "all": 1}
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_edit_redoes_what_depends_on_it(finished, change):
+    name, right, wrong, jobs = CHANGES[change]
+    path = finished / name
+    if right == AT_END:
+        path.write_text(f"{path.read_text()}{wrong}\n")
+    else:
+        edit(path, right, wrong)
+    assert plan_jobs(finished) == jobs
 
 
 def test_another_structure_to_start_from_is_used_again(finished):
@@ -115,11 +129,6 @@ def test_a_reader_that_a_dataset_names_is_known_with_its_whole_distribution(fres
     assert plan_jobs(fresh, target) == {"data": 1}
 
 
-def test_an_edit_of_a_reader_leaves_alone_what_others_read(finished):
-    edit(finished / "site/toyreader_plugin.py", "A toy", "An edited toy")
-    assert plan_jobs(finished) == {}
-
-
 def test_figures_that_fail_stop_no_other_experiment(finished):
     path = find_experiment(finished)
     path.write_text(path.read_text() + "figures: {names: [groups]}\n")
@@ -160,18 +169,6 @@ def test_raw_data_that_are_replaced_with_their_time_kept_redo_everything(finishe
     assert plan_jobs(finished) == {}
 
 
-def test_other_raw_data_redo_everything(finished):
-    (finished / "workflows/datasets/raw.xyz").write_text("other raw data")
-    assert plan_jobs(finished)["data"] == 1
-    assert plan_jobs(finished)["train"] == 4
-
-
-def test_another_split_imports_again(finished):
-    path = finished / "workflows/datasets/water.yaml"
-    path.write_text(path.read_text() + "split: {seed: 5}\n")
-    assert plan_jobs(finished)["data"] == 1
-
-
 def test_another_profile_or_launcher_changes_nothing(finished):
     assert plan_jobs(finished, "--profile", "slurm") == {}
     assert plan_jobs(finished, "--profile", "slurm", PIPELINE_NODES="4", PIPELINE_RANKS="8") == {}
@@ -179,39 +176,16 @@ def test_another_profile_or_launcher_changes_nothing(finished):
     assert plan_jobs(finished, "--set-resources", "train:device=cuda") == {}
 
 
-def test_ranks_train_nothing_again(finished):
-    edit(find_experiment(finished), "plugin: toy", "plugin: toy\nranks: 2")
-    assert plan_jobs(finished) == {}
-
-
-def test_a_new_variant_runs_alone(finished):
-    path = find_experiment(finished)
-    path.write_text(path.read_text() + "  wide: {model: {width: 9}}\n")
-    assert plan_jobs(finished) == {
-        "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
-    }  # fmt: skip
-
-
 def test_a_variant_of_another_plugin_depends_on_that_plugin(finished):
     path = find_experiment(finished)
     path.write_text(path.read_text() + "  rival: {plugin: other, model: {width: 4}}\n")
-    assert plan_jobs(finished) == {
-        "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
-    }  # fmt: skip
+    assert plan_jobs(finished) == ONE
     snakemake(finished, "results/toy/first/figures")
     assert plan_jobs(finished) == {}
     edit(finished / "site/other_plugin.py", "A toy", "An edited toy")
     assert plan_jobs(finished, "results/toy/first/figures") == {
-        "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1
-    }  # fmt: skip
-
-
-def test_a_variant_of_another_seed_runs_alone(finished):
-    path = find_experiment(finished)
-    path.write_text(path.read_text() + "  again: {seed: 1}\n")
-    assert plan_jobs(finished) == {
-        "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
-    }  # fmt: skip
+        k: ONE[k] for k in ONE if k != "all"
+    }
 
 
 def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):

@@ -10,6 +10,8 @@ import pytest
 from pipeline_core import store
 from pipeline_core.figures.drawing import INDEX
 from pipeline_core.report.collect import write_report
+from pipeline_core.testing.projects import call
+from pipeline_core.verification import inspect_experiment
 from tiers import exhaustive, run_first
 from trained_runs import PLUGINS, walk, write_smoke
 
@@ -44,3 +46,11 @@ def test_its_variants_run_beside_it(plugin, trained_runs, tmp_path):
     assert len(experiment.runs) > 1
     walk(experiment)
     check_figures(experiment, tmp_path / "report.html")
+
+
+def test_results_that_were_moved_and_renamed_are_taken(trained_runs, tmp_path):
+    project = trained_runs.copy("chgnet", tmp_path)
+    for folder, ending in ((project.workflows / "experiments", ".yaml"), (project.results, "")):
+        (folder / f"chgnet/smoke{ending}").rename(folder / f"chgnet/moved{ending}")
+    call(project.run("chgnet/moved"), "evaluate")
+    assert list(inspect_experiment(project.load_experiment("chgnet/moved"), {})) == []
