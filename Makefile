@@ -69,7 +69,7 @@ wheel: env  ## the package, built, installed beside the dependencies of .venv, a
 		> $$($(FRESH) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth
 	$(FRESH) -I -c 'import sys, pipeline_core, pipeline_kernels, pipeline_mace as m; \
 		sys.exit(not all(p.__file__.startswith(sys.prefix) for p in (pipeline_core, pipeline_kernels, m)))'
-	build/fresh/bin/pipeline-core init --experiment htfbr/smoke build/empty
+	build/fresh/bin/pipeline-core init --experiment chgnet/smoke build/empty
 	cd build/empty && ../fresh/bin/python -m snakemake && ../fresh/bin/python -m snakemake --report results/report.html
 	@ls dist/*.whl
 

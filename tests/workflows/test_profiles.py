@@ -171,14 +171,35 @@ def test_the_ranks_of_a_profile_win_over_those_of_a_variant(ranked):
     assert "tasks=4" in resources
 
 
-@pytest.mark.parametrize(("ranks", "cores"), [(2, 8), (16, 16)])
-def test_a_training_takes_a_core_a_rank_at_least(ranked, monkeypatch, ranks, cores):
-    path = ranked / "workflows/experiments/toy/first.yaml"
-    path.write_text(path.read_text().replace("ranks: 2", f"ranks: {ranks}"))
-    monkeypatch.chdir(ranked)
-    monkeypatch.syspath_prepend(ranked / "site")
-    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
-    assert plan.threads("train")(job) == cores
+@pytest.fixture
+def plan_edited(ranked, monkeypatch):
+    """Makes the plan of the project whose experiment is edited first."""
+
+    def make(right="", wrong=""):
+        path = ranked / "workflows/experiments/toy/first.yaml"
+        text = path.read_text()
+        assert right in text
+        path.write_text(text.replace(right, wrong, 1))
+        monkeypatch.chdir(ranked)
+        monkeypatch.syspath_prepend(ranked / "site")
+        return Plan({"experiments": []})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "ranks", "cores"),
+    [
+        ("", "", 2, [8, 4, 4]),
+        ("ranks: 2", "ranks: 16", 16, [16, 4, 4]),  # a core a rank at least
+        ("", "scale: smoke\n", 2, [2, 1, 1]),
+        ("", "threads: 3\n", 2, [3, 3, 3]),
+    ],
+)
+def test_cores_and_ranks_of_a_job(plan_edited, right, wrong, ranks, cores):
+    plan = plan_edited(right, wrong)
+    job = SimpleNamespace(experiment="toy/first", variant="pair")
+    assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == cores
     assert plan.ranks("train")(job) == ranks
 
 
@@ -190,40 +211,14 @@ def evaluate_limit(content, attempt):
 
 
 @pytest.mark.parametrize(("train", "minutes"), [("", [10, 40]), ("minutes: 30, ", [48, 48])])
-def test_the_time_limit_of_a_training_follows_its_budget(
-    ranked, monkeypatch, profile, train, minutes
-):
+def test_the_time_limit_of_a_training_follows_its_budget(plan_edited, profile, train, minutes):
     """A tenth more, and a quarter of an hour."""
-    path = ranked / "workflows/experiments/toy/first.yaml"
-    text = path.read_text()
-    assert "train: {" in text
-    path.write_text(text.replace("train: {", f"train: {{{train}", 1))
-    monkeypatch.chdir(ranked)
-    monkeypatch.syspath_prepend(ranked / "site")
-    Plan({"experiments": []})
+    plan_edited("train: {", f"train: {{{train}")
     assert [evaluate_limit(profile("slurm"), attempt) for attempt in (1, 3)] == minutes
     alone = profile("slurm", PIPELINE_RANKS="2")
     assert evaluate_limit(alone, 1) == (48 if train else 720)
     hours = profile("slurm", PIPELINE_HOURS="48")
     assert hours["set-resources"]["train"]["runtime"] == "48h"
-
-
-def test_small_runs_take_one_core_each(ranked, monkeypatch):
-    path = ranked / "workflows/experiments/toy/first.yaml"
-    path.write_text("scale: smoke\n" + path.read_text())
-    monkeypatch.chdir(ranked)
-    monkeypatch.syspath_prepend(ranked / "site")
-    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
-    assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [2, 1, 1]
-
-
-def test_an_experiment_says_on_how_many_cores_it_runs(ranked, monkeypatch):
-    path = ranked / "workflows/experiments/toy/first.yaml"
-    path.write_text("threads: 3\n" + path.read_text())
-    monkeypatch.chdir(ranked)
-    monkeypatch.syspath_prepend(ranked / "site")
-    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
-    assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [3, 3, 3]
 
 
 def test_jobs_come_back_after_preemption_or_the_failure_of_a_node(profile):
@@ -303,15 +298,12 @@ def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(f
 
 
 @pytest.mark.slow
-def test_the_local_profile_trains_on_several_ranks(fresh):
-    model = "results/toy/first/base/model.pt"
-    snakemake(fresh, "--profile", "profiles/local", model, PIPELINE_RANKS="2")
-    state = fresh / "results/toy/first/base/state"
-    assert {p.read_text() for p in state.glob("rank-*")} == {"0 of 2 on here", "1 of 2 on here"}
-
-
-@pytest.mark.slow
-def test_a_variant_trains_on_its_ranks_without_any_profile(ranked):
-    snakemake(ranked, "--cores", "2", "results/toy/first/pair/model.pt")
-    state = ranked / "results/toy/first/pair/state"
-    assert {p.read_text() for p in state.glob("rank-*")} == {"0 of 2 on here", "1 of 2 on here"}
+@pytest.mark.parametrize(
+    ("words", "variant", "ranks"),
+    [(["--profile", "profiles/local"], "longer", "2"), (["--cores", "2"], "pair", "1")],
+)
+def test_ranks_of_a_profile_or_of_a_variant_train_together(ranked, words, variant, ranks):
+    folder = f"results/toy/first/{variant}"
+    snakemake(ranked, *words, f"{folder}/model.pt", PIPELINE_RANKS=ranks)
+    notes = {path.read_text() for path in (ranked / folder / "state").glob("rank-*")}
+    assert notes == {"0 of 2 on here", "1 of 2 on here"}
