@@ -46,7 +46,7 @@ def measure(
     arrays = read_arrays(FRAME, (copies,) * 3, model.cutoff)
     options = {"model": model.model_dump(), "basis": BASIS, "loss": {}, "dtype": dtype}
     with open_sides(peer.list_places(options), "Network", arrays, threads) as sides:
-        times = take_turns(sides, "forward", args.repeats)
+        times = take_turns(sides, "infer", args.repeats)
     n_edges = len(arrays["edge_index"])
     row = {"network": name, "atoms": len(arrays["positions"]), "edges": n_edges}
     row |= {"dtype": dtype, "threads": threads}

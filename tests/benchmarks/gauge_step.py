@@ -56,7 +56,7 @@ from pipeline_kernels.su3.paths import reference as paths_reference
 from pipeline_kernels.su3.residual import reference as residual_reference
 from pipeline_kernels.su3.splines import evaluate_spline
 from pipeline_kernels.su3.staples import reference as staples_reference
-from subjects.su3.plain import TURN, compute_eig_angles
+from subjects.su3.plain import apply_eig_map
 
 PASSES = {"step": 7, "forward": 1, "draw": 1}
 
@@ -146,22 +146,14 @@ class Subject:
         return draw_hot(self.flow.lattice, self._n, generator, self._complex)
 
 
-def apply_eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
+def apply_plain_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
     """Return W and log-determinants of the spectral map, or of its inverse, by eigenvectors."""
-    angles, vectors = compute_eig_angles(L)
-    a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
-    s, r = (a + b) / TURN, a / (a + b)
-    outer, inner = (
-        evaluate_spline(x, 1 - x, parameters[:, i], inverse) for i, x in enumerate((s, r))
-    )
-    s_new, r_new = s * (1 + outer.low), r * (1 + inner.low)
-    a_new, b_new = TURN * s_new * r_new, TURN * s_new * (1 - r_new)
-    moved = torch.stack([2 * a_new + b_new, b_new - a_new, -a_new - 2 * b_new], -1) / 3
-    W = (vectors * torch.exp(1j * (moved - angles)).to(L.dtype)[:, None, :]) @ vectors.mH
-    log_det = (outer.slope * inner.slope * s_new / s).log()
-    for old, new in ((a, a_new), (b, b_new), (a + b, a_new + b_new)):
-        log_det = log_det + 2 * ((new / 2).sin() / (old / 2).sin()).log()
-    return W, log_det
+
+    def apply_spline(x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        moved = evaluate_spline(x, 1 - x, numbers, inverse)
+        return x * (1 + moved.low), moved.slope
+
+    return apply_eig_map(L, parameters, apply_spline)
 
 
 def project_by_svd(M: Tensor) -> Tensor:
@@ -210,7 +202,7 @@ def use_plain_torch() -> Iterator[None]:
     """Let flows calculate with plain PyTorch."""
     package = "pipeline_gauge_flows"
     with (
-        patch.multiple(f"{package}.spectral", spectral_map=apply_eig_map, project=project_by_svd),
+        patch.multiple(f"{package}.spectral", spectral_map=apply_plain_map, project=project_by_svd),
         patch(f"{package}.staples.staple_layer", apply_plain_staple_layer),
         patch(f"{package}.residual.residual_step", apply_plain_step),
         patch(f"{package}.frozen_paths.path_products", paths_reference.path_products),

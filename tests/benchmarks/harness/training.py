@@ -1,6 +1,7 @@
 """A training step, as all sides of a benchmark do it."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +28,17 @@ class TrainedNetwork(ABC):
         self.calls = {"infer": self.infer, "step": self.step}
 
     @abstractmethod
-    def infer(self) -> object:
-        """Predict as far as the side can without a graph for training."""
+    def predict(self) -> Any:
+        """Put the batch together and predict."""
 
     @abstractmethod
     def loss(self) -> Tensor:
-        """Put the batch together, predict, and return the loss."""
+        """Predict and return the loss."""
+
+    def infer(self) -> Any:
+        """Predict without recording a graph for training, as far as the side can."""
+        with torch.no_grad():
+            return self.predict()
 
     def differentiate(self, loss: Tensor) -> None:
         """Differentiate the loss by what is trained, and nothing else."""

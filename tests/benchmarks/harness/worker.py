@@ -11,12 +11,10 @@ import ctypes
 import gc
 import json
 import os
-import platform
 import sys
 import time
 import warnings
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +99,9 @@ class Worker:
 
     def versions(self, names: list[str]) -> dict[str, str]:
         """Versions of packages, of those that are there."""
-        result = {"python": platform.python_version()}
-        for name in names:
-            try:
-                result[name] = version(name)
-            except PackageNotFoundError:
-                continue
-        return result
+        from harness.report import read_versions
+
+        return read_versions(*names)
 
 
 class Product:

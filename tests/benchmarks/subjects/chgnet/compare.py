@@ -78,7 +78,7 @@ def measure(
     """Measure a call of all sides for one batch."""
     arrays = pack_structures(structures) | pack_labels(structures)
     figures: dict[str, Any] = dict.fromkeys(
-        f"{name}_{what}" for what in ("s", "best_s", "operators") for name in NAMES
+        f"{name}_{what}" for what in ("s", "best_s", "operators", "launches") for name in NAMES
     )
     with open_sides(places, "Network", arrays, args.threads) as sides:
         deviation = max(compare_sides(sides).values(), default=None)
@@ -89,8 +89,8 @@ def measure(
         figures |= compare(seconds, "ratio")
         for name, side in sides.items():
             figures[f"{name}_operators"] = side.ask("operators", call)
-            if args.device == "cuda":
-                figures[f"{name}_launches"] = side.ask("launches", call)
+            has_launches = args.device == "cuda"
+            figures[f"{name}_launches"] = side.ask("launches", call) if has_launches else None
         rate = sides["ours"].ask("matrix_rate", args.device)  # forgets the network
     # Each derivative triples the work.
     needed = (6 if call == "step" else 2) * count_operations(structures)

@@ -42,11 +42,6 @@ class Network(TrainedNetwork):
         outputs |= {"energy": energy, "stress": GPA * outputs["stress"]}
         return {name: value.float() for name, value in outputs.items()}
 
-    def infer(self) -> dict[str, Tensor]:
-        """Predict without recording a graph for training."""
-        with torch.no_grad():
-            return self.predict()
-
 
 class Dynamics(dynamics.Simulation):
     """A cell with the calculator, with the option `compiled` of what `infer.compile` makes."""

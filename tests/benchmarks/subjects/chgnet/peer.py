@@ -36,6 +36,9 @@ class Network(TrainedNetwork):
             "magmoms": torch.cat(outputs["m"]),
         }
 
+    def infer(self) -> dict[str, Tensor]:
+        return self.predict()
+
 
 class Dynamics(dynamics.Simulation):
     """A cell with the calculator of the package."""

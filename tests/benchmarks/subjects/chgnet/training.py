@@ -4,8 +4,6 @@ The loss is that of the published training: Huber, delta 0.1, of energy an atom,
 magnetic moments with weights 1, 1, 0.1, 0.1. The data have no moments, which are taken as zero.
 """
 
-from abc import abstractmethod
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -20,6 +18,8 @@ WEIGHTS = {"energy": 1.0, "forces": 1.0, "stress": 0.1, "magmoms": 0.1}
 
 class TrainedNetwork(training.TrainedNetwork):
     """A network with published weights, and a batch with its labels.
+
+    It predicts energy an atom, forces, stress in GPa and moments.
 
     Args:
         model: The network.
@@ -39,13 +39,6 @@ class TrainedNetwork(training.TrainedNetwork):
             name: torch.tensor(label, dtype=torch.float32, device=device)
             for name, label in labels.items()
         }
-
-    @abstractmethod
-    def predict(self) -> dict[str, Tensor]:
-        """Put the batch together; return energy an atom, forces, stress in GPa, moments."""
-
-    def infer(self) -> dict[str, Tensor]:
-        return self.predict()
 
     def loss(self) -> Tensor:
         self.model.train()

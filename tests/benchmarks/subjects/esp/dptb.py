@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from subjects.esp.training import Arrays, Trained
+from harness.structures import Arrays
+from harness.training import TrainedNetwork
 
 # The package imports torch_scatter, which has to be compiled, for averages that SLEM hardly uses.
 torch_scatter = ModuleType("torch_scatter")
@@ -32,7 +33,7 @@ from dptb.nnops.loss import Loss  # noqa: E402
 SHELLS = "spdf"
 
 
-class Network(Trained):
+class Network(TrainedNetwork):
     """`NNENV` with the embedding `slem`."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:

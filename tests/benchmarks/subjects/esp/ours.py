@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.structures import Arrays
+from harness.training import TrainedNetwork
 from pipeline_core.batch import Batch, collate
 from pipeline_core.fields import FIELDS
 from pipeline_core.memory import keep_freed_memory
@@ -16,10 +18,9 @@ from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import BlockLoss, ESPOptions
 from pipeline_egnn_esp.samples import REVERSE_EDGE, make_block_fields
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
-from subjects.esp.training import Arrays, Trained
 
 
-class Network(Trained):
+class Network(TrainedNetwork):
     """`pipeline_egnn_esp` as its task trains it: with tables of distances, and its loss.
 
     `messages` is the attention of the last node block alone, with the features that reach it.
@@ -47,7 +48,7 @@ class Network(Trained):
         self.calls["messages"] = self.messages
         self.attention = network.node_blocks[-1].attention
         hook = self.attention.register_forward_pre_hook(self.keep)
-        self.forward()
+        self.infer()
         hook.remove()
 
     def network(self, model: ESPOptions, basis: Basis) -> Blocks:

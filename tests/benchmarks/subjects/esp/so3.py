@@ -18,6 +18,7 @@ import torch
 from e3nn import o3
 from torch import Tensor, nn
 
+from harness.structures import Arrays
 from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp import layers
@@ -32,7 +33,6 @@ from pipeline_kernels.equivariant.so2.reference import repeat_by_degree
 from pipeline_kernels.equivariant.wigner import PERMUTATION
 from pipeline_kernels.message.softmax import segment_softmax
 from subjects.esp import ours
-from subjects.esp.training import Arrays
 
 
 class Network(ours.Network):

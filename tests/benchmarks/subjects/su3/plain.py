@@ -1,6 +1,7 @@
 """What kernels of SU(3) are measured against: plain PyTorch on torch.linalg."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -10,6 +11,8 @@ from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH
 
 BINS: Final = 8
 TURN: Final = 2 * math.pi
+Spline = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Gives values and slopes at places, for parameters of each."""
 
 
 def compute_eig_angles(U: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,13 +49,15 @@ def apply_plain_spline(x: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     return y, s**2 * (right * xi**2 + 2 * s * xi * eta + left * eta**2) / D**2
 
 
-def apply_eig_map(L: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+def apply_eig_map(
+    L: Tensor, parameters: Tensor, apply_spline: Spline = apply_plain_spline
+) -> tuple[Tensor, Tensor]:
     """Return W and log-determinants of the spectral map by eigenvectors."""
     angles, vectors = compute_eig_angles(L)
     a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
     s, r = (a + b) / TURN, a / (a + b)
-    s_new, s_slope = apply_plain_spline(s, parameters[:, 0])
-    r_new, r_slope = apply_plain_spline(r, parameters[:, 1])
+    s_new, s_slope = apply_spline(s, parameters[:, 0])
+    r_new, r_slope = apply_spline(r, parameters[:, 1])
     a_new, b_new = TURN * s_new * r_new, TURN * s_new * (1 - r_new)
     moved = torch.stack([2 * a_new + b_new, b_new - a_new, -a_new - 2 * b_new], -1) / 3
     W = (vectors * torch.exp(1j * (moved - angles)).to(L.dtype)[:, None, :]) @ vectors.mH

@@ -1,0 +1,66 @@
+"""Reports of benchmarks hold what `keys.yaml` says: those of trials, and those under `results`.
+
+Oracle: the list, which people read and write.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.__main__ import list_benchmarks
+from processes import make_environment
+from tiers import exhaustive
+
+HERE = Path(__file__).parent
+FRAME = {"name", "ours_s", "peer", "peer_s", "ratio", "threads", "hardware", "versions"}
+KEYS = {
+    name: FRAME.union(*(line.split() for line in lines))
+    for name, lines in yaml.safe_load((HERE / "keys.yaml").read_text()).items()
+}
+CHECKS = {
+    "domain_dynamics": lambda report: report["same_bits"],
+    "domain_training": lambda report: report["loss_difference"] < 1e-10,
+    "esp_amorphous": lambda report: (
+        max(report["loss_difference"], report["max_difference"]) < 1e-10
+    ),
+}
+"""Promises that figures of a report show."""
+RESULTS = sorted((HERE / "results").glob("*.json"))
+
+
+def test_each_benchmark_lists_its_figures():
+    assert [path.stem for path in list_benchmarks()] == sorted(KEYS)
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_each_result_is_one_that_a_benchmark_writes(path):
+    report = json.loads(path.read_text())
+    name = report["name"]
+    assert path.stem.startswith(f"{name}_")
+    assert report.keys() <= KEYS[name]
+    assert report["hardware"]
+    assert report["versions"]
+
+
+@exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("path", list_benchmarks(), ids=lambda path: path.stem)
+def test_a_trial_prints_its_report(path):
+    done = subprocess.run(
+        [sys.executable, path, "--small", "--threads", "1"],
+        env=make_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["name"] == path.stem
+    assert report.keys() == KEYS[path.stem]
+    assert report["hardware"]
+    assert report["versions"]
+    assert CHECKS.get(path.stem, bool)(report)
