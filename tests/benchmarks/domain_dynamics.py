@@ -26,17 +26,14 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import yaml
 
 from harness.command import make_parser, read_arguments
+from harness.engine import call_engine, list_cells, start_engine, write_project
 from harness.report import print_report, read_versions
 from pipeline_core.locks import locate_lock, read_holder
 
-CELLS = Path(__file__).parents[2] / "workflows/datasets/hfo2/outputs/cubic-0600K"
 EXPERIMENT = {
-    "description": "Hafnia",
     "plugin": "mace",
-    "dataset": "cells",
     "seed": 0,
     "model": {
         "channels": 16,
@@ -58,16 +55,9 @@ RANKS = 4
 THREADS = 2
 
 
-def write_project(folder: Path, copies: tuple[int, int, int], steps: int, epochs: int) -> None:
-    """Write a dataset of small cells, and an experiment whose dynamics have a large one."""
-    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments/mace"
-    for path in (datasets, experiments):
-        path.mkdir(parents=True)
-    (datasets / "cells").symlink_to(CELLS)
-    train = {"split": "train", "path": "cells/00?.log.gz"}
-    val = {"split": "val", "path": "cells/01[0-4].log.gz"}
-    content = {"description": "Hafnia", "sources": [train, val], "labels": ["energy", "forces"]}
-    (datasets / "cells.yaml").write_text(yaml.safe_dump(content))
+def make_project(folder: Path, copies: tuple[int, int, int], steps: int, epochs: int) -> None:
+    """Write a dataset of small cells, and an experiment whose dynamics have a large one; train."""
+    sources = [list_cells("train", "00?"), list_cells("val", "01[0-4]")]
     dynamics = {
         "name": "nve",
         "ensemble": "nve",
@@ -80,28 +70,20 @@ def write_project(folder: Path, copies: tuple[int, int, int], steps: int, epochs
     }
     experiment = EXPERIMENT | {"infer": {"md": [dynamics]}}
     experiment["train"] = EXPERIMENT["train"] | {"epochs": epochs}
-    (experiments / "large.yaml").write_text(yaml.safe_dump(experiment))
+    dataset = {"sources": sources, "labels": ["energy", "forces"]}
+    write_project(folder, dataset, {"mace/large": experiment})
+    call_engine(folder, "data", "--dataset", "cells")
+    for words in (["graph"], ["partition"], ["train", "--device", "cpu"]):
+        call_engine(folder, *words, "--experiment", "mace/large", threads=THREADS)
 
 
-def start(folder: Path, stage: str, results: str = "results", ranks: int = 1) -> subprocess.Popen:
-    """Start a stage of the experiment, in a group of processes of its own."""
-    words = [sys.executable, "-m", "pipeline_core.cli", stage]
-    words += ["--dataset", "cells"] if stage == "data" else ["--experiment", "mace/large"]
-    if stage in ("train", "infer"):
-        words += ["--device", "cpu"]
-    if ranks > 1:
-        words += ["--ranks", str(ranks)]
-    words += ["--workflows", str(folder / "workflows"), "--results", str(folder / results)]
-    threads = {"OMP_NUM_THREADS": str(1 if ranks > 1 else THREADS)}
-    return subprocess.Popen(
-        words, env=os.environ | threads, stdout=sys.stderr, start_new_session=True
+def start_dynamics(folder: Path, results: str, ranks: int) -> subprocess.Popen:
+    """Start the dynamics on one rank, or on several of one thread."""
+    words = ["infer", "--experiment", "mace/large", "--device", "cpu"]
+    threads = 1 if ranks > 1 else THREADS
+    return start_engine(
+        folder, *words, ranks=ranks, threads=threads, results=results, stdout=sys.stderr
     )
-
-
-def finish(process: subprocess.Popen) -> None:
-    """Wait for a stage."""
-    if process.wait():
-        raise RuntimeError(f"{' '.join(process.args)} ended with {process.returncode}")
 
 
 def share_training(folder: Path, results: str) -> Path:
@@ -123,7 +105,7 @@ def kill_after(process: subprocess.Popen, run: Path, step: int) -> int:
                     os.kill(writer.pid, signal.SIGKILL)  # rank 0; the others end without it
                     process.wait()
                     return reached
-        time.sleep(0.2)
+        time.sleep(0.02)
     raise RuntimeError("the run ended before it could be killed")
 
 
@@ -149,12 +131,13 @@ def simulate(folder: Path, steps: int) -> dict[str, dict]:
     runs = {}
     for name, ranks in (("one", 1), ("four", RANKS), ("killed", RANKS)):
         place = share_training(folder, name)
-        process = start(folder, "infer", name, ranks)
+        process = start_dynamics(folder, name, ranks)
         if name == "killed":
             reached = kill_after(process, place, steps // 2)
             print(f"killed after step {reached}", file=sys.stderr, flush=True)
-            process = start(folder, "infer", name, ranks)
-        finish(process)
+            process = start_dynamics(folder, name, ranks)
+        if process.wait():
+            raise RuntimeError(f"{' '.join(process.args)} ended with {process.returncode}")
         runs[name] = read_run(place)
         print(name, json.dumps(runs[name]["summary"]), file=sys.stderr, flush=True)
     return runs
@@ -165,13 +148,11 @@ def main() -> None:
     parser = make_parser(__doc__, full="a cell of 20,736 atoms; an hour")
     parser.add_argument("--steps", type=int, default=40)
     parser.set_defaults(copies=(6, 6, 6), epochs=40)
-    small = {"copies": (2, 2, 2), "steps": 8, "epochs": 2}
+    small = {"copies": (3, 3, 3), "steps": 40, "epochs": 2}
     args = read_arguments(parser, small, {"copies": (12, 12, 12), "steps": 200})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_project(folder, args.copies, args.steps, args.epochs)
-        for stage in ("data", "graph", "partition", "train"):
-            finish(start(folder, stage))
+        make_project(folder, args.copies, args.steps, args.epochs)
         runs = simulate(folder, args.steps)
     one, four = runs["one"], runs["four"]
     energies = [run["frames"]["potential"] for run in (one, four)]

@@ -16,15 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import yaml
-
 from harness.command import make_parser, read_arguments
+from harness.engine import call_engine, list_cells, write_project
 from harness.report import print_report, read_versions
 
-sys.path.append(str(Path(__file__).parents[1]))
-from forked_ranks import run_on_ranks
-
-CELLS = Path(__file__).parents[2] / "workflows/datasets/hfo2/outputs/cubic-0600K"
 RANKS = (1, 2, 4)
 CUTOFFS = {"cutoff": 4.5, "angle_cutoff": 2.8}
 FEATURES = {f"{kind}_features": 16 for kind in ("atom", "bond", "angle", "hidden")}
@@ -49,34 +44,18 @@ SMALL = (3, 3, 2)
 """Copies of a cell of 12 atoms."""
 
 
-def write_project(folder: Path, copies: tuple[int, int, int]) -> None:
-    """Write a dataset of small and large cells, and an experiment of each model."""
-    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments"
-    for path in (datasets, experiments):
-        path.mkdir(parents=True)
-    (datasets / "cells").symlink_to(CELLS)
-    train = {"split": "train", "path": "cells/00[0-7].log.gz"}
-    val = {"split": "val", "path": "cells/00[8-9].log.gz"}
-    large = [
-        {"split": "train", "path": "cells/000.log.gz", "repeat": list(copies)},
-        {"split": "val", "path": "cells/008.log.gz", "repeat": [2, 2, 2]},
+def make_project(folder: Path, copies: tuple[int, int, int]) -> None:
+    """Write a dataset of small and large cells, and an experiment of each model; import them."""
+    sources = [
+        list_cells("train", "00[0-7]"),
+        list_cells("val", "00[8-9]"),
+        list_cells("train", "000", repeat=list(copies)),
+        list_cells("val", "008", repeat=[2, 2, 2]),
     ]
-    content = {"description": "Hafnia", "sources": [train, val, *large]}
-    content["labels"] = ["energy", "forces"]
-    (datasets / "cells.yaml").write_text(yaml.safe_dump(content))
-    for model, sections in MODELS.items():
-        content = {"description": "Cells", "plugin": model, "dataset": "cells", "train": TRAIN}
-        content |= sections | {"partition": {"parts": "graph"}}
-        (experiments / f"{model}.yaml").write_text(yaml.safe_dump(content))
-
-
-def call(folder: Path, *words: str, n_ranks: int = 1, results: str = "results") -> str:
-    """Run a command of the engine on some ranks of one thread; return what it prints."""
-    places = ["--workflows", folder / "workflows", "--results", folder / results]
-    done = run_on_ranks("pipeline_core.cli", [*words, *places], n_ranks)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {done.stderr[-3000:]}")
-    return done.stdout
+    kind = {"train": TRAIN, "partition": {"parts": "graph"}}
+    experiments = {model: {"plugin": model, **kind, **own} for model, own in MODELS.items()}
+    write_project(folder, {"sources": sources, "labels": ["energy", "forces"]}, experiments)
+    call_engine(folder, "data", "--dataset", "cells")
 
 
 def train(folder: Path, model: str, n_ranks: int) -> dict:
@@ -88,7 +67,7 @@ def train(folder: Path, model: str, n_ranks: int) -> dict:
     for name in ("graph.h5", "partition.h5"):
         (place / name).symlink_to(run / name)
     words = ["train", "--experiment", model, "--device", "cpu"]
-    call(folder, *words, n_ranks=n_ranks, results=own)
+    call_engine(folder, *words, ranks=n_ranks, results=own)
     record = json.loads((place / "history.jsonl").read_text().splitlines()[-1])
     lines = (place / "records.jsonl").read_text().splitlines()
     summary = next(one for one in map(json.loads, lines) if one["stage"] == "train")["summary"]
@@ -105,9 +84,9 @@ def compare_losses(one: dict, other: dict) -> float:
 def measure(folder: Path, model: str, ranks: tuple[int, ...]) -> dict:
     """Plan a training, then do it on each number of ranks."""
     for stage in ("graph", "partition"):
-        call(folder, stage, "--experiment", model)
+        call_engine(folder, stage, "--experiment", model)
     words = ["plan", model, "--ranks", str(max(ranks)), "--device", "cpu", "--json"]
-    plan = json.loads(call(folder, *words).splitlines()[-1])
+    plan = json.loads(call_engine(folder, *words).splitlines()[-1])
     rows = {}
     for planned in plan["ranks"]:
         n = planned["ranks"]
@@ -128,8 +107,7 @@ def main() -> None:
     args = read_arguments(parser, {"copies": SMALL, "models": ["mace"], "ranks": (1, 2)})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_project(folder, args.copies)
-        call(folder, "data", "--dataset", "cells")
+        make_project(folder, args.copies)
         models = {model: measure(folder, model, args.ranks) for model in args.models}
     rows = [row for model in models.values() for row in model["ranks"].values()]
     figures = {

@@ -1,7 +1,7 @@
 """An amorphous cell of 3,000 atoms: made, trained on and predicted by 1, 2 and 4 ranks.
 
-    python tests/benchmarks/esp_amorphous.py [--small] [--cell PATH] [--cutoff 4] [--steps 5]
-                                             [--channels 8] [--ranks 1 2 4]
+    python tests/benchmarks/esp_amorphous.py [--small] [--full] [--cell PATH] [--cutoff 4]
+                                             [--steps 5] [--channels 8] [--ranks 1 2 4]
 
 Hafnia is melted and quenched by molecular dynamics with the published weights of CHGNet
 (`esp/amorphous.py`); `--cell` names a file to keep it in, which is read if it is there. eGNN-ESP

@@ -26,7 +26,7 @@ from itertools import product
 from typing import Any
 
 from harness.command import count_cores, make_parser, read_arguments
-from harness.report import collect_columns, divide, print_report, show
+from harness.report import collect_columns, divide, print_report, scale_times, show
 from harness.sides import find_medians, find_single_gains, open_sides, take_turns
 from pipeline_egnn_esp.options import ESPOptions
 from subjects.esp.compare import FRAME, Peer, find_dptb, read_esp_versions
@@ -57,10 +57,7 @@ def measure(
         medians = find_medians(times, of_processors=of_processors)
         ours, theirs = medians["ours"], medians.get("peer")
         row |= {f"ours_{end}": ours, f"peer_{end}": theirs, ratio: divide(theirs, ours)}
-    for side in ("ours", "peer"):
-        seconds = row[f"{side}_s"]
-        row[f"{side}_ms_per_edge"] = 1e3 * seconds / n_edges if seconds else None
-    return row
+    return row | scale_times(row, 1e3 / n_edges, "ms_per_edge")
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.calls import measure_calls
 from harness.command import count_cores, make_parser, read_arguments
-from harness.report import collect_columns, print_report, show
+from harness.report import collect_columns, print_report, scale_times, show
 from harness.sides import Place
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
@@ -111,7 +111,7 @@ def measure(
             "atoms": n_atoms,
             "edges": n_edges,
             "threads": threads,
-            **{f"{side}_us_per_edge": 1e6 * figures[f"{side}_s"] / n_edges for side in places},
+            **scale_times(figures, 1e6 / n_edges, "us_per_edge"),
             "messages_per_s": n_edges / figures["ours_s"] if call == "messages" else None,
         }
         for call, figures in result.items()
@@ -128,7 +128,7 @@ def count_operations(model: ESPOptions, n_atoms: int, n_edges: int) -> dict[str,
 
 def main() -> None:
     """Measure all structures beside all peers and print one JSON object as the last line."""
-    parser = make_parser(__doc__, repeats=5, full="also 10 Å, and one thread; an hour", peers=True)
+    parser = make_parser(__doc__, repeats=3, full="also 10 Å, and one thread; an hour", peers=True)
     parser.add_argument(
         "--structures",
         type=Structure.of,

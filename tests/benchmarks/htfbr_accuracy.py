@@ -24,8 +24,7 @@ import numpy as np
 import torch
 
 from harness.command import make_parser, read_arguments
-from harness.report import print_report, read_versions
-from pipeline_core.cli.output import align
+from harness.report import print_report, read_versions, show
 from pipeline_core.run import Run
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points
@@ -73,20 +72,12 @@ def fit_all(
         rows = {}
         for name, run in runs.items():
             rows[name] = fit_ours(run, ("test", "grid", "off_grid"))
-            show(seed, name, rows[name])
+            show({"seed": seed, "fit": name} | rows[name])
         problem = make_problem(runs["rank 10"])
     for name, fit in fits.items():
         rows[name] = fit_baseline(fit, problem, ("test", "off_grid"))
-        show(seed, name, rows[name])
+        show({"seed": seed, "fit": name} | rows[name])
     return rows
-
-
-def show(seed: int, name: str, row: Mapping[str, Any]) -> None:
-    """Print one fit."""
-    print(
-        f"seed {seed}: {name}: test {row['test']:.3g}, off the grid {row['off_grid']:.3g}", end=""
-    )
-    print(f", {row['seconds']:.3g} s", flush=True)
 
 
 def average_figure(rows: Sequence[Mapping[str, Any]], name: str) -> float:
@@ -117,15 +108,6 @@ def list_better(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, 
         ]
         for ours in OURS
     }
-
-
-def format_table(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return all fits as a table."""
-    lines = [("fit", "test RMSE/Eh", "off grid/Eh", "seconds", "parameters", "seeds")]
-    for name, rows in result.items():
-        figures = [f"{average_figure(rows, key):.3g}" for key in ("test", "off_grid", "seconds")]
-        lines.append((name, *figures, f"{average_figure(rows, 'parameters'):.0f}", str(len(rows))))
-    return align([*lines, ("paper, best of nine", f"{PAPER:.3g}", "", "", "4100", "")])
 
 
 def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None) -> dict[str, Any]:
@@ -192,9 +174,6 @@ def main() -> None:
             )
         for name, row in fit_all(seed, chosen, args).items():
             result.setdefault(name, []).append(row)
-    print(format_table(result))
-    for ours, names in list_better(result).items():
-        print(f"more accurate than ours ({ours}): {', '.join(names) or 'none'}")
     figures, versions = report(result, left_out), read_versions("torch", "numpy", "numba", "tensap")
     print_report("htfbr_accuracy", figures, threads=args.threads, versions=versions)
 

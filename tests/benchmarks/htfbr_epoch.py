@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from harness.command import make_parser, read_arguments
-from harness.report import collect_columns, print_report, read_versions
+from harness.report import collect_columns, print_report, read_versions, show
 from harness.timing import measure_matrix_rate, time_turns
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
@@ -102,7 +102,7 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     return {
         "points": len(case.table),
         "parameters": case.module.transfers.numel(),
-        **{f"{name}_s": result.get(name) for name in [*calls, "dataloader", *failed]},
+        **{f"{name}_s": result.get(name) for name in [*calls, "dataloader", *WAYS]},
         "ratio": result["peer"] / result["ours"],
         "ratio_dataloader": result["dataloader"] / result["ours"],
         "ratio_kernel": result["peer_kernel"] / result["kernel"],
@@ -159,15 +159,8 @@ def measure_cases(args: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, dic
             for dtype in args.dtypes:
                 row = measure(make_case(runs[dtype], args.points or POINTS[system], ranks), args)
                 rows[f"{system} {dtype}"] = row
-                show(f"{system} {dtype}", row)
+                show({"case": f"{system} {dtype}"} | row)
     return rows, left_out
-
-
-def show(name: str, row: Mapping[str, Any]) -> None:
-    """Print the times of a case in microseconds."""
-    times = {key.removesuffix("_s"): value for key, value in row.items() if key.endswith("_s")}
-    shown = [f"{key} {'failed' if t is None else f'{1e6 * t:.0f}'}" for key, t in times.items()]
-    print(f"{name}, µs an epoch: {', '.join(shown)}", flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:

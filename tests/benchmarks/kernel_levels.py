@@ -50,7 +50,6 @@ from pipeline_kernels.tree import contract as contract_tree
 NATIVE = "native"
 EDGES_PER_ATOM = 16
 BINS = 8
-COLOURS = (2, 3)
 EXTENTS = (4, 4)
 BATCH = 64
 
@@ -177,7 +176,7 @@ def list_cases(args: argparse.Namespace) -> Iterator[tuple[str, Call]]:
     for dtype in (torch.float32, torch.float64):
         for name, call in list_graph_cases(args.n, args.channels, dtype):
             yield f"{name}, {native.C_TYPES[dtype]}", call
-    for n_colours in COLOURS:
+    for n_colours in args.colours:
         for dtype in (torch.complex64, torch.complex128):
             for name, call in list_matrix_cases(args.n, n_colours, dtype):
                 yield f"{name}, SU({n_colours}), {native.C_TYPES[dtype]}", call
@@ -219,7 +218,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=4096)
     parser.add_argument("--channels", type=int, default=32)
     parser.add_argument("--only", default="", help="cases whose name begins so")
-    args = read_arguments(parser, {"n": 64, "channels": 4, "repeats": 1, "only": "t"})
+    parser.add_argument("--colours", type=int, nargs="*", default=[2, 3], help="of SU(N)")
+    small = {"n": 64, "channels": 4, "repeats": 1, "only": "tree", "colours": []}
+    args = read_arguments(parser, small)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ours = native.choose_level()

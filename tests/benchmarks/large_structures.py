@@ -1,8 +1,8 @@
 """The largest crystal that one process calculates, beside the packages chgnet and mace-torch.
 
     make peers
-    python tests/benchmarks/large_structures.py [--memory 20] [--seconds 300] [--models chgnet mace]
-                                                [--dtypes float32 float64] [--small]
+    python tests/benchmarks/large_structures.py [--memory 4] [--seconds 6] [--models chgnet mace]
+                                                [--dtypes float32 float64] [--small] [--full]
 
 Energy, forces and stress of rattled hafnia, neighbours included, of CHGNet with its published
 weights and of MACE with the network of arXiv:2504.10700 (128 channels of 0e and 1o, harmonics up to
@@ -160,7 +160,7 @@ def main() -> None:
     """Measure all networks and print one JSON object as the last line."""
     parser = make_parser(__doc__, full="all of the free memory, in both types; hours", peers=True)
     parser.add_argument("--memory", type=float, default=4.0, help="GB of a process")
-    parser.add_argument("--seconds", type=float, default=10.0, help="most that a step may take")
+    parser.add_argument("--seconds", type=float, default=6.0, help="most that a step may take")
     parser.add_argument("--models", nargs="+", choices=PEER_NAMES, default=[*PEER_NAMES])
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES[:1], help="of MACE")
     parser.set_defaults(channels=128, first=FIRST)

@@ -38,7 +38,7 @@ import torch
 from harness.command import count_cores, make_parser, read_arguments
 from harness.crystals import make_crystal
 from harness.peak import measure_peak
-from harness.report import collect_columns, divide, print_report, show
+from harness.report import collect_columns, divide, print_report, scale_times, show
 from harness.sides import (
     WARM_UP,
     Place,
@@ -96,9 +96,7 @@ def measure(case: Case, places: dict[str, Place], args: Namespace) -> dict[str, 
         figures = measure_deviations(sides) | take_times(sides, args.repeats)
         rate = sides["plain"].ask("matrix_rate", "cpu", 2048, case.dtype)  # forgets the network
     needed = count_compiled_inference(module, len(atoms), options["edges"])
-    for name in SIDES:
-        seconds = figures[f"{name}_s"]
-        figures[f"{name}_ms_per_atom"] = 1e3 * seconds / len(atoms) if seconds else None
+    figures |= scale_times(figures, 1e3 / len(atoms), "ms_per_atom", [*SIDES])
     figures |= {"edges": options["edges"], "matrix_gflops": rate / 1e9}
     figures["peak_gflops"] = measure_peak(getattr(torch, case.dtype), case.threads)
     return asdict(case) | figures | {"roofline_share": needed / rate / figures["compiled_s"]}

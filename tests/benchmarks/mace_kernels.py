@@ -29,7 +29,7 @@ import torch
 from harness.calls import measure_calls
 from harness.command import find_mptrj, make_parser, read_arguments
 from harness.graphs import build_samples
-from harness.report import collect_columns, print_report, show
+from harness.report import collect_columns, print_report, scale_times, show
 from harness.sides import Place
 from harness.structures import draw_atoms
 from pipeline_core.batch import collate
@@ -152,10 +152,7 @@ def measure(places: dict[str, Place], case: Case, args: Namespace) -> list[dict[
     result = measure_calls(sides, case.kind, case.arrays, groups, **kinds)
     return [
         {"cases": f"{case.name}, {call}", **row, "rows": case.rows}
-        | {
-            f"{side}_us_per_row": 1e6 * row[f"{side}_s"] / case.rows if row[f"{side}_s"] else None
-            for side in ("ours", "peer")
-        }
+        | scale_times(row, 1e6 / case.rows, "us_per_row")
         | {"gflops": case.flop[call] / row["ours_s"] / 1e9}
         for call, row in result.items()
     ]

@@ -27,7 +27,7 @@ from typing import Any
 
 from harness.calls import measure_calls
 from harness.command import find_mptrj, make_parser, read_arguments
-from harness.report import collect_columns, print_report, show
+from harness.report import collect_columns, print_report, scale_times, show
 from harness.sides import Place
 from harness.structures import draw_atoms, pack_labels, pack_structures
 from subjects.mace.networks import ELEMENTS, draw_network, list_places, read_mace_versions
@@ -54,13 +54,9 @@ def measure(
     result = measure_calls(sides, "Network", arrays, groups, **kinds)
     size = {"atoms": atoms, "structures": len(structures), "edges": options["edges"]}
     return [
-        {"cases": f"{call}, {atoms} atoms, correlation {correlation}", **result[call], **size}
-        | {
-            f"{side}_ms_per_atom": 1e3 * seconds / atoms if seconds else None
-            for side in ("ours", "peer")
-            for seconds in [result[call][f"{side}_s"]]
-        }
-        for call in calls
+        {"cases": f"{call}, {atoms} atoms, correlation {correlation}", **row, **size}
+        | scale_times(row, 1e3 / atoms, "ms_per_atom")
+        for call, row in result.items()
     ]
 
 

@@ -26,7 +26,6 @@ sent. `ours_s` and `peer_s` are `low_nn` and METIS at 64 parts, or at the most p
 """
 
 import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,8 +33,7 @@ from typing import Any
 import numpy as np
 
 from harness.command import make_parser, read_arguments
-from harness.report import print_report, read_versions
-from pipeline_core.cli.output import align
+from harness.report import print_report, read_versions, show
 from pipeline_kernels.partition import (
     Link,
     PlaneCoordinates,
@@ -52,9 +50,6 @@ from pipeline_kernels.partition import (
 )
 from pipeline_kernels.partition.synthetic import HFO2_BOX, draw_packing, find_edges
 
-COLUMNS = ("neighbours_mean", "neighbours_max", "received_mean", "received_max", "total_sent")
-BALANCE = ("cut_edges", "edge_imbalance", "node_imbalance", "exchange_us", "seconds")
-VIRTUAL = ("depth", "virtual_mean", "virtual_max", "times_nodes", "times_edges", "edge_imbalance")
 DEPTHS = (1, 2, 4)
 
 Labels = np.ndarray
@@ -126,16 +121,6 @@ def time_calls(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
     return result, min(times)
 
 
-def format_table(rows: list[dict[str, Any]], figures: tuple[str, ...]) -> str:
-    """Return the figures for reading."""
-    columns = ("parts", "method", *figures)
-    cells = []
-    for row in rows:
-        values = (row[column] for column in columns)
-        cells.append(tuple(f"{v:.4g}" if isinstance(v, float) else str(v) for v in values))
-    return align([columns, *cells])
-
-
 def find_worst(rows: list[dict[str, Any]], figure: str) -> float:
     """Return the largest ratio of `auto` to METIS at 64 and 128 parts, or at those run."""
     by_case = {(row["method"], row["parts"]): row[figure] for row in rows}
@@ -163,16 +148,14 @@ def main() -> None:
     rows = []
     for parts in args.parts:
         for name in methods:
-            print(f"{name}, {parts} parts ...", file=sys.stderr, flush=True)
             rows.append(case.measured(name, parts, args.repeats))
+            show(rows[-1])
     virtual = [
         row
         for parts in args.parts
         for name in ("slices", "low_nn", "grid")
         for row in case.count_virtual(name, parts)
     ]
-    print(format_table(rows, COLUMNS + BALANCE))
-    print(format_table(virtual, VIRTUAL))
     timed_parts = 64 if 64 in args.parts else max(args.parts)
     seconds = {row["method"]: row["seconds"] for row in rows if row["parts"] == timed_parts}
     figures = {

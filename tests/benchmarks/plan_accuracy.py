@@ -11,8 +11,6 @@ largest of |predicted / measured - 1| over plugins and the ranks 2 and 4.
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +19,7 @@ from statistics import median
 import yaml
 
 from harness.command import ROOT, count_cores, make_parser, read_arguments
+from harness.engine import call_engine
 from harness.report import print_report, read_versions
 
 RANKS = (1, 2, 4)
@@ -82,32 +81,13 @@ def link_datasets(project: Path) -> None:
     (folder / "hono_large.yaml").write_text(yaml.safe_dump(hono))
 
 
-def call(project: Path, words: list[str], n_ranks: int = 1) -> str:
-    """Run a command of the engine; return what it prints."""
-    command = ["pipeline-core", *words]
-    command += ["--workflows", "workflows", "--results", "results"]
-    plain = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
-    if n_ranks > 1:
-        threads = max(1, count_cores() // n_ranks)
-        plain["OMP_NUM_THREADS"] = str(threads)
-        launcher = ["torchrun", "--standalone", "--no-python", f"--nproc-per-node={n_ranks}"]
-        command = [*launcher, *command]
-    # Those of this environment first, as the rules of the workflow have it.
-    plain["PATH"] = f"{Path(sys.executable).parent}:{plain['PATH']}"
-    done = subprocess.run(
-        command, cwd=project, env=plain, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
-    return done.stdout
-
-
 def measure_step(project: Path, name: str, n_ranks: int, n_steps: int) -> float:
     """Train; return the median over epochs, the first left out, of the seconds of a step."""
     run = project / "results" / name / "base"
     for file in [*run.glob("state/*"), *run.glob("history.jsonl"), *run.glob("model.pt")]:
         file.unlink()
-    call(project, ["train", "--experiment", name, "--device", "cpu"], n_ranks)
+    words = ["train", "--experiment", name, "--device", "cpu"]
+    call_engine(project, *words, ranks=n_ranks, threads=max(1, count_cores() // n_ranks))
     records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     return median(record["seconds"] for record in records[1:]) / n_steps
 
@@ -119,10 +99,11 @@ def compare(project: Path, plugin: str, ranks: int) -> dict:
     path = project / f"workflows/experiments/{name}.yaml"
     dataset = yaml.safe_load(path.read_text()).get("dataset")
     if dataset is not None:
-        call(project, ["data", "--dataset", dataset])
+        call_engine(project, "data", "--dataset", dataset)
     for stage in ("graph", "partition"):
-        call(project, [stage, "--experiment", name])
-    shown = call(project, ["plan", name, "--ranks", str(ranks), "--device", "cpu", "--json"])
+        call_engine(project, stage, "--experiment", name)
+    words = ["plan", name, "--ranks", str(ranks), "--device", "cpu", "--json"]
+    shown = call_engine(project, *words, threads=count_cores())
     plan = json.loads(shown.splitlines()[-1])
     result = {}
     for record in plan["ranks"]:

@@ -11,9 +11,7 @@ left. All are to be below 0.2.
 """
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,17 +19,17 @@ from pathlib import Path
 import yaml
 
 from harness.command import ROOT, count_cores, make_parser, read_arguments
+from harness.engine import call_engine, start_engine
 from harness.report import print_report, read_versions
-from plan_accuracy import TRAININGS, call, write_experiment
+from plan_accuracy import TRAININGS, write_experiment
 
 NAME = "chgnet/planned"
 
 
 def follow(project: Path, training: subprocess.Popen) -> list[tuple[float, dict]]:
     """Return the lines of a training with the times at which they were read, until it ends."""
-    words = ["status", NAME, "--follow", "--json", "--workflows", "workflows"]
-    command = [sys.executable, "-m", "pipeline_core.cli", *words, "--results", "results"]
-    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as following:
+    words = ["status", NAME, "--follow", "--json"]
+    with start_engine(project, *words, stdout=subprocess.PIPE) as following:
         lines = []
         assert following.stdout is not None
         for line in following.stdout:
@@ -85,20 +83,11 @@ def main() -> None:
         (project / "workflows/datasets").symlink_to(ROOT / "workflows/datasets")
         write_experiment(project, "chgnet")
         path = project / f"workflows/experiments/{NAME}.yaml"
-        call(project, ["data", "--dataset", yaml.safe_load(path.read_text())["dataset"]])
+        call_engine(project, "data", "--dataset", yaml.safe_load(path.read_text())["dataset"])
         for stage in ("graph", "partition"):
-            call(project, [stage, "--experiment", NAME])
-        launcher = ["torchrun", "--standalone", "--no-python", f"--nproc-per-node={args.ranks}"]
+            call_engine(project, stage, "--experiment", NAME)
         words = ["train", "--experiment", NAME, "--device", "cpu"]
-        places = ["--workflows", "workflows", "--results", "results"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-        with subprocess.Popen(
-            [*launcher, "pipeline-core", *words, *places],
-            cwd=project,
-            env=environment,
-            stderr=subprocess.DEVNULL,
-        ) as training:
+        with start_engine(project, *words, ranks=args.ranks, stderr=subprocess.DEVNULL) as training:
             lines = follow(project, training)
         history = project / "results" / NAME / "base/history.jsonl"
         records = [json.loads(line) for line in history.read_text().splitlines()]

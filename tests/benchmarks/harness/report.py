@@ -47,6 +47,14 @@ def divide(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b is not None and b > 0 else None
 
 
+def scale_times(
+    figures: Mapping[str, Any], factor: float, unit: str, sides: Sequence[str] = ("ours", "peer")
+) -> dict[str, float | None]:
+    """Return the times of sides in another unit, None for those that are not there."""
+    seconds = {side: figures[f"{side}_s"] for side in sides}
+    return {f"{n}_{unit}": None if s is None else factor * s for n, s in seconds.items()}
+
+
 def read_versions(*packages: str) -> dict[str, str]:
     """Return the versions of Python and of those packages that are installed."""
     result = {"python": platform.python_version()}
