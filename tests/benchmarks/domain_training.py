@@ -40,7 +40,7 @@ TRAIN = {
     "loss": {"energy": {"kind": "mse"}, "forces": {"kind": "mse"}},
 }
 LARGE = (6, 6, 7)
-SMALL = (3, 3, 2)
+SMALL = (2, 2, 2)
 """Copies of a cell of 12 atoms."""
 
 

@@ -23,45 +23,25 @@ import numpy as np
 
 from harness.command import make_parser, read_arguments
 from harness.report import print_report, read_versions
+from harness.springs import draw_species, format_frame
 
-N_ATOMS, N_CRYSTALS = 20, 200
-SPRING, BULK_MODULUS = 2.0, 0.6  # eV/Å², eV/Å³
+BLOCK, N_CRYSTALS, N_FRAMES = (2, 2, 5), 200, 50  # frames of a crystal in a row
+N_ATOMS = 20
 DATASET = """\
 description: Crystals of springs
 sources: [{path: stream.xyz, group: composition}]
 split: {method: composition}
 """
-COMMENT = (
-    'Lattice="%.8f 0.0 0.0 0.0 %.8f 0.0 0.0 0.0 %.8f" '
-    "Properties=species:S:1:pos:R:3:forces:R:3 energy=%.10f "
-    'stress="%.10f %.10f %.10f %.10f %.10f %.10f %.10f %.10f %.10f" pbc="T T T"\n'
-)
-ROW = "%-2s" + " %15.8f" * 6 + "\n"
 
 
 def write_frames(path: Path, n_frames: int) -> None:
-    """Write strained and rattled crystals in which every atom is tied to its site by a spring."""
+    """Write frames of crystals, some of each in a row."""
     rng = np.random.default_rng(0)
-    symbols = np.array(["H", "Li", "C", "O", "Al", "Si", "Cu", "Hf"])
-    crystals = [
-        (symbols[np.sort(rng.integers(0, 8, N_ATOMS))], rng.random((N_ATOMS, 3)))
-        for _ in range(N_CRYSTALS)
-    ]
+    crystals = [draw_species(BLOCK, rng) for _ in range(N_CRYSTALS)]
     with path.open("w") as file:
         for i in range(n_frames):
-            species, sites = crystals[i // 50 % N_CRYSTALS]
-            strain, rattle = rng.normal(0, 0.005), rng.normal(0, 0.03, (N_ATOMS, 3))
-            cell = np.diag([6.0, 6.0, 7.0]) * (1 + strain)
-            volume = np.linalg.det(cell)
-            energy = 0.5 * SPRING * np.sum(rattle**2) + 4.5 * BULK_MODULUS * 252 * strain**2
-            pressure = 3 * BULK_MODULUS * strain * 252 / volume
-            stress = SPRING * rattle.T @ rattle / volume + pressure * np.eye(3)
-            energy -= 100.0 * N_ATOMS
-            file.write(f"{N_ATOMS}\n")
-            file.write(COMMENT % (*np.diag(cell), energy, *stress.ravel()))
-            table = np.hstack([sites @ cell + rattle, -SPRING * rattle]).tolist()
-            rows = [x for s, row in zip(species, table, strict=True) for x in (s, *row)]
-            file.write((ROW * N_ATOMS) % tuple(rows))
+            number = i // N_FRAMES % N_CRYSTALS
+            file.write(format_frame(crystals[number], BLOCK, number, rng))
 
 
 def import_stream(folder: Path) -> None:

@@ -59,7 +59,7 @@ MARGIN = 1.5
 """GB of the free memory that are left to others."""
 REPEATS, REPEATED = 3, 10.0
 """Steps of a size after its first, if that takes fewer seconds; one otherwise."""
-SMALL = {"memory": 1.0, "seconds": 1.0, "dtypes": DTYPES[:1], "channels": 8, "first": 96}
+SMALL = {"memory": 8.0, "seconds": 100.0, "channels": 8, "first": 96, "most": 1}
 
 
 def draw_subject(model: str, dtype: str, channels: int) -> tuple[Arrays, dict[str, Any]]:
@@ -119,7 +119,7 @@ def measure(model: str, dtype: str, limits: Limits, args: Namespace) -> dict[str
         return result
 
     return {
-        name: find_largest(lambda n, name=name: report(name, n), args.first, limits)
+        name: find_largest(lambda n, name=name: report(name, n), args.first, limits, args.most)
         for name in places
     }
 
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="most that a step may take")
     parser.add_argument("--models", nargs="+", choices=PEER_NAMES, default=[*PEER_NAMES])
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES[:1], help="of MACE")
-    parser.set_defaults(channels=128, first=FIRST)
+    parser.set_defaults(channels=128, first=FIRST, most=100)
     free = (find_free_memory() or 0) / 1e9
     full = {"memory": free - MARGIN, "seconds": 300.0, "dtypes": DTYPES}
     args = read_arguments(parser, SMALL, full)

@@ -26,22 +26,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-from ase.data import chemical_symbols
 
 from harness.command import count_cores, make_parser, read_arguments
 from harness.report import print_report, read_versions
+from harness.springs import draw_species, format_frame
 
 SIZES, FULL = (10_000, 100_000), 1_000_000
 N_FILES, N_FRAMES = 10, 11  # files of a set; frames of a material, as in MPtrj
-SPRING, SPACING, RATTLE = 2.0, 2.6, 0.08  # eV/Å², Å, Å
-NUMBERS = (1, 3, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 19, 20, 22, 26, 28, 29, 30)
-SYMBOLS = np.array(chemical_symbols)[[*NUMBERS]]
 BLOCKS = ((1, 1, 2), (1, 1, 3), (1, 2, 2), (1, 2, 3), (2, 2, 2), (1, 3, 3), (2, 2, 3))
-COMMENT = (
-    'Lattice="%.4f 0 0 0 %.4f 0 0 0 %.4f" Properties=species:S:1:pos:R:3:forces:R:3 '
-    'energy=%.8f stress="%.9f %.9f %.9f %.9f %.9f %.9f %.9f %.9f %.9f" material=m%d pbc="T T T"\n'
-)
-ROW = "%s %.6f %.6f %.6f %.6f %.6f %.6f\n"
 DATASET = """\
 description: Small crystals of springs
 sources: [{path: "raw/*.xyz", group: material}]
@@ -74,22 +66,8 @@ def write_crystals(folder: Path, n_structures: int) -> None:
                 if i % N_FRAMES == 0:
                     material = number * n_each + i
                     block = BLOCKS[rng.integers(len(BLOCKS))]
-                    sites = np.indices(block).reshape(3, -1).T * SPACING
-                    kinds = rng.choice(len(SYMBOLS), rng.integers(1, 4), replace=False)
-                    species = SYMBOLS[kinds[rng.integers(len(kinds), size=len(sites))]]
-                file.write(format_frame(species, sites, block, material, rng))
-
-
-def format_frame(species, sites, block, material: int, rng: np.random.Generator) -> str:
-    """Return a frame of a material as text."""
-    moved = rng.normal(0, RATTLE, sites.shape)
-    edges = np.array(block) * SPACING
-    stress = SPRING * moved.T @ moved / edges.prod()
-    energy = 0.5 * SPRING * np.sum(moved**2) - 3.0 * len(sites)
-    head = COMMENT % (*edges, energy, *stress.ravel(), material)
-    table = np.hstack([sites + moved, -SPRING * moved]).tolist()
-    rows = tuple(x for s, row in zip(species, table, strict=True) for x in (s, *row))
-    return f"{len(sites)}\n{head}{(ROW * len(sites)) % rows}"
+                    species = draw_species(block, rng)
+                file.write(format_frame(species, block, material, rng))
 
 
 def make_project(folder: Path, n_structures: int) -> Path:

@@ -88,7 +88,8 @@ def find_peer(package: str, python: Path = Path(sys.executable)) -> Path | None:
         done = subprocess.run([python, "-c", LOOK, package], check=False, capture_output=True)
         if done.returncode == 0:
             return python
-    cure = "run `make peers`, or set PEERS_PYTHON"
+    is_own = python == Path(sys.executable)
+    cure = "install the extra `peers`" if is_own else "run `make peers`, or set PEERS_PYTHON"
     print(f"{python} has no {package}, which is left out; {cure}", file=sys.stderr, flush=True)
     return None
 

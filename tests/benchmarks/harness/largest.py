@@ -110,19 +110,22 @@ def read_resident(pid: int) -> int:
     return next((1024 * int(s.split()[1]) for s in lines if s.startswith("VmRSS:")), 0)
 
 
-def find_largest(attempt: Callable[[int], Attempt], first: int, limits: Limits) -> list[Attempt]:
+def find_largest(
+    attempt: Callable[[int], Attempt], first: int, limits: Limits, most: int = 100
+) -> list[Attempt]:
     """Try sizes until one fits, and what is `WITHIN` larger does not or would take too long.
 
     Args:
         attempt: Tries about so many atoms.
         first: Atoms to begin with.
         limits: Of each.
+        most: Attempts after which the search ends.
 
     Returns:
         All attempts in their order.
     """
     attempts = [attempt(first)]
-    while (size := choose_next(attempts, limits)) is not None:
+    while len(attempts) < most and (size := choose_next(attempts, limits)) is not None:
         attempts.append(attempt(size))
         if attempts[-1].atoms in (one.atoms for one in attempts[:-1]):
             break  # sizes are not as fine as that
