@@ -180,12 +180,13 @@ def main() -> None:
         for side, attempts in sides.items()
     ]
     figures = {**summarize(results), "sides": rows, "memory_gb": args.memory, "device": "cpu"}
-    figures |= {"seconds": args.seconds, "peer": ", ".join(PEER_NAMES[m] for m in args.models)}
     places = {
         PEER_NAMES[model] if name == "peer" else name: place
         for model in args.models
         for name, place in list_places(model, {}, args).items()
     }
+    peers = ", ".join(name for name in places if name != "ours")
+    figures |= {"seconds": args.seconds, "peer": peers or None}
     versions = read_side_versions(places, PACKAGES)
     print_report("large_structures", figures, threads=args.threads, versions=versions)
 

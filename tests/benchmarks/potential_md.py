@@ -103,7 +103,9 @@ def main() -> None:
         rows.append(measure_mace(dtype, args.copies, places, args))
         show(rows[-1])
     rows.append(measure_chgnet(args))
-    figures = collect_columns(rows) | {"peer": "mace-torch, chgnet"}
+    peers = {"mace": "mace-torch", "chgnet": "chgnet"}
+    there = {peers[row["model"]]: None for row in rows if row["peer_s"]}
+    figures = collect_columns(rows) | {"peer": ", ".join(there) or None}
     figures |= {"channels": args.channels, "correlation": 3, "steps": args.steps}
     figures |= {"followed_steps": args.followed, "repeats": args.repeats}
     versions = read_mace_versions(places)
