@@ -42,6 +42,7 @@ from subjects.htfbr.tensap import fit_tensap_tree, is_installed
 
 PAPER = 6.0e-4  # hartree, least test error of the nine rows of Table 2
 OFF_GRID = 20_000
+FITS = {"polynomials": build_polynomials, "cosines": build_cosines, "gaussian": fit_gaussian}
 
 
 def make_problem(run: Run) -> Problem:
@@ -151,7 +152,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tensap-threads", type=int, default=1, help="of its linear algebra")
     parser.set_defaults(points=20_000, rank=10)
     full = {"seeds": 5, "tensap_seeds": 1}
-    args = read_arguments(parser, {"points": 400, "rank": 2}, full)
+    parser.add_argument("--fits", nargs="+", choices=FITS, default=[*FITS], help="baselines")
+    args = read_arguments(parser, {"points": 400, "rank": 2, "fits": ["gaussian"]}, full)
     if args.seeds < 1:
         parser.error("--seeds is at least 1")
     torch.set_num_threads(args.threads)
@@ -164,10 +166,9 @@ def main() -> None:
         left_out = "no seeds asked for; --full or --tensap-seeds"
     elif not is_installed():
         left_out = "not installed; `pip install tensap`, or the extra `peers`"
-    fits = {"polynomials": build_polynomials, "cosines": build_cosines, "gaussian": fit_gaussian}
     result: dict[str, list[dict]] = {}
     for seed in range(args.seeds):
-        chosen = dict(fits)
+        chosen: dict[str, Callable[[Problem], Fitted]] = {name: FITS[name] for name in args.fits}
         if left_out is None and seed < args.tensap_seeds:
             chosen["tensap"] = lambda problem: fit_tensap_tree(
                 problem, args.tensap_seconds, args.tensap_threads
