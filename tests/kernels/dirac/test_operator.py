@@ -169,3 +169,11 @@ def test_other_masses_types_and_links_that_require_derivatives():
     assert_close(join(even, odd, extents), psi)
     with pytest.raises(ValueError, match=r"chi: expected \(batch, n_rhs, 8, 2, N\)"):
         operator.differentiate_even_odd(psi, odd)
+
+
+@pytest.mark.gpu
+def test_an_operator_on_a_gpu(gpu):
+    extents = (4, 4, 2, 2)
+    links, psi = draw_links(extents, 3), draw_spinors(extents, 3)
+    operators = [DiracOperator(x, extents, 0.15, 0.1) for x in (links, links.to(gpu))]
+    assert_close(operators[1].apply(psi.to(gpu)).cpu(), operators[0].apply(psi))
