@@ -34,11 +34,7 @@ def prepare(folder):
     """Write a project with two frames for training, and all before the training."""
     evaluate = {"splits": ["test"], "k_points": [1, 1, 2]}
     partition = {"parts": "graph", "link": LINK}
-    trained.write_project(folder, train=TRAIN, partition=partition, evaluate=evaluate)
-    run = trained.open_run(folder)
-    for stage in ("data", "graph", "partition"):
-        trained.call(run, stage)
-    return run
+    return trained.prepare_run(folder, train=TRAIN, partition=partition, evaluate=evaluate)
 
 
 def open_run(folder, results, **sections):

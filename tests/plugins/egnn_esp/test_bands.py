@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.testing import assert_allclose
 from scipy.spatial.transform import Rotation
 
 from pipeline_core.readers.cp2k_input import read_structure
+from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import (
     Assembly,
@@ -108,10 +110,14 @@ def _read_molecule(name: str) -> BlockMatrix:
     folder = find("cp2k/rotated_molecule") / name
     atoms = read_structure(folder / "job.inp")
     basis = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
-    pairs = find_pairs_within(atoms, 10)
-    parts = []
+    return _gather(folder, atoms, basis, find_pairs_within(atoms, 10))
+
+
+def _gather(folder: Path, atoms: Structure, basis: Basis, pairs) -> BlockMatrix:
+    """Return the matrices of the Gamma point, as they stand in the files."""
+    parts, n = [], basis.count_orbitals_per_atom(atoms.atomic_numbers).sum()
     for kind in ("ks-KS", "s-S"):
-        row, column, value = read_csr(folder / f"job-{kind}_SPIN_1-1_0.csr", 52)
+        row, column, value = read_csr(folder / f"job-{kind}_SPIN_1-1_0.csr", n)
         elements = Elements(np.zeros((len(row), 3), dtype=int), row, column, value)
         parts.append(Places(atoms, basis, *pairs).gather(elements).entries)
     return BlockMatrix(atoms, basis, *pairs, parts[0] * HARTREE, parts[1])
@@ -149,10 +155,7 @@ def test_wigner_matrices_are_those_of_e3nn(degree, sign):
     assert_allclose(compute_wigner_matrices(rotation.numpy(), degree)[degree], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "matrix",
-    [np.ones((3, 3)), np.eye(2)],
-)
+@pytest.mark.parametrize("matrix", [np.ones((3, 3)), np.eye(2)])
 def test_what_is_no_rotation_is_refused(matrix):
     with pytest.raises(ValueError, match="orthogonal"):
         compute_wigner_matrices(matrix, 2)
@@ -244,10 +247,5 @@ def test_gamma_levels_are_those_that_the_output_prints(water_runs):
     rows = re.findall(r"^ MO\| +\d+ +\S+ +(-?\d+\.\d+) +\S+$", text, re.MULTILINE)
     atoms, basis = read_structure(folder / "job.inp"), Basis({"O": (0, 1), "H": (0,)})
     pairs = np.argwhere(np.triu(np.ones((3, 3)))), np.zeros((6, 3), dtype=int)
-    parts = []
-    for kind in ("ks-KS", "s-S"):
-        row, column, value = read_csr(folder / f"job-{kind}_SPIN_1-1_0.csr", 6)
-        elements = Elements(np.zeros((len(row), 3), dtype=int), row, column, value)
-        parts.append(Places(atoms, basis, *pairs).gather(elements).entries)
-    matrix = BlockMatrix(atoms, basis, *pairs, parts[0] * HARTREE, parts[1])
-    assert_allclose(compute_levels(matrix), np.array(rows, dtype=float), atol=1e-6)
+    levels = compute_levels(_gather(folder, atoms, basis, pairs))
+    assert_allclose(levels, np.array(rows, dtype=float), atol=1e-6)

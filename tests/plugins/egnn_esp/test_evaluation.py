@@ -22,7 +22,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
 from pipeline_egnn_esp.evaluation import evaluate_matrices
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
-from plugins.egnn_esp.hafnia import prepare_run
+from plugins.egnn_esp import trained
 from plugins.egnn_esp.reference import HAFNIA, read_matrices_of, read_shipped
 
 SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
@@ -31,7 +31,7 @@ SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     evaluate = {"splits": ["val", "test"], "k_points": [1, 1, 1]}
-    result = prepare_run(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
+    result = trained.prepare_run(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
     call(result, "train")
     call(result, "evaluate")
     return result
@@ -206,9 +206,9 @@ def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
 
 
 def test_the_training_is_described(run):
-    # Three frames of 12 atoms, one epoch in steps of one frame.
+    # Two frames of 12 atoms, one epoch in steps of one frame.
     content = store.read_json(run.metrics)
-    assert content["training"] == {"structures": 3, "atoms": 12, "steps": 3}
+    assert content["training"] == {"structures": 2, "atoms": 12, "steps": 2}
 
 
 def test_figures_find_the_comparison(run):

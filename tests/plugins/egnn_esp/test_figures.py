@@ -41,6 +41,7 @@ from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 from plugins.drawn import check_bytes, find_row, list_titles, select_rows
 from plugins.egnn_esp import made_up_results, reference, trained
 from real_data import read_paper
+from tiers import exhaustive
 
 FIGURES = [*figures.FIGURES, *catalogue.FIGURES]
 EXPECTED = made_up_results.ROOT / "workflows" / "experiments" / "egnn_esp" / "expected.yaml"
@@ -225,14 +226,6 @@ def test_atoms_are_boxed():
     np.testing.assert_allclose(box, np.diag(np.ptp(positions, axis=0) + 2))
 
 
-def test_the_view_keeps_lengths():
-    """An orthographic view is a rotation."""
-    points = np.random.default_rng(0).normal(size=(5, 3))
-    np.testing.assert_allclose(
-        pictures.project(points) @ pictures.project(points).T, points @ points.T
-    )
-
-
 def test_the_topology_has_each_message_once(scaling):
     figure, table = topology.draw(scaling)
     traffic = read_domains(scaling).traffic["low_nn"]
@@ -398,6 +391,7 @@ def test_without_results_nothing_is_drawn(tmp_path):
 
 
 @pytest.mark.slow
+@exhaustive
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(figure, scaling, learned):
     experiment = scaling if figure.draw(learned) is None else learned

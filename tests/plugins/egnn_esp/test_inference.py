@@ -35,6 +35,7 @@ from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
 from processes import find_free_port, finish, fork
+from tiers import exhaustive
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 
@@ -276,7 +277,7 @@ def infer_on_one_and_two(folder, options):
 
 @pytest.mark.parametrize(
     ("repeat", "n_atoms", "work"),
-    [([2, 1, 1], 24, 2**24), pytest.param([6, 2, 2], 288, 2**24, marks=pytest.mark.slow)],
+    [([2, 1, 1], 24, 2**24), pytest.param([6, 2, 2], 288, 2**24, marks=exhaustive)],
 )
 def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
     """The second cell is 30 Å long: room for atoms out of the reach of the other rank."""

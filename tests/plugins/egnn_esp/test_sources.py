@@ -28,10 +28,8 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_sound
 from pipeline_egnn_esp.datasets import DeepHSource, MatrixDataset, PySCFSource
 from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within, is_first
-from pipeline_egnn_esp.orders import order_orbitals
 from pipeline_egnn_esp.sources import make_data, read_basis, read_matrix
 from pipeline_egnn_esp.sources.cp2k_log import read_log
-from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph, write_deeph
 from pipeline_egnn_esp.writers import write_cp2k
@@ -82,19 +80,6 @@ def test_every_image_of_a_run_is_in_its_blocks(water_runs):
         H, S = (read_one_image(folder, kind, number) for kind in ("KS", "S"))
         assert_allclose(fill_dense(matrix, "hamiltonian", image), H * HARTREE, atol=1e-9)
         assert_allclose(fill_dense(matrix, "overlap", image), S, atol=1e-10)
-
-
-def test_opposite_images_are_transposes(water_runs):
-    """CP2K's two files of each pair of images: H(R) = H(-R)ᵀ, which half of the blocks rely on."""
-    folder = water_runs / "chain"
-    images = read_log(folder / "out.log").images["KS"]
-    pairs = [(n, images.index((-x, -y, -z)) + 1) for n, (x, y, z) in enumerate(images, 1)
-             if (-x, -y, -z) in images]  # fmt: skip
-    assert len(pairs) > 40
-    for kind in ("KS", "S"):
-        for n, m in pairs:
-            difference = read_one_image(folder, kind, n) - read_one_image(folder, kind, m).T
-            assert np.abs(difference).max() < 1e-9
 
 
 def test_upper_triangles_in_binary_files_give_the_same(water_runs):
@@ -189,13 +174,6 @@ def _read_gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
     return read_matrices_of(own, cutoff=cutoff, basis=basis)
 
 
-def test_atoms_are_wrapped_as_cp2k_counts_images():
-    cell = np.diag([4.0, 5.0, 6.0])
-    positions = np.array([[3.9, -2.6, 7.0], [1.0, 12.4, -3.1]])
-    atoms = Structure(np.array([1, 1]), positions, cell, np.array([True, True, False]))
-    assert_allclose(wrap_atoms(atoms).positions, [[-0.1, 2.4, 7.0], [1.0, 2.4, -3.1]], atol=1e-12)
-
-
 def test_the_output_gives_the_basis_if_it_is_printed(water_runs):
     log = read_log(water_runs / "chain/out.log")
     assert log.shells == {"O": (0, 1), "H": (0,)}
@@ -240,15 +218,6 @@ def _assert_same(again: BlockMatrix, matrix: BlockMatrix, tolerance: float = 0.0
     assert ours.keys() == theirs.keys()
     for key, blocks in ours.items():
         assert_allclose(blocks, theirs[key], rtol=0, atol=tolerance, err_msg=str(key))
-
-
-@pytest.mark.parametrize("order", ["openmx", "cp2k", "pyscf"])
-@pytest.mark.parametrize("shells", [(0,), (0, 1, 2), (1, 1, 3)])
-def test_orders_are_permutations(order, shells):
-    places = order_orbitals(shells, order)
-    assert sorted(places) == list(range(sum(2 * degree + 1 for degree in shells)))
-    if order == "cp2k":
-        assert_array_equal(places, np.arange(len(places)))
 
 
 @pytest.mark.slow

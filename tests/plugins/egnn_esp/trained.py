@@ -25,11 +25,10 @@ MODEL = {"channels": 3, "lmax": 4, "layers": 2, "radial_functions": 6, "cutoff":
 MODEL |= {"attention_channels": 2, "value_channels": 3, "hidden_channels": 3}
 MODEL |= {"feed_forward_channels": 4}
 _SOURCES = {"train": "monoclinic-0600K", "val": "cubic-0600K", "test": "tetragonal-2000K"}
-_FRAMES = {"train": ["000", "003"]}
 
 
-def write_project(folder: Path, **sections: Mapping[str, Any]) -> None:
-    """Write two frames for training, one for each other split, and an experiment with them."""
+def write_project(folder: Path, frames=("000", "003"), **sections: Mapping[str, Any]) -> None:
+    """Write frames for training, one for each other split, and an experiment with them."""
     datasets = folder / "workflows/datasets"
     experiments = folder / "workflows/experiments/egnn_esp"
     for path in (datasets, experiments):
@@ -40,7 +39,7 @@ def write_project(folder: Path, **sections: Mapping[str, Any]) -> None:
             h5py.File(shipped / f"{name}.h5") as file,
             h5py.File(datasets / f"{split}.h5", "w") as one,
         ):
-            for frame in _FRAMES.get(split, ["000"]):
+            for frame in frames if split == "train" else ["000"]:
                 file.copy(frame, one)
             one.attrs.update(file.attrs)
     sources = [
@@ -76,10 +75,17 @@ def open_run(folder: Path, infer: Mapping[str, Any] | None = None, results: str 
     return replace(run, sections={**run.sections, "infer": options}, device="cpu")
 
 
+def prepare_run(folder: Path, frames=("000", "003"), **sections: Mapping[str, Any]) -> Run:
+    """Write a project; return its run, whose data, graph and partition are there."""
+    write_project(folder, frames, **sections)
+    run = open_run(folder)
+    for stage in ("data", "graph", "partition"):
+        call(run, stage)
+    return run
+
+
 def train(folder: Path) -> Run:
     """Write project and model; return the run."""
-    write_project(folder)
-    run = open_run(folder)
-    for stage in ("data", "graph", "partition", "train"):
-        call(run, stage)
+    run = prepare_run(folder)
+    call(run, "train")
     return run
