@@ -19,6 +19,7 @@ from pipeline_core.project import Project
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
 from records import read_history
+from tiers import run_first
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -52,7 +53,7 @@ def write_frames(path):
     write(path, frames)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=run_first(MODELS))
 def folder(request, tmp_path_factory):
     """A project whose variant `divided` has been trained on several ranks, and base on one."""
     path = tmp_path_factory.mktemp(request.param)
@@ -80,7 +81,7 @@ def open_run(folder, variant, results="results"):
     return project.run("cells", variant)
 
 
-@pytest.mark.parametrize("n_ranks", N_RANKS)
+@pytest.mark.parametrize("n_ranks", run_first(N_RANKS))
 def test_training_by_parts_is_training(folder, n_ranks, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     train_by_command(tmp_path, "cells", n_ranks, "divided")

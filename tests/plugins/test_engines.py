@@ -16,10 +16,11 @@ from core.engines.systems import STEPS, heat, run_with_ase
 from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
 from plugins.test_predict import unpack
+from tiers import exhaustive
 
 TIMESTEP = 2.0  # fs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, exhaustive]
 
 
 def make_alloy():

@@ -20,6 +20,7 @@ from plugins.chgnet.test_heads import GRAPH, SMALL
 from plugins.two_levels import HEADS, HIGH, LOW, write_levels
 from processes import finish
 from records import read_history
+from tiers import exhaustive, run_first
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def compute_floor():
     return 0.5 * float(np.mean(apart))
 
 
-@pytest.mark.parametrize("variant", ["base", "chgnet"])
+@pytest.mark.parametrize("variant", run_first(["base", "chgnet"]))
 def test_two_heads_learn_both_levels(project, variant):
     both, floor = train(project, variant), compute_floor()
     found = read_val(both)["heads"]
@@ -96,6 +97,7 @@ def test_two_heads_learn_both_levels(project, variant):
         assert found[head]["energy_per_atom"]["mae"] < 0.3 * floor
 
 
+@exhaustive
 def test_one_head_cannot(project):
     single, floor = train(project, "one"), compute_floor()
     assert measure_errors(single, LOW) + measure_errors(single, HIGH) >= 2 * floor - 1e-6

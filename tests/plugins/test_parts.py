@@ -7,7 +7,7 @@ through queues; below they are processes, started by mpiexec and by torchrun.
 from __future__ import annotations
 
 import sys
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from processes import finish
 from third_party import MessagePassing, Options
+from tiers import exhaustive, run_first
 
 CUTOFF, ANGLE_CUTOFF = 3.6, 2.9
 ELEMENTS = ("H", "C", "O", "Ni", "Cu")
@@ -109,9 +110,14 @@ def cut(atoms, n_ranks, how):
     return order * n_ranks // len(atoms)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("model", MODELS)
-def test_parts_make_up_the_whole(model, structure):
+PAIRS = list(zip(MODELS, cycle(STRUCTURES), strict=False))
+"""Each model with one of the structures."""
+OURS = [name for name in MODELS if "stranger" not in name]
+
+
+@pytest.mark.parametrize("case", run_first(product(MODELS, STRUCTURES), *PAIRS))
+def test_parts_make_up_the_whole(case):
+    model, structure = case
     module, graph = make_model(model)
     atoms = STRUCTURES[structure]()
     whole = predict_whole(module, atoms, graph)
@@ -121,9 +127,9 @@ def test_parts_make_up_the_whole(model, structure):
         compare(parts, whole)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("model", [name for name in MODELS if "stranger" not in name])
-def test_parts_of_a_compiled_model_make_up_the_whole(model, structure):
+@pytest.mark.parametrize("case", run_first(product(OURS, STRUCTURES), *PAIRS))
+def test_parts_of_a_compiled_model_make_up_the_whole(case):
+    model, structure = case
     module, graph = make_model(model)
     atoms = STRUCTURES[structure]()
     whole = predict_whole(module, atoms, graph).outputs
@@ -153,7 +159,7 @@ def work_as_rank(folder):
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launcher", "n_ranks"), [("mpiexec", 3), ("torchrun", 2), ("torchrun", 4)]
+    ("launcher", "n_ranks"), [("mpiexec", 3), pytest.param("torchrun", 4, marks=exhaustive)]
 )
 def test_parts_of_processes_make_up_the_whole(launcher, n_ranks, tmp_path):
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}"]

@@ -1,20 +1,13 @@
-"""Compiled CHGNet against the network itself, whose oracle is the package chgnet (test_parity.py).
+"""Compiled CHGNet against the network itself, whose oracle is the package chgnet (see parity)."""
 
-Energy is conserved alike in dynamics, and a file of a model gives a compiled calculator.
-"""
-
-import numpy as np
 import pytest
 import torch
-from ase import Atoms, units
+from ase import Atoms
 from ase.build import bulk
-from ase.md.verlet import VelocityVerlet
 
-from pipeline_chgnet.compiled import CompiledCHGNet
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.testing.potentials import build_batch
 from pipeline_kernels import native
 from pipeline_kernels.hermite import TOLERANCE
@@ -131,22 +124,6 @@ def test_without_a_compiler_predictions_are_the_same(monkeypatch):
     actual = predict(fast, structures)
     for name, values in expected.items():
         torch.testing.assert_close(actual[name], values, rtol=0, atol=1e-9)
-
-
-def test_dynamics_conserve_energy_as_those_of_the_network():
-    energies, network = {}, make_network()
-    for name, module in {"network": network, "compiled": network.compile_inference()}.items():
-        atoms = make_structures()[0]
-        atoms.calc = PotentialCalculator(module, GRAPH, ("Al", "Cu"), dtype=torch.float64)
-        spread = np.sqrt(atoms.get_masses() * units.kB * 300)[:, None]
-        atoms.set_momenta(spread * np.random.default_rng(0).standard_normal((len(atoms), 3)))
-        dynamics = VelocityVerlet(atoms, 1 * units.fs)
-        energies[name] = []
-        dynamics.attach(lambda a=atoms, e=energies[name]: e.append(a.get_total_energy()))
-        dynamics.run(25)
-    assert isinstance(atoms.calc.module, CompiledCHGNet)
-    assert np.ptp(energies["compiled"]) < 1.01 * np.ptp(energies["network"])
-    np.testing.assert_allclose(energies["compiled"], energies["network"], rtol=0, atol=1e-6)
 
 
 def test_functions_that_vary_too_fast_are_refused():

@@ -14,53 +14,6 @@ def derivative(function, step):
     return sum(weight * function(n * step) for n, weight in STENCIL.items()) / step
 
 
-@pytest.fixture(scope="module")
-def model():
-    torch.manual_seed(0)
-    return CHGNet(CHGNetOptions()).double()
-
-
-@pytest.fixture(scope="module")
-def batch(crystal, batch_of):
-    return batch_of([crystal], torch.float64)
-
-
-def energy(model, batch):
-    with torch.no_grad():
-        return model(batch)["energy"].sum()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_forces(seed, model, batch):
-    torch.manual_seed(seed)
-    direction = torch.randn(4, 3, dtype=torch.float64)
-    with torch.no_grad():
-        forces = model(batch)["forces"]
-
-    def moved(step):
-        return energy(model, batch | {"positions": batch["positions"] + step * direction})
-
-    expected = -derivative(moved, 1e-3).item()
-    assert (forces * direction).sum().item() == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_stress(seed, model, batch, crystal):
-    torch.manual_seed(seed)
-    strain = torch.randn(3, 3, dtype=torch.float64)
-    strain = (strain + strain.T) / 2
-    with torch.no_grad():
-        stress = model(batch)["stress"][0]
-
-    def strained(step):
-        deformation = torch.eye(3, dtype=torch.float64) + step * strain
-        geometry = {name: batch[name] @ deformation for name in ("positions", "cell")}
-        return energy(model, batch | geometry)
-
-    expected = derivative(strained, 2e-4).item() / crystal.get_volume()
-    assert (stress * strain).sum().item() == pytest.approx(expected, rel=1e-6)
-
-
 def test_gradient_of_the_training_loss(crystal, batch_of):
     """The loss holds forces and stress, so its gradient holds second derivatives of the energy."""
     torch.manual_seed(0)

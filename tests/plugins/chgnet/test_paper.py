@@ -16,6 +16,7 @@ from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.graphs import build_graph
 from plugins.chgnet import made_up
 from plugins.drawn import check_bytes, find_row, select_rows
+from tiers import exhaustive
 
 WHOSE = ("paper", "ours")
 TRAINED = {"budgets", "budget_errors", "figure6", "figure7"}
@@ -181,6 +182,7 @@ def test_experiments_of_the_paper_without_a_number_of_it_have_its_figures(tmp_pa
     assert "budgets" in {figure.name for figure in choose_figures(experiment)}
 
 
+@exhaustive
 @pytest.mark.parametrize("figure", MEASURED, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(experiment, figure):
     check_bytes(figure.draw(experiment), figure.draw(experiment))

@@ -9,6 +9,7 @@ from pipeline_core.figures import reproduction
 from plugins.chgnet import made_up
 from plugins.chgnet.test_paper import TRAINED
 from plugins.drawn import check_bytes, find_row, select_rows
+from tiers import exhaustive
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -116,6 +117,7 @@ def test_iron_gives_the_moments_of_table_1(tmp_path):
     assert len(budgets.draw(iron)[0].axes) == 8
 
 
+@exhaustive
 @pytest.mark.parametrize("name", sorted(TRAINED))
 def test_the_same_results_give_the_same_bytes(experiment, name):
     (figure,) = (figure for figure in FIGURES if figure.name == name)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pipeline_core.importing.energy_corrections import compute_mp2020_correction
+from tiers import exhaustive
 
 FIELDS = ("energy", "forces", "stress", "magmoms")
 PUBLISHED_ERRORS = {"energy": 0.026, "forces": 0.060, "stress": 0.266}
@@ -47,35 +48,17 @@ def test_as_many_angles_as_the_peer(name, peer, batch_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL_CELLS)
-def test_equal_to_the_peer_in_double_precision(name, peer, trained, batch_of):
-    atoms = SMALL_CELLS[name]
-
-    difference = largest_differences(
-        predict(trained(torch.float64), atoms, batch_of), peer(atoms, torch.float64)
-    )
-
-    assert max(difference.values()) < 1e-9, difference
-
-
-@pytest.mark.slow
-def test_equal_to_the_peer_in_double_precision_on_real_structures(peer, trained, batch_of, mptrj):
-    for atoms in mptrj[:3]:
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
+def test_predictions_are_those_of_the_peer(dtype, bound, peer, trained, batch_of, mptrj):
+    model = trained(dtype)
+    for atoms in [*SMALL_CELLS.values(), *mptrj[:3]]:
         difference = largest_differences(
-            predict(trained(torch.float64), atoms, batch_of), peer(atoms, torch.float64)
+            predict(model, atoms, batch_of), peer(atoms, torch.float64)
         )
-        assert max(difference.values()) < 1e-9, difference
+        assert max(difference.values()) < bound, (atoms, difference)
 
 
-@pytest.mark.slow
-def test_single_precision_is_exact_to_1e_5(peer, trained, batch_of, mptrj):
-    for atoms in mptrj[:3]:
-        difference = largest_differences(
-            predict(trained(torch.float32), atoms, batch_of), peer(atoms, torch.float64)
-        )
-        assert max(difference.values()) < 1e-5, difference
-
-
+@exhaustive
 @pytest.mark.slow
 def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mptrj, capsys):
     """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB, or the spacing of numbers where they are large.
@@ -101,6 +84,7 @@ def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mp
         assert all(difference[name] < bound[name] for name in FIELDS), difference
 
 
+@exhaustive
 @pytest.mark.slow
 def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj, capsys):
     """The labels are raw DFT energies; the model was trained on corrected ones.

@@ -6,19 +6,10 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from pipeline_chgnet import plugin
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.testing.projects import write_project
-
-
-def test_it_describes_itself():
-    info = plugin.model()
-
-    assert info.name == "chgnet"
-    assert info.options is CHGNetOptions
-    assert info.predicts == ("energy", "forces", "stress", "magmoms")
 
 
 def test_registration_imports_nothing_heavy():
@@ -30,10 +21,6 @@ def test_registration_imports_nothing_heavy():
 def make_sections(**changed):
     sections = {"model": CHGNetOptions(), "graph": CHGNetGraphOptions(), "train": TrainOptions()}
     return sections | {"infer": InferOptions()} | changed
-
-
-def test_the_default_sections_agree():
-    check(make_sections())
 
 
 @pytest.mark.parametrize(

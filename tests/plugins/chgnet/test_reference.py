@@ -1,13 +1,21 @@
 """Fused messages and the batched basis against the formulas, one operation after the other."""
 
+from itertools import product
+
 import ase.build
 import pytest
 import torch
 
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetOptions
+from tiers import run_first
 
 PLAIN = {"kernels": "reference", "basis": "serial"}
+SWITCHES = [*({name: value} for name, value in PLAIN.items()), PLAIN]
+UPDATES = ["sequential", "parallel"]
+CLOSE = {torch.float32: 1e-5, torch.float64: 1e-10}
+FIRST = [(PLAIN, updates, torch.float64) for updates in UPDATES]
+FIRST.append((PLAIN, "parallel", torch.float32))
 FIELDS = ("energy", "forces", "stress", "magmoms")
 
 
@@ -29,10 +37,10 @@ def batch(crystal, batch_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", [*({name: value} for name, value in PLAIN.items()), PLAIN])
-@pytest.mark.parametrize("updates", ["sequential", "parallel"])
-@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-def test_the_same_predictions_and_gradients(switch, updates, dtype, close, batch):
+@pytest.mark.parametrize("case", run_first(product(SWITCHES, UPDATES, CLOSE), *FIRST))
+def test_the_same_predictions_and_gradients(case, batch):
+    switch, updates, dtype = case
+    close = CLOSE[dtype]
     outputs, gradients = train(make_network(dtype, updates=updates), batch(dtype))
     plain, by_plain = train(make_network(dtype, updates=updates, **switch), batch(dtype))
 

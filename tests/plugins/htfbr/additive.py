@@ -17,6 +17,7 @@ from pipeline_core.training.checkpoint import write_model
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.molecule import NormalModes
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.surface import Surface
 from pipeline_kernels.tree import TreeShape
@@ -135,6 +136,19 @@ def write_hono(run) -> Surface:
     task = replace(task, metadata=dict(task.metadata))
     write_model(run, task, task.module.state_dict(), ("test", np.arange(3)), {})
     return task.module
+
+
+def draw_modes(reference, masses, count, seed=0):
+    """Return random modes of a molecule that neither shift nor turn it, weighted by its masses."""
+    root = np.sqrt(np.repeat(masses, 3))
+    centred = reference - np.average(reference, axis=0, weights=masses)
+    rigid = [np.tile(axis, (len(masses), 1)) for axis in np.eye(3)]
+    rigid += [np.cross(axis, centred) for axis in np.eye(3)]
+    rigid = np.linalg.qr(np.array([one.ravel() * root for one in rigid]).T)[0]
+    draws = np.random.default_rng(seed).normal(size=(len(root), count))
+    modes = np.linalg.qr(draws - rigid @ (rigid.T @ draws))[0].T
+    displacements = (0.1 * modes / root).reshape(count, -1, 3)
+    return NormalModes(displacements, (1000.0,) * count)
 
 
 def _list_ranks(leaves: Sequence[Leaf]) -> list[int]:

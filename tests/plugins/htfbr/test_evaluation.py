@@ -134,9 +134,16 @@ def check(result, error):
         assert result[unit] == pytest.approx(expected, rel=1e-6)
 
 
-def test_errors_of_splits_grid_and_random_points(tmp_path, monkeypatch):
-    run, x, exact = write_trained(tmp_path, monkeypatch)
-    report = read_report(run)["surface"]
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """What is reported of the usual run, its points and the exact surface."""
+    with pytest.MonkeyPatch.context() as patch:
+        run, x, exact = write_trained(tmp_path_factory.mktemp("evaluated"), patch)
+        return read_report(run)["surface"], x, exact
+
+
+def test_errors_of_splits_grid_and_random_points(evaluated):
+    report, x, exact = evaluated
     errors = report["errors"]
     assert list(errors) == ["train", "val", "test", "grid", "off_grid"]
     for code, split in enumerate(("train", "val", "test")):
@@ -157,9 +164,8 @@ def test_errors_of_splits_grid_and_random_points(tmp_path, monkeypatch):
     assert rmse == pytest.approx(np.sqrt(mean), rel=0.05)
 
 
-def test_the_gap_is_the_difference_of_the_errors(tmp_path, monkeypatch):
-    run, x, _ = write_trained(tmp_path, monkeypatch)
-    gap = read_report(run)["surface"]["gap"]
+def test_the_gap_is_the_difference_of_the_errors(evaluated):
+    gap, x = evaluated[0]["gap"], evaluated[1]
     train, test = (np.sqrt(((A + B * x[i::3, 0]) ** 2).mean()) for i in (0, 2))
     assert gap["hartree"] * HARTREE == pytest.approx(abs(train - test), rel=1e-6)
     assert gap["cm^-1"] * INVERSE_CM == pytest.approx(abs(train - test), rel=1e-6)
@@ -200,9 +206,8 @@ def test_gradients_are_compared_where_they_were_trained(tmp_path, monkeypatch):
     assert "gradient" not in errors["grid"]
 
 
-def test_training_times_are_those_of_the_history(tmp_path, monkeypatch):
-    run, *_ = write_trained(tmp_path, monkeypatch)
-    result = read_report(run)["surface"]
+def test_training_times_are_those_of_the_history(evaluated):
+    result = evaluated[0]
     # 9 s for 10 epochs, then 4 s for 20.
     assert (result["epochs"], result["seconds"]) == (30, 13.0)
     assert result["seconds_per_epoch"] == pytest.approx((0.9 + 0.2) / 2)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from numpy.polynomial import chebyshev
 
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.basis import Leaf
@@ -141,30 +140,6 @@ def test_the_program_needs_nothing_of_the_project(run, tmp_path):
         words = [line.split() for line in done.stdout.splitlines()]
         assert float(words[0][1]) == pytest.approx(energy[0], abs=1e-8)
         assert np.allclose([float(line[-2]) for line in words[1:]], gradient[0], atol=1e-6)
-
-
-def test_the_guard_of_the_test_above_works(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("import pipeline_core")
-    command = [sys.executable, "-c", textwrap.dedent(GUARD), str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "pipeline_core must not be needed" in done.stderr
-
-
-def test_coefficients_are_those_of_the_series():
-    """Oracle: numpy.polynomial evaluates the coefficient tensor that the terms are."""
-    module = draw_surface(["chebyshev"] * 3, degree=5)
-    terms = expand(module, 1e-12, 10**6)
-    c = np.zeros((6, 6, 6))
-    c[tuple(terms.functions.T)] = terms.c
-    x = draw_places(module)
-    s = [
-        2 * (x[:, mu] - leaf.lower) / (leaf.upper - leaf.lower) - 1
-        for mu, leaf in enumerate(module.leaves)
-    ]
-    result = terms.shift + chebyshev.chebval3d(*s, c)
-    assert np.allclose(result, compute_expected(module, x)[0], rtol=0, atol=1e-11)
-    assert (np.diff(np.abs(terms.c)) <= 0).all()
 
 
 @pytest.mark.parametrize("family", ["chebyshev", "legendre"])

@@ -68,7 +68,14 @@ def test_the_best_model_stays_and_advice_continues_the_training(
     message = fail(run)
     assert "diverged in step 2 of epoch 5: loss inf, gradient norm" in message
     assert "in the step before loss" in message
-    row = read_points(run.data).find_rows("train")[bad_point]
+    rows = read_points(run.data).find_rows("train")
+    row = rows[bad_point]
+    note = json.loads((run.state / "diverged.json").read_text())
+    assert note["state"] == {"epoch": 4, "step": 0}
+    plan = Plan(n_points=80, batch_size=32, capacity=80, seed=3, rank=0, n_ranks=1)
+    with SampleFile(run.data, "data") as data:
+        sources = data.read_column("source")[rows[plan.plan_epoch(4)[1].batches[0]]]
+    assert sorted(note["samples"]) == sorted(sources)
     assert f"the 32 points of the step with the largest errors (all in {run.state}" in message
     assert f"diverged.json): points:{row}, " in message
     assert "lower train.optimizer.lr (now 0.02), set train.clip_norm" in message
@@ -90,19 +97,6 @@ def test_the_best_model_stays_and_advice_continues_the_training(
     assert after[:2] == lines
     assert [line["lr"] for line in after] == [0.02, 0.02, 0.002, 0.002]
     assert "unfinished" not in json.loads(load_model(run.model)["provenance"])
-
-
-@pytest.mark.slow
-def test_the_note_lists_the_points_of_the_step(fit, bad_point):
-    run = fit(BATCHES)
-    fail(run)
-    note = json.loads((run.state / "diverged.json").read_text())
-    assert note["state"] == {"epoch": 4, "step": 0}
-    plan = Plan(n_points=80, batch_size=32, capacity=80, seed=3, rank=0, n_ranks=1)
-    rows = read_points(run.data).find_rows("train")[plan.plan_epoch(4)[1].batches[0]]
-    with SampleFile(run.data, "data") as data:
-        sources = data.read_column("source")
-    assert sorted(note["samples"]) == sorted(sources[rows])
 
 
 @pytest.mark.parametrize("method", ["resident", "dataloader"])

@@ -13,7 +13,6 @@ import pytest
 from ase import Atoms
 from ase.data import atomic_masses_iupac2016
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize
 
 from pipeline_core.units import BOHR, HARTREE, find_factor
 from pipeline_htfbr.hono import COORDINATES, HONO
@@ -40,29 +39,9 @@ def energy(x) -> float:
     return float(HONO().energies(np.atleast_2d(x))[0])
 
 
-def relax(tau: float) -> float:
-    """Energy at a torsion angle, all else at its minimum, cm⁻¹."""
-
-    def function(y):
-        x = np.append(y, tau)[None]
-        return HONO().energies(x)[0] / CM, HONO().gradients(x)[0, :5] / CM
-
-    bounds = [(c.lower, c.upper) for c in COORDINATES[:5]]
-    return minimize(function, TRANS[:5], jac=True, method="L-BFGS-B", bounds=bounds).fun
-
-
 def test_trans_is_where_and_as_deep_as_published():
     assert energy(TRANS) / HARTREE == pytest.approx(-1.0e-5, abs=5e-7)
     assert_allclose(HONO().gradients(TRANS[None]), 0, atol=1e-7)
-
-
-def test_cis_and_the_barrier():
-    trans = energy(TRANS) / CM
-    assert relax(0.0) - trans == pytest.approx(93.0, abs=0.1)
-    angles = np.radians(np.arange(84.0, 89.0, 0.25))
-    heights = np.array([relax(tau) for tau in angles]) - trans
-    assert heights.max() == pytest.approx(4105, abs=1)  # abstract of the paper
-    assert np.degrees(angles[heights.argmax()]) == pytest.approx(86.5, abs=0.5)
 
 
 def test_a_published_grid():

@@ -180,19 +180,6 @@ def test_corresponding_points_are_the_nearest_of_one_order(points_of_hono):
     assert pair_points(shuffled[:1], points_of_hono[:2], box) == []
 
 
-def test_images_in_a_domain():
-    coordinates = HONO().coordinates
-    box = make_domain(coordinates, make_hono_leaves(), HONO().molecule)
-    for tau in (-7.0, -2.0, 0.0, 2.0, 4.0, 12.0):
-        x = np.append(TRANS[:5], tau)
-        signs, shifts = box.find_image(x)
-        image = signs * x + shifts
-        assert 0 <= image[5] <= np.pi
-        assert np.cos(image[5]) == pytest.approx(np.cos(tau))
-        assert np.array_equal(image[:5], x[:5])
-        assert box.fold(x[None])[0, 5] == pytest.approx(image[5])
-
-
 def test_low_starts_lie_apart():
     """Two wells of equal depth both get starts, although one holds most of the points."""
     rng = np.random.default_rng(0)

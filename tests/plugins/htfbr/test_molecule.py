@@ -14,6 +14,7 @@ from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.inference.vibrations import compute_frequencies
 from pipeline_htfbr.molecule import Internal, Molecule, NormalModes
 from pipeline_htfbr.points import Coordinate
+from plugins.htfbr.additive import draw_modes
 
 KINDS = (
     Internal("distance", (0, 2)),
@@ -94,15 +95,6 @@ def test_positions_follow_from_variables_and_back():
         assert np.allclose(result, x, atol=1e-10)
 
 
-def test_the_reference_of_hono_is_its_published_minimum():
-    hono = HONO()
-    x, _ = differentiate_variables(
-        np.array(hono.molecule.reference), hono.molecule, hono.coordinates
-    )
-    assert np.allclose(np.abs(hono.gradients(x[None])), 0, atol=2e-3)
-    assert abs(x[5]) == pytest.approx(np.pi)
-
-
 @pytest.mark.parametrize("kind", ["angle", "dihedral"])
 def test_atoms_on_a_line_are_explained(kind):
     positions = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2.5], [1, 0, 3.0]])
@@ -120,19 +112,6 @@ def test_coinciding_atoms_are_explained():
         compute_variables(
             make_tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")]
         )
-
-
-def draw_modes(reference, masses, count, seed=0):
-    """Return random modes of a molecule that neither shift nor turn it, weighted by its masses."""
-    root = np.sqrt(np.repeat(masses, 3))
-    centred = reference - np.average(reference, axis=0, weights=masses)
-    rigid = [np.tile(axis, (len(masses), 1)) for axis in np.eye(3)]
-    rigid += [np.cross(axis, centred) for axis in np.eye(3)]
-    rigid = np.linalg.qr(np.array([one.ravel() * root for one in rigid]).T)[0]
-    draws = np.random.default_rng(seed).normal(size=(len(root), count))
-    modes = np.linalg.qr(draws - rigid @ (rigid.T @ draws))[0].T
-    displacements = (0.1 * modes / root).reshape(count, -1, 3)
-    return NormalModes(displacements, (1000.0,) * count)
 
 
 ETHENE = ase_molecule("C2H4")  # planar, and its moments of inertia have no symmetry to spare

@@ -20,6 +20,7 @@ from forked_ranks import train_by_command
 from pipeline_core.training.checkpoint import load_model
 from pipeline_htfbr.training import train_surface
 from records import read_history
+from tiers import exhaustive
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -55,7 +56,9 @@ def read_result(run):
     [
         ({}, (2, 4)),
         ({"batch_size": 33, "clip_norm": 0.5, "gradient_weight": 0.2}, (2,)),  # shares differ
-        ({"method": "dataloader", "batch_size": 43}, (2,)),  # the last step has one point
+        pytest.param(  # the last step has one point
+            {"method": "dataloader", "batch_size": 43}, (2,), marks=exhaustive
+        ),
     ],
 )
 def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, train, counts):
@@ -79,6 +82,7 @@ def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, t
         assert [path.name for path in run.state.iterdir()] == ["last.pt"]
 
 
+@exhaustive
 def test_ranks_find_the_same_step_that_diverged(project, points, tmp_path):
     high = {"optimizer": {"lr": 1e20}, "precision": "32-true", "batch_size": 33}
     sections = SECTIONS | {"train": SECTIONS["train"] | high}

@@ -33,7 +33,6 @@ EVERYTHING = {
 @pytest.mark.parametrize(
     "train",
     [
-        {},
         EVERYTHING,
         {"method": "dataloader", "batch_size": 32},
         {"record_every": 1, "schedule": {"name": "plateau", "every": 1}},

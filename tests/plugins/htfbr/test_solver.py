@@ -26,7 +26,6 @@ from pipeline_htfbr.solver.newton import Columns, polish
 from pipeline_htfbr.solver.ridge import (
     Data,
     fit_coefficients,
-    fit_expansions,
     predict,
     screen_terms,
 )
@@ -73,13 +72,6 @@ def test_terms_of_a_total_degree_are_the_monomials(d, degree):
     assert sum_degrees(terms, degrees).tolist() == terms.sum(1).tolist()
 
 
-def test_sines_and_cosines_of_one_frequency_have_one_degree():
-    degrees = [[0, 1, 1, 2, 2], [0, 1]]
-    result = {tuple(term) for term in list_terms(degrees, 2).tolist()}
-    assert result == {(0, 0), (1, 0), (2, 0), (0, 1), (3, 0), (4, 0), (1, 1), (2, 1)}
-    assert count_terms(degrees, 2) == 8
-
-
 def test_orthonormal_functions_are_legendre_polynomials():
     """On the nodes of Gauss and Legendre, weights by repetition, monomials become P_m."""
     x = np.linspace(-1, 1, 20_001)
@@ -96,17 +88,6 @@ def test_functions_that_the_points_cannot_tell_apart_are_left_out():
     (maps,) = make_orthonormal(table, [5], torch.arange(4))
     assert maps.shape == (3, 5)
     assert_close(maps @ table @ table.T @ maps.T / 4, torch.eye(3, dtype=torch.float64))
-
-
-def test_the_ridge_finds_a_polynomial_and_its_degree():
-    def cubic(x):
-        return 1 + x[:, 0] * x[:, 1] * x[:, 2] - 2 * x[:, 2] ** 3
-
-    fits = list(fit_expansions(sample_function(cubic), 3000))
-    best = min(fits, key=lambda fit: fit.val_rmse)
-    assert [fit.degree for fit in fits][:3] == [1, 2, 3]
-    assert fits[2].val_rmse < 1e-6
-    assert best.train_rmse < 1e-6
 
 
 def test_the_ridge_equals_numpy_least_squares():

@@ -24,6 +24,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import Points, read_points
+from tiers import exhaustive
 
 ROOT = Path(__file__).parents[3]
 HARTREE, HARTREE_IN_CM = 27.211386245988, 219474.6313632
@@ -108,11 +109,6 @@ def test_the_seed_decides(dataset):
     other = import_points(dataset({"reader": "hono", "points": 50, "seed": 1})).x
     assert_array_equal(first, again)
     assert (first != other).any()
-
-
-def test_the_whole_grid_can_be_taken(dataset):
-    points = import_points(dataset({"reader": "hono", "points": 64, "grid": 2}))
-    assert len(np.unique(points.x, axis=0)) == 64
 
 
 def test_a_csv_table_in_other_units(dataset, tmp_path):
@@ -217,7 +213,7 @@ def test_equal_points_are_in_one_split(dataset, tmp_path, method):
     assert set(points.split) == {0, 1, 2}
 
 
-@pytest.mark.slow
+@exhaustive
 @pytest.mark.parametrize(
     ("name", "expected"), [("hono", [9000, 1000, 10_000]), ("hono_smoke", [2100, 300, 600])]
 )
@@ -226,7 +222,7 @@ def test_the_shipped_datasets_of_hono(tmp_path, name, expected):
     assert np.bincount(import_points(run).split).tolist() == expected
 
 
-@pytest.mark.slow
+@exhaustive
 def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     pytest.importorskip("tblite")
     project = Project(ROOT / "workflows", tmp_path, load_registry())

@@ -7,8 +7,7 @@ import pytest
 import torch
 from numpy.polynomial import chebyshev, legendre
 
-from pipeline_core.task import build_task
-from pipeline_htfbr.basis import Leaf, compute_features
+from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.points import Coordinate
 from pipeline_htfbr.structure import _choose_domain
@@ -16,9 +15,6 @@ from pipeline_htfbr.surface import Surface, draw_weights, standardize
 from pipeline_kernels.tree import TreeShape
 
 DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]
-
-
-RESIDENT = {"method": "resident"}
 
 
 def make_surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
@@ -128,21 +124,6 @@ def test_trigonometric_functions_repeat_and_follow_their_degrees(family):
     np.testing.assert_allclose(result, expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("family", ["chebyshev", "legendre"])
-@pytest.mark.parametrize("degree", [1, 2])
-def test_low_degrees(family, degree):
-    leaf = Leaf(family=family, degree=degree, lower=-1.0, upper=1.0)
-    assert leaf.functions(torch.zeros(5).double()).shape == (degree + 1, 5)
-
-
-def test_features_stand_leaf_after_leaf():
-    leaves = make_surface().leaves
-    x = torch.from_numpy(draw_places()[0])
-    table = compute_features(leaves, x)
-    assert table.shape == (12, len(x))
-    torch.testing.assert_close(table[4:8], leaves[1].functions(x[:, 1]))
-
-
 def test_graded_weights_pass_on_the_products_of_lowest_degree():
     torch.manual_seed(0)
     module = make_surface(degree=5, rank=6)
@@ -173,20 +154,6 @@ def test_the_training_energies_have_mean_zero_and_spread_one():
     f = (energies - float(module.shift)) / float(module.scale)
     assert f.mean() == pytest.approx(0, abs=1e-12)
     assert f.std(ddof=1) == pytest.approx(1)
-
-
-def test_metadata_rebuilds_the_surface(project, points, tmp_path):
-    run = project(
-        tmp_path,
-        points(lambda x: x[:, 0]),
-        {"model": {"rank": 3, "leaf_rank": 4}, "train": RESIDENT},
-    )
-    task = build_task(run)
-    again = build_task(run, task.metadata)
-    again.module.load_state_dict(task.module.state_dict())
-    batch = task.samples("test").batch([0, 3])
-    torch.testing.assert_close(again.module(batch)["energy"], task.module(batch)["energy"])
-    assert [len(task.samples(split)) for split in ("train", "val", "test")] == [200, 50, 50]
 
 
 @pytest.mark.parametrize(

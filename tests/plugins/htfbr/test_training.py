@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
 from plugins.htfbr.fits import SECTIONS, evaluate_polynomial, read_result
 from records import read_history
+from tiers import run_first
+
+BATCHES = [{}, {"batch_size": 32, "clip_norm": 0.1}]
+MODELS = [{"rank": 4}, {"rank": 3, "leaf_rank": 2}]
+RIVALS = [({"batch_size": 32}, MODELS[0]), ({}, MODELS[1])]
 
 
 def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm")):
@@ -55,10 +61,10 @@ def test_an_exact_polynomial_is_found(fit, train):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient_weight", [0.0, 0.3])
-@pytest.mark.parametrize("more", [{}, {"batch_size": 32, "clip_norm": 0.1}])
-def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, more):
+@pytest.mark.parametrize("case", run_first(product([0.3, 0.0], BATCHES), (0.3, BATCHES[1])))
+def test_the_shared_trainer_follows_the_same_trajectory(fit, case):
     """The oracle is the engine's trainer, whose loss in eV gets the weights that make it alike."""
+    gradient_weight, more = case
     ours = fit({"record_every": 1, "gradient_weight": gradient_weight} | more, "ours")
     train_surface(ours)
     train = read_points(ours.data)
@@ -81,23 +87,15 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [{}, {"batch_size": 32}])
-@pytest.mark.parametrize("model", [{"rank": 4}, {"rank": 3, "leaf_rank": 2}])
-def test_the_rival_takes_the_same_steps(fit, train, model):
+@pytest.mark.parametrize("case", run_first(product([{}, {"batch_size": 32}], MODELS), *RIVALS))
+def test_the_rival_takes_the_same_steps(fit, case):
     """The oracle is autograd through matrix products, fed by torch's DataLoader."""
+    train, model = case
     runs = [fit({"method": m} | train, m, model=model) for m in ("resident", "dataloader")]
     summaries = [train_surface(run) for run in runs]
     assert_close(*runs)
     assert summaries[0]["parameters"] == summaries[1]["parameters"]
     assert len(read_result(runs[0])[1]) == 4
-
-
-def test_trained_leaves_move(fit):
-    run = fit(model={"rank": 3, "leaf_rank": 2})
-    start = [m.detach().clone() for m in build_task(run).module.maps]
-    assert train_surface(run)["parameters"] == 3 * (3 * 2) + 2 * 2 * 3 + 3 * 2
-    weights = load_model(run.model)["weights"]
-    assert all(not torch.equal(weights[f"maps.{i}"].float(), m) for i, m in enumerate(start))
 
 
 def test_a_limited_memory_changes_nothing(fit):
@@ -106,11 +104,6 @@ def test_a_limited_memory_changes_nothing(fit):
     train_surface(plain)
     train_surface(pieces)
     assert_close(plain, pieces)
-
-
-def test_a_profile_that_nobody_takes_is_refused(fit):
-    with pytest.raises(ValueError, match=r"train\.profile: only method 'trainer'"):
-        train_surface(fit({"profile": True}))
 
 
 def test_recorded_losses_are_those_of_the_kept_surface(fit):
@@ -244,6 +237,7 @@ def test_too_few_points_are_told(fit, caplog):
         ({"method": "solver"}, r"train\.epochs: the solver takes no gradient steps"),
         ({"start_from": "nowhere.pt"}, r"nowhere\.pt: no such file"),
         ({"start_from": "published:x"}, "no published weights"),
+        ({"profile": True}, r"train\.profile: only method 'trainer'"),
     ],
 )
 def test_options_that_a_method_lacks(fit, train, message):
@@ -251,19 +245,25 @@ def test_options_that_a_method_lacks(fit, train, message):
         train_surface(fit(train))
 
 
-def test_adaptive_ranks_belong_to_the_solver(fit):
-    with pytest.raises(ValueError, match=r"model\.rank: only method 'solver'"):
-        train_surface(fit(model={"rank": "adaptive"}))
-
-
-def test_the_solver_passes_on_all_functions(fit):
-    with pytest.raises(ValueError, match=r"model\.leaf_rank: the solver passes on the functions"):
-        train_surface(fit({"method": "solver"}, model={"rank": 3, "leaf_rank": 2}))
-
-
-def test_gradients_that_are_missing(fit):
-    with pytest.raises(ValueError, match=r"data\.h5 has none; .*train\.gradient_weight"):
-        train_surface(fit({"gradient_weight": 1.0}, gradient=None))
+@pytest.mark.parametrize(
+    ("train", "more", "message"),
+    [
+        ({}, {"model": {"rank": "adaptive"}}, r"model\.rank: only method 'solver'"),
+        (
+            {"method": "solver"},
+            {"model": {"rank": 3, "leaf_rank": 2}},
+            r"model\.leaf_rank: the solver passes on the functions",
+        ),
+        (
+            {"gradient_weight": 1.0},
+            {"gradient": None},
+            r"data\.h5 has none; .*train\.gradient_weight",
+        ),
+    ],
+)
+def test_models_and_points_that_do_not_fit_the_method(fit, train, more, message):
+    with pytest.raises(ValueError, match=message):
+        train_surface(fit(train, **more))
 
 
 @pytest.mark.gpu

@@ -29,23 +29,6 @@ def test_harmonics_are_those_of_e3nn(lmax):
     )
 
 
-def test_harmonics_obey_the_addition_theorem():
-    """Σ_m Y_lm(a) Y_lm(b) = (2 l + 1) P_l(cos), with Legendre's polynomial."""
-    a, b = draw_vectors(), draw_vectors().flip(0)
-    cosine = torch.nn.functional.cosine_similarity(a, b)
-    products = (compute_spherical_harmonics(a, 3) * compute_spherical_harmonics(b, 3)).split(
-        [1, 3, 5, 7], dim=1
-    )
-    legendre = [
-        torch.ones_like(cosine),
-        cosine,
-        (3 * cosine**2 - 1) / 2,
-        (5 * cosine**3 - 3 * cosine) / 2,
-    ]
-    for degree, (product, polynomial) in enumerate(zip(products, legendre, strict=True)):
-        assert_close(product.sum(1), (2 * degree + 1) * polynomial)
-
-
 def test_the_radial_basis_ends_smoothly():
     basis = RadialBasis(8, 4.0, 5)
     r = torch.tensor([4.0 - 1e-7, 4.0, 5.0], dtype=torch.float64, requires_grad=True)
@@ -54,13 +37,3 @@ def test_the_radial_basis_ends_smoothly():
     assert value.abs().max() < 1e-15
     assert slope.abs().max() < 1e-12
     assert (compute_envelope(torch.tensor([1e-9]), 5) - 1).abs() < 1e-6
-
-
-def test_bessel_functions_are_orthonormal():
-    """∫ b_m b_n r² dr = δ_mn over the sphere of the cutoff, without the envelope."""
-    basis = RadialBasis(5, 4.0, 5)
-    r = torch.linspace(1e-6, 4.0, 20_001, dtype=torch.float64)
-    waves = basis(r) / compute_envelope(r / 4.0, 5).clamp(min=1e-300)[:, None]
-    waves = waves[:-1] * r[:-1, None]
-    gram = waves.T @ waves * (4.0 / 20_000)
-    assert_close(gram, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-3)

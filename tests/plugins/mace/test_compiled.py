@@ -1,17 +1,13 @@
 """Compiled MACE against the network itself, whose oracle is mace-torch (test_parity.py).
 
-Energy is conserved alike in dynamics, and what cannot be compiled is refused by name.
+What cannot be compiled is refused by name.
 """
 
-import numpy as np
 import pytest
 import torch
-from ase import units
 from ase.build import bulk
-from ase.md.verlet import VelocityVerlet
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.testing.potentials import build_batch
 from pipeline_kernels.equivariant.tensor_product import cpu
 from pipeline_kernels.hermite import TOLERANCE
@@ -125,22 +121,6 @@ def test_without_a_compiler_predictions_are_the_same(monkeypatch):
         monkeypatch.setattr(cpu, "count_lanes", refuse)
         actual = fast(batch)
     torch.testing.assert_close(actual["forces"], expected["forces"], rtol=0, atol=1e-10)
-
-
-def test_dynamics_conserve_energy_as_those_of_the_network():
-    energies = {}
-    network = make_network(channels=8)
-    for name, module in {"network": network, "compiled": network.compile_inference()}.items():
-        atoms = make_structures()[0]
-        atoms.calc = PotentialCalculator(module, GRAPH, ("Al", "Cu"), dtype=torch.float64)
-        spread = np.sqrt(atoms.get_masses() * units.kB * 300)[:, None]
-        atoms.set_momenta(spread * np.random.default_rng(0).standard_normal((len(atoms), 3)))
-        dynamics = VelocityVerlet(atoms, 1 * units.fs)
-        energies[name] = []
-        dynamics.attach(lambda a=atoms, e=energies[name]: e.append(a.get_total_energy()))
-        dynamics.run(25)
-    assert np.ptp(energies["compiled"]) < 1.01 * np.ptp(energies["network"])
-    np.testing.assert_allclose(energies["compiled"], energies["network"], rtol=0, atol=1e-6)
 
 
 def test_an_unknown_element_is_named():

@@ -16,6 +16,7 @@ from pipeline_mace.paper.configurations import list_trained
 from plugins.drawn import check_bytes, find_row, list_titles, select_rows
 from plugins.mace import made_up
 from real_data import read_paper
+from tiers import exhaustive
 
 EXPECTED = made_up.ROOT / "workflows" / "experiments" / "mace" / "expected.yaml"
 
@@ -340,7 +341,7 @@ def test_other_experiments_have_no_figures_of_a_paper(tmp_path, name):
     assert not any(figure.paper for figure in choose_figures(made_up.load(tmp_path, name)))
 
 
-@pytest.mark.slow
+@exhaustive
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(experiment, figure):
     check_bytes(*(figure.draw(experiment) for _ in range(2)))

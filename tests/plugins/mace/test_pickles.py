@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from pipeline_mace.pickles import Record, list_state, read_module
+from tiers import run_first
 
 
 def write_archive(path, content, **storages):
@@ -137,7 +138,7 @@ def explain(path):
     return f"{path}: "
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", run_first(range(5)))
 def test_of_a_damaged_pickle_comes_a_record_or_a_message(seed, tmp_path):
     torch.save(make_modules(), tmp_path / "a.model")
     with zipfile.ZipFile(tmp_path / "a.model") as archive:

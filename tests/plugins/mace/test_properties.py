@@ -12,6 +12,7 @@ from pipeline_core import store
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.inference.properties.catalogue import compute_properties
 from pipeline_core.testing.projects import EXPERIMENT, call, prepare, write_project
+from tiers import exhaustive
 
 DATA = {
     "description": "Silicon",
@@ -89,6 +90,7 @@ def collect(path, found):
     }
 
 
+@exhaustive
 @pytest.mark.slow
 def test_properties_of_silicon(tmp_path):
     """Within 5 %, by the same sections; the test trains for most of a minute."""
