@@ -24,6 +24,7 @@ from harness.report import print_report, read_versions
 from plan_accuracy import TRAININGS, write_experiment
 
 NAME = "chgnet/planned"
+FIGURES = ("said_left_s", "left_s", "left_error", "rate_error", "worst_left_error", "lines")
 
 
 def follow(project: Path, training: subprocess.Popen) -> list[tuple[float, dict]]:
@@ -55,6 +56,8 @@ def compare(lines: list[tuple[float, dict]], start: float, end: float, samples: 
         for at, said in lines
         if said.get("left_s") is not None and 0.1 <= (at - start) / (end - start) <= 0.9
     ]
+    if not known:  # a trial ends before it has a pace
+        return dict.fromkeys(FIGURES)
     errors = [said["left_s"] / (end - at) - 1 for at, said in known]
     at, said = known[0]
     return {

@@ -46,16 +46,17 @@ from pipeline_kernels import native
 DATASET = Path(__file__).parents[2] / "workflows/datasets/tmlqcd_sample.yaml"
 PLAQUETTE = 0.62450, 0.00005
 CORRELATOR = (1.638, 0.005), (0.2020, 0.0006), (0.0424, 0.0002)
-PART = 2  # of the dataset, without --full
+HALF = {"n_configurations": 2048}
+SMALL = {"n_configurations": 32, "chains": 4, "thermalisation": 2, "separation": 1}
 TIMED = 2  # chains whose trajectories are timed: the peer takes minutes for all
 BATCH = 32  # configurations whose propagators are computed at once
 Floats = NDArray[np.float64]
 
 
-def make_run(folder: Path, part: int) -> DatasetRun:
-    """Return the dataset with a part of its configurations."""
+def make_run(folder: Path, changes: dict[str, int]) -> DatasetRun:
+    """Return the dataset with other numbers of configurations."""
     content = yaml.safe_load(DATASET.read_text(encoding="utf-8"))
-    content["generate"]["n_configurations"] //= part
+    content["generate"] |= changes
     path = folder / DATASET.name
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     options = validate_content(EnsembleDataset, read_yaml(path), path)
@@ -133,12 +134,12 @@ def time_trajectories(run: DatasetRun) -> tuple[float, float]:
 def main() -> None:
     """Make the sample and print one JSON object as the last line."""
     parser = make_parser(__doc__, full="all configurations of the dataset")
-    parser.set_defaults(part=PART)
-    args = read_arguments(parser, {"part": 64}, {"part": 1})
+    parser.set_defaults(generate=HALF)
+    args = read_arguments(parser, {"generate": SMALL}, {"generate": {}})
     torch.set_num_threads(args.threads)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run = make_run(Path(folder), args.part)
+        run = make_run(Path(folder), args.generate)
         make_data(run)
         statistics_ = json.loads(run.report.read_text())["statistics"]
         print(json.dumps(statistics_), flush=True)
