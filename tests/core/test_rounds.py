@@ -58,16 +58,21 @@ def test_rounds_start_from_the_round_before_on_data_that_grow(tmp_path):
     assert runs["round_2"].sections["train"].epochs == 1
 
 
-def test_what_cannot_be_a_round_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"variants\.round_1: is a round of `learn`"):
-        load(tmp_path / "named", variants={"round_1": {"seed": 3}})
-    with pytest.raises(ValueError, match="learn: needs a dataset of structures"):
-        load(tmp_path / "without", dataset=None)
-    with pytest.raises(ValueError, match="learn: a committee picks"):
-        load(tmp_path / "alone", members=1)
-    hot = {"name": "hot", "uncertainty": {"stop_above": 1.0}}
-    with pytest.raises(ValueError, match="'hot' has limits of uncertainty"):
-        load(tmp_path / "limited", learn={**LEARN, "md": [hot]})
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"variants": {"round_1": {"seed": 3}}}, r"variants\.round_1: is a round of `learn`"),
+        ({"dataset": None}, "learn: needs a dataset of structures"),
+        ({"members": 1}, "learn: a committee picks"),
+        (
+            {"learn": LEARN | {"md": [{"name": "hot", "uncertainty": {"stop_above": 1.0}}]}},
+            "'hot' has limits of uncertainty",
+        ),
+    ],
+)
+def test_what_cannot_be_a_round_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, **changes)
 
 
 FAIL = """

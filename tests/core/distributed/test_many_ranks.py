@@ -14,6 +14,7 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from processes import make_environment, start
 from records import read_history
+from tiers import exhaustive
 
 pytestmark = pytest.mark.mpi
 
@@ -98,7 +99,12 @@ def test_ranks_continue_what_one_has_begun(alone, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("launch", "fate"), [(mpiexec, "dies"), (mpiexec, "fails"), (srun, "fails")]
+    ("launch", "fate"),
+    [
+        (mpiexec, "dies"),
+        (srun, "fails"),
+        pytest.param(mpiexec, "fails", marks=exhaustive),
+    ],
 )
 def test_when_one_rank_ends_all_do(tmp_path, monkeypatch, launch, fate):
     run = toy.make_run(tmp_path, **SETTINGS)

@@ -23,6 +23,7 @@ import torch
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.watch import EXIT_STATUS, read_silence
 from processes import find_free_port
+from tiers import exhaustive
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -117,7 +118,10 @@ def test_ranks_of_a_stopped_one_end_and_name_it(tmp_path, lost):
         assert "Traceback" not in log
 
 
-@pytest.mark.parametrize(("lost", "fate"), [(0, die), (2, die), (0, fail), (2, fail)])
+@pytest.mark.parametrize(
+    ("lost", "fate"),
+    [(0, die), (2, fail), *(pytest.param(*one, marks=exhaustive) for one in ((2, die), (0, fail)))],
+)
 def test_ranks_of_a_dead_or_failed_one_end_and_name_it(tmp_path, lost, fate):
     work = lambda ranks: take_steps(ranks, at=(lost, 5), then=fate)  # noqa: E731
     with start_ranks(work, tmp_path) as processes:

@@ -106,6 +106,17 @@ def write_data(path: Path, atoms_list: list[Atoms], codes: np.ndarray, missing: 
         writer.attributes["reference_energies"] = json.dumps(REFERENCES)
 
 
+def write_project(folder: Path, name: str, content: dict) -> None:
+    """Write an experiment on crystals, and its dataset file."""
+    for place, text in {
+        f"experiments/{name}.yaml": yaml.safe_dump(content),
+        "datasets/crystals.yaml": "description: d\nsources: [{path: argon.xyz}]\n",
+    }.items():
+        path = folder / "workflows" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
 def make_run(
     folder: Path,
     atoms_list: list[Atoms] | None = None,
@@ -126,13 +137,7 @@ def make_run(
         "graph": {"cutoff": GRAPH.cutoff},
         **sections,
     }
-    for name, text in {
-        "experiments/lj.yaml": yaml.safe_dump(content),
-        "datasets/crystals.yaml": "description: d\nsources: [{path: argon.xyz}]\n",
-    }.items():
-        path = folder / "workflows" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_project(folder, "lj", content)
     run = load_run(folder)
     write_data(run.data, atoms_list, codes, missing)
     write_graphs(run.data, run.graph, GRAPH, {})

@@ -6,19 +6,23 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import torch
 from ase.build import bulk
 from ase.calculators.emt import EMT
 
 from fake_packages import find_points, install
 from pipeline_core import store
+from pipeline_core.batch import collate
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import MolecularDynamics
-from pipeline_core.evaluation.metrics import Errors
+from pipeline_core.evaluation.breakdown import Breakdown
+from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
 from pipeline_core.project import Project
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import figures
+from pipeline_core.task import Quantity
 from pipeline_core.units import GPA
 
 EXPERIMENT = """\
@@ -170,36 +174,27 @@ def _sample(rng, noise, index, n_samples):
 
 
 def _report(samples):
-    return {
-        "n_samples": len(samples),
-        "quantities": _collect_errors(samples),
-        "groups": {
-            g: _collect_errors([s for s in samples if s["group"] == g])
-            for g in GROUPS
-            if any(s["group"] == g for s in samples)
-        },
-        "elements": {
-            e: {"forces": _make_forces(samples, z).report("eV/Å")} for e, z in ELEMENTS.items()
-        },
+    """Break errors down as the stage does."""
+    labels = ("energy", "forces", "stress")
+    batch = collate(
+        [
+            {"atomic_numbers": s["atomic_numbers"], **{n: s[f"{n}_label"] for n in labels}}
+            for s in samples
+        ],
+        torch.float64,
+    )
+    outputs = {
+        name: torch.from_numpy(
+            np.concatenate(
+                [s[f"{name}_predicted"].reshape(-1, *batch[name].shape[1:]) for s in samples]
+            )
+        )
+        for name in labels
     }
-
-
-def _collect_errors(samples):
-    units = {"energy": "eV", "forces": "eV/Å", "stress": "eV/Å³"}
-    table = {}
-    for name, unit in units.items():
-        label = np.stack([s[f"{name}_label"] for s in samples])
-        error = np.stack([s[f"{name}_predicted"] for s in samples]) - label
-        table[name] = Errors.of(error, label).report(unit)
-        if name == "energy":
-            table["energy_per_atom"] = Errors.of(error / N_ATOMS, label / N_ATOMS).report("eV/atom")
-    return table
-
-
-def _make_forces(samples, z):
-    label = np.concatenate([s["forces_label"][s["atomic_numbers"] == z] for s in samples])
-    result = np.concatenate([s["forces_predicted"][s["atomic_numbers"] == z] for s in samples])
-    return Errors.of(result - label, label)
+    quantities = [Quantity(name, per_atom=name == "energy") for name in labels]
+    breakdown = Breakdown(quantities, np.array([s["group"].item() for s in samples], object))
+    breakdown.add(Window(0, batch, outputs))
+    return breakdown.report()
 
 
 def write_history(run, rng, epochs, speed):

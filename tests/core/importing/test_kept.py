@@ -69,6 +69,7 @@ def change_energy(path) -> None:
     path.write_text(frames.replace("energy=", "energy=1", 1))
 
 
+@pytest.mark.slow
 def test_new_and_changed_files_alone_are_read(files, read, monkeypatch):
     with monkeypatch.context() as small:
         small.setattr(dataset, "_LARGE", 1 << 40)
@@ -102,6 +103,7 @@ def test_what_changes_frames_has_all_read(files, read, changes):
     assert len(import_again(files, read, **changes)) == 6
 
 
+@pytest.mark.slow
 def test_files_with_bad_frames_and_copies_are_read_again(files, read):
     path = files.datasets / "raw/0/0.xyz"
     path.write_text(path.read_text().replace("Cu ", "Qq ", 1))
@@ -112,6 +114,7 @@ def test_files_with_bad_frames_and_copies_are_read_again(files, read):
     assert len(import_again(files, read, sources=copies)) == 6
 
 
+@pytest.mark.slow
 def test_what_is_kept_outlives_the_artifact_and_may_be_damaged(files, read, caplog):
     run, _ = files.import_(**CONTENT)
     assert run.kept.samefile(run.data)

@@ -124,7 +124,7 @@ def test_no_material_of_mptrj_is_on_both_sides_of_the_split(workshop):
     assert len(set.union(*by_split)) == sum(map(len, by_split))
 
 
-@pytest.mark.slow
+@exhaustive
 def test_iron_with_the_sign_of_another_code_is_refused(workshop):
     units = {"stress_sign": "tension"}
     with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):

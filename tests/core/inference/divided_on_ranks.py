@@ -4,13 +4,13 @@ import json
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 from ase import Atoms, units
 from ase.build import bulk
 from ase.md.verlet import VelocityVerlet
 
+from core.inference.interruptions import simulate
 from core.inference.lennard_jones import GRAPH, LennardJones
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
@@ -19,7 +19,6 @@ from pipeline_core.config.sections import GraphOptions, MolecularDynamics
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.divided import DividedCalculator
-from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
@@ -89,35 +88,13 @@ def list_mistakes(calculator):
     return words
 
 
-class Interrupted(BaseException):
-    """What nothing catches, like a signal."""
-
-
-def simulate(divided, folder, last=-1):
-    """Return the trajectory of some dynamics whose process dies at a certain calculation."""
+def simulate_gas(divided, folder, last=-1):
+    """Return the trajectory of some dynamics, None where its process dies."""
     options = MolecularDynamics(
         name="test", steps=9, every=3, restart_every=4, timestep=4.0, temperature=200.0
     )
-    left, calculate = last, divided.calculate
-
-    def count(*arguments, **named):
-        nonlocal left
-        if left == 0:
-            raise Interrupted
-        left -= 1
-        calculate(*arguments, **named)
-
-    divided.calculate = count
-    path = folder / "md/test.extxyz"
-    folder.mkdir(exist_ok=True)
-    try:
-        with h5py.File(folder / "md.h5", "w") as file:
-            run_dynamics(make_gas(), divided, options, 0, path, file.create_group("test"))
-    except Interrupted:
-        return None
-    finally:
-        divided.calculate = calculate
-    return path.read_text()
+    done = simulate(folder, options, divided, make_gas(), last)
+    return done and done[1]
 
 
 def starve(folder, starved):
@@ -152,8 +129,8 @@ def main(folder):
                 part = divided.part
                 outcome[name] |= {"searches": part.n_searches, "migrated": part.n_migrated}
                 outcome[name]["mistakes"] = list_mistakes(divided)
-                simulate(divided, folder / f"{name}-whole")
-                broken = simulate(divided, folder / f"{name}-broken", last=8)
+                simulate_gas(divided, folder / f"{name}-whole")
+                broken = simulate_gas(divided, folder / f"{name}-broken", last=8)
             outcome[name]["broken"] = broken
         # A new calculator, as a new process has.
         for name, calculator in make_calculators().items():
@@ -162,7 +139,7 @@ def main(folder):
                 divided.follow()
                 continue
             with divided.lead():
-                again = simulate(divided, folder / f"{name}-broken")
+                again = simulate_gas(divided, folder / f"{name}-broken")
                 whole = (folder / f"{name}-whole/md/test.extxyz").read_text()
                 outcome[name]["goes_on"] = again == whole
         if ranks.is_rank_zero:

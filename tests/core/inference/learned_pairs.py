@@ -9,10 +9,9 @@ from pathlib import Path
 import ase.build
 import numpy as np
 import torch
-import yaml
 from torch import nn
 
-from core.evaluation.argon import write_data
+from core.evaluation.argon import write_data, write_project
 from core.inference.lennard_jones import GRAPH, make_ase_lennard_jones
 from pipeline_core import hookimpl
 from pipeline_core.atomistic import build_potential_task
@@ -98,13 +97,7 @@ def train_committee(folder: Path, infer: dict, n: int = 180, epochs: int = 40) -
         },
         "infer": infer,
     }
-    for name, text in {
-        "experiments/pairs.yaml": yaml.safe_dump(content),
-        "datasets/crystals.yaml": "description: d\nsources: [{path: argon.xyz}]\n",
-    }.items():
-        path = folder / "workflows" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_project(folder, "pairs", content)
     points = [EntryPoint("learned_pairs", "core.inference.learned_pairs", "pipeline_core")]
     project = Project(folder / "workflows", folder / "results", load_registry(points))
     run = replace(project.run("pairs"), device="cpu")

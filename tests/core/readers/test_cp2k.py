@@ -41,22 +41,17 @@ def test_printed_numbers_are_those_that_pymatgen_reads(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "cell_error"), [("md", 1e-12), ("geo_opt", 1e-12), ("npt", 1e-10), ("cell_opt", 1e-6)]
 )
-def test_the_last_structure_is_that_of_the_restart_file(name, cell_error):
-    frame = read_frames(RUNS / f"{name}.out.gz")[-1]
+def test_the_structures_are_those_of_the_input_and_of_the_restart_file(name, cell_error):
+    first, _, last = read_frames(RUNS / f"{name}.out.gz")
+    assert first.atomic_numbers.tolist() == [8, 1, 1]
+    assert np.allclose(first.positions, [[0, 0, 0], [0, 0.757, 0.587], [0, -0.757, 0.587]])
+    assert np.array_equal(first.cell, np.diag([5.0, 5.0, 5.2]))
     with (RUNS / f"{name}-1.restart").open() as file:
         atoms = read_cp2k_restart(file)
-    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
-    assert np.allclose(frame.positions, atoms.positions, rtol=0, atol=6e-11)
-    assert np.allclose(frame.cell, atoms.cell, rtol=0, atol=cell_error)
-    assert frame.pbc.all()
-
-
-@pytest.mark.parametrize("name", ["md", "geo_opt", "npt", "cell_opt"])
-def test_the_first_structure_is_that_of_the_input(name):
-    frame = read_frames(RUNS / f"{name}.out.gz")[0]
-    assert frame.atomic_numbers.tolist() == [8, 1, 1]
-    assert np.allclose(frame.positions, [[0, 0, 0], [0, 0.757, 0.587], [0, -0.757, 0.587]])
-    assert np.array_equal(frame.cell, np.diag([5.0, 5.0, 5.2]))
+    assert np.array_equal(last.atomic_numbers, atoms.numbers)
+    assert np.allclose(last.positions, atoms.positions, rtol=0, atol=6e-11)
+    assert np.allclose(last.cell, atoms.cell, rtol=0, atol=cell_error)
+    assert last.pbc.all()
 
 
 def test_energies_of_dynamics_are_the_potential_energies_of_the_run():

@@ -9,6 +9,7 @@ import pytest
 
 from core.readers.cp2k_files import RUNS, read_frames
 from pipeline_core.readers import BadFrame, Frame
+from tiers import cover_pairs
 
 
 def test_an_output_that_was_cut_loses_its_last_evaluation(cp2k_run):
@@ -86,18 +87,21 @@ def test_an_input_of_other_elements_is_noticed(cp2k_run):
     assert "names other elements than the input" in read_frames(path)[0].reason
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("name", ["md", "geo_opt", "npt"])
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("-17.1", "-17.1x"),
-        ("-17.1", "-17 .1"),
-        (" ENERGY| Total FORCE_EVAL", " ENERQY| Total FORC_EVAL"),
-        (" ENERGY|.*\n", ""),
-    ],
+    ("name", "number", "change"),
+    cover_pairs(
+        ["md", "geo_opt", "npt"],
+        [0, 1, 2],
+        [
+            ("-17.1", "-17.1x"),
+            ("-17.1", "-17 .1"),
+            (" ENERGY| Total FORCE_EVAL", " ENERQY| Total FORC_EVAL"),
+            (" ENERGY|.*\n", ""),
+        ],
+    ),
 )
-def test_what_belongs_to_a_damaged_energy_never_reaches_another(cp2k_run, name, number, old, new):
+def test_what_belongs_to_a_damaged_energy_never_reaches_another(cp2k_run, name, number, change):
+    old, new = change
     path = cp2k_run(name)
     expected = read_frames(path)
     parts = re.split(r"(?= ENERGY\| Total)", path.read_text())

@@ -228,6 +228,7 @@ def test_iron_is_complete(iron):
     assert np.isclose(magmoms.max(), 3.04, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_stress_of_iron_has_the_stated_sign_and_unit(iron):
     strained = [frame for frame in iron if frame.info["group"] == "EOS_100"]
     assert np.isclose(fit_energy_per_work(strained, READER.units.stress), 1, atol=0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import cache
 from io import BytesIO
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipeline_core.report.chapter import Chapter, Illustration, Number, Snippet,
 LONG = "a_word_that_no_screen_of_a_telephone_is_wide_enough_for_and_that_has_no_space_in_it"
 
 
+@cache
 def make_picture(width: int, height: int) -> str:
     """Return the address of a picture: a gradient from corner to corner."""
     ramp = np.add.outer(np.linspace(0, 127, height), np.linspace(0, 127, width)).astype("u1")

@@ -21,6 +21,7 @@ from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.model_files import BEST, find_model_file
 from pipeline_core.training.trainer import train_run
 from records import read_history
+from tiers import run_first
 
 
 def assert_same_model(path, run):
@@ -119,7 +120,7 @@ def test_it_is_there_again_when_a_training_goes_on_and_not_in_another(tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", run_first([1, 0]))
 def test_of_two_ranks_the_best_survives_the_death_of_one(tmp_path, rank):
     run = toy.make_run(tmp_path / "killed", STEADY | {"epochs": 4})
     # In the third epoch, and so late that rank 0 has written what it keeps of the second one.

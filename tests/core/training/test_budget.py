@@ -19,6 +19,7 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.trainer import train_run
 from records import read_history
+from tiers import run_first
 
 STEP = 10.0
 EPOCH = 4 * STEP
@@ -150,7 +151,7 @@ def test_time_before_a_kill_counts(tmp_path, clock, schedule, dies_at):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("schedule", [{}, COSINE])
+@pytest.mark.parametrize("schedule", run_first([COSINE, {}]))
 def test_two_ranks_end_together(tmp_path, schedule):
     """By the clock of the first, however fast they are."""
     run = make_run(tmp_path, 0.02, **schedule)

@@ -136,13 +136,6 @@ def test_a_model_says_of_which_inputs_it_is_though_they_are_made_anew_meanwhile(
     assert json.loads(load_model(run.model)["provenance"])["inputs"]["partition"] == before
 
 
-def test_without_an_epoch_nothing_can_be_finished(tmp_path):
-    run = replace(toy.make_run(tmp_path), is_finished=True)
-    with pytest.raises(ValueError, match="no epoch of this training has ended"):
-        train_run(run)
-    assert not run.model.exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["64-true", "16-mixed"])
 def test_a_state_within_an_epoch_is_finite(tmp_path, bad_batch, precision):
@@ -242,11 +235,14 @@ def test_want_of_memory_is_named_with_samples_and_cure(
     assert json.loads(load_model(run.model)["provenance"])["unfinished"] == "epoch 2 of 3"
 
 
-def test_a_model_too_large_for_memory_is_explained(tmp_path):
+def test_what_cannot_be_trained_or_finished_is_explained(tmp_path):
     run = toy.make_run(tmp_path)
-    run = replace(run, sections={**run.sections, "model": toy.ToyOptions(width=10**16)})
+    with pytest.raises(ValueError, match="no epoch of this training has ended"):
+        train_run(replace(run, is_finished=True))
+    assert not run.model.exists()
+    large = replace(run, sections={**run.sections, "model": toy.ToyOptions(width=10**16)})
     with pytest.raises(ValueError, match="out of memory for the model of pairs: choose a smaller"):
-        train_run(run)
+        train_run(large)
 
 
 @pytest.mark.parametrize("broken", ["progress", "learner", "facts", "totals", "generators"])

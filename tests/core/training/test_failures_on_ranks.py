@@ -13,6 +13,7 @@ import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from records import read_history
+from tiers import run_first
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -48,7 +49,7 @@ def assert_same_weights(run, weights):
     assert all(torch.equal(tensor, weights[name]) for name, tensor in found.items())
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", run_first([1, 0]))
 def test_a_divergence_of_one_is_one_of_all(tmp_path, rank):
     run, errors = train_until(tmp_path, "diverges", rank)
     assert "pairs: the training diverged in step 2 of epoch 3: loss inf" in errors
@@ -66,7 +67,7 @@ def test_a_divergence_of_one_is_one_of_all(tmp_path, rank):
     assert [line["lr"] for line in after] == [0.01, 0.01, 0.001, 0.001]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", run_first([0, 1]))
 def test_want_of_memory_of_one(tmp_path, whole, rank):
     run, errors = train_until(tmp_path, "thirsts", rank)
     assert re.search(rf"out of memory in step \d of epoch 3 on rank {rank}, whose largest", errors)

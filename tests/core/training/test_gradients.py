@@ -120,8 +120,6 @@ def test_a_parameter_without_influence_holds_back_the_sums_behind_it_alone():
     flat.all_reduce_sum()
     assert ranks.sent == [4, 4, 4]
     assert [p.grad.tolist() for p in (first, unused, last)] == [[2] * 4, [0] * 4, [2] * 4]
-
-
-def test_buckets_go_from_the_last_parameter_to_the_first_and_hold_each_once():
+    # Buckets go from the last parameter to the first, and hold each once.
     assert list(cut_buckets([5, 1, 2, 3], 3)) == [range(3, 4), range(1, 3), range(1)]
     assert list(cut_buckets([5, 1, 2, 3], 100)) == [range(4)]
