@@ -29,13 +29,9 @@ def test_edges_of_some_atoms_are_those_of_the_graph(pbc, spread):
         mine = np.isin(index[:, 0], receivers)
         np.testing.assert_array_equal(edges[0], index[mine])
         np.testing.assert_array_equal(edges[1], shift[mine])
-
-
-def test_a_cell_need_not_say_what_is_not_periodic():
-    """As of a slab whose third vector is zero."""
+    # A cell need not say what is not periodic, as that of a slab whose third vector is zero.
     whole = make_structure((True, True, False), 0)
     slab = Structure(whole.atomic_numbers, whole.positions, CELL * [[1], [1], [0]], whole.pbc)
-    for ours, expected in zip(
-        *(find_edges(s, 5.0, np.arange(6)) for s in (slab, whole)), strict=True
-    ):
-        np.testing.assert_array_equal(ours, expected)
+    ours, expected = (find_edges(s, 5.0, np.arange(6)) for s in (slab, whole))
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -46,25 +46,18 @@ def test_factors_are_those_of_ase(dimension, unit):
     assert units.find_factor(dimension, unit) == pytest.approx(EXPECTED[dimension, unit], rel=1e-8)
 
 
-def test_every_unit_is_tested():
-    known = {(dimension, unit) for dimension, table in units._UNITS.items() for unit in table}
-    assert known == set(EXPECTED)
-
-
 def test_constants_are_those_of_ase():
     assert pytest.approx(ASE._hbar / ASE._e * 1e15, rel=1e-12) == units.HBAR
     assert pytest.approx(ASE._amu / ASE._me, rel=1e-9) == units.DALTON
-
-
-@pytest.mark.parametrize(("sign", "expected"), [("tension", 1), ("pressure", -1)])
-def test_sign_of_the_stress(sign, expected):
-    assert units.find_stress_factor("GPa", sign) == pytest.approx(expected * ASE.GPa, rel=1e-8)
+    known = {(dimension, unit) for dimension, table in units._UNITS.items() for unit in table}
+    assert known == set(EXPECTED)
+    for sign, expected in (("tension", ASE.GPa), ("pressure", -ASE.GPa)):
+        assert units.find_stress_factor("GPa", sign) == pytest.approx(expected, rel=1e-8)
 
 
 def test_a_misspelt_unit_names_the_nearest():
-    with pytest.raises(
-        ValueError, match=r"unknown unit of energy 'hartre'.*did you mean 'hartree'"
-    ):
+    message = r"unknown unit of energy 'hartre'.*did you mean 'hartree'"
+    with pytest.raises(ValueError, match=message):
         units.find_factor("energy", "hartre")
     with pytest.raises(ValueError, match="unknown unit of length 'parsec'; known: angstrom"):
         units.find_factor("length", "parsec")

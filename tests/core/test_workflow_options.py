@@ -26,31 +26,22 @@ def test_experiments_are_a_list_or_words_between_commas(given, expected):
     assert options.experiments == expected
 
 
-@pytest.mark.parametrize("given", [3, {"a": "b"}, [1]])
-def test_what_is_neither_is_refused(given):
-    with pytest.raises(ValueError, match=r"config\.yaml: experiments"):
-        validate_content(WorkflowOptions, {"experiments": given}, Path("config.yaml"))
-
-
-def test_what_snakemake_would_read_otherwise_than_it_is_written_is_refused(tmp_path, monkeypatch):
+def test_what_snakemake_would_read_otherwise_than_it_is_written_is_refused(
+    tmp_path, monkeypatch, capsys
+):
     """Of a key that is given twice Snakemake takes the last."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIPELINE_RANK", "4")
     (tmp_path / "workflows").mkdir()
     path = tmp_path / "workflows/config.yaml"
     path.write_text("experiments: [a/b]\n")
     config = {"experiments": ["c/d"]}  # what Snakemake gives, of the file or of --config
     assert Plan(config).options.experiments == ["c/d"]
+    assert "nothing reads PIPELINE_RANK; did you mean PIPELINE_RANKS?" in capsys.readouterr().err
     path.write_text("experiments: [a/b]\nexperiments: [c/d]\n")
     message = "error: workflows/config.yaml:2: experiments is given a second time, first in line 1"
     with pytest.raises(SystemExit, match=message):
         Plan(config)
-
-
-def test_a_misspelled_variable_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PIPELINE_RANK", "4")
-    Plan({"experiments": []})
-    assert "nothing reads PIPELINE_RANK; did you mean PIPELINE_RANKS?" in capsys.readouterr().err
 
 
 def test_a_folder_without_the_file_computes_nothing(tmp_path):
@@ -60,3 +51,6 @@ def test_a_folder_without_the_file_computes_nothing(tmp_path):
     (tmp_path / "config.yaml").write_text("experimnts: []\n")
     with pytest.raises(ValueError, match="did you mean 'experiments'"):
         read_options(tmp_path)
+    for given in (3, {"a": "b"}, [1]):
+        with pytest.raises(ValueError, match=r"config\.yaml: experiments"):
+            validate_content(WorkflowOptions, {"experiments": given}, Path("config.yaml"))

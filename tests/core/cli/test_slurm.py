@@ -42,10 +42,6 @@ def examine(monkeypatch, tmp_path):
     return run
 
 
-def test_a_cluster_that_gives_all_has_no_problem(examine):
-    assert examine() == {}
-
-
 @pytest.mark.parametrize(
     ("changed", "variables", "name", "cure"),
     [
@@ -71,28 +67,11 @@ def test_each_problem_has_its_cure(examine, changed, variables, name, cure):
     assert cure in examine(changed, **variables)[name]
 
 
-def test_a_number_that_is_none_is_refused():
+def test_what_a_cluster_says_is_read(examine):
+    assert examine() == {}  # one that gives all has no problem
+    limits = {"infinite": None, "30:00": 1800, "12:00:00": 43200, "2-00:00:00": 172800}
+    assert {text: parse_time(text) for text in limits} == limits
+    gpus = {"(null)": 0, "gpu": 1, "gpu:4": 4, "gpu:a100:4(S:0-1),nvme:1": 4, "gpu:a:2,gpu:b:2": 4}
+    assert {gres: count_gpus(gres) for gres in gpus} == gpus
     with pytest.raises(ValueError, match="PIPELINE_NODES=two: expected a whole number"):
         Site.read({"PIPELINE_NODES": "two"})
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("infinite", None), ("30:00", 1800), ("12:00:00", 43200), ("2-00:00:00", 172800)],
-)
-def test_time_limits(text, seconds):
-    assert parse_time(text) == seconds
-
-
-@pytest.mark.parametrize(
-    ("gres", "n_gpus"),
-    [
-        ("(null)", 0),
-        ("gpu", 1),
-        ("gpu:4", 4),
-        ("gpu:a100:4(S:0-1),nvme:1", 4),
-        ("gpu:a:2,gpu:b:2", 4),
-    ],
-)
-def test_gpus_of_a_node(gres, n_gpus):
-    assert count_gpus(gres) == n_gpus

@@ -35,11 +35,14 @@ def batch():
     }
 
 
-def test_a_gradient_has_neither(batch):
+def test_a_gradient_has_neither_and_the_module_is_left_as_it_is(batch):
     measured = measure_conservation(Linear(1.0, 0.0), batch)
-
     assert measured["curl"] < 1e-9
     assert measured["mismatch"] < 1e-9
+    model = Linear(1.0, 0.0).float().train()
+    measure_conservation(model, batch)
+    assert model.training
+    assert model.jacobian.dtype == torch.float32
 
 
 def test_the_ratio_of_antisymmetric_to_symmetric_part_is_found(batch):
@@ -63,11 +66,3 @@ def test_forces_of_another_energy_do_not_fit_it(batch):
 
     assert measured["curl"] < 1e-9
     assert measured["mismatch"] == pytest.approx(0.5, rel=1e-6)
-
-
-def test_the_module_is_left_as_it_is(batch):
-    model = Linear(1.0, 0.0).float().train()
-    measure_conservation(model, batch)
-
-    assert model.training
-    assert model.jacobian.dtype == torch.float32

@@ -36,11 +36,6 @@ def experiment(tmp_path):
     return project.load_experiment("mace/conformance")
 
 
-def test_nothing_is_drawn_before_a_round_is_evaluated(experiment):
-    write_errors(experiment.runs["base"], 0.5)
-    assert rounds.draw(experiment) is None
-
-
 def test_means_over_members_stand_at_the_structures_trained_on(experiment):
     errors = {"base": 0.5, "base.2": 0.7, "round_1": 0.2, "round_1.2": 0.4, "random_1": 0.45}
     for variant, mae in errors.items():
@@ -49,6 +44,8 @@ def test_means_over_members_stand_at_the_structures_trained_on(experiment):
         n_train = 10 if variant.startswith("base") else 13
         run.dataset.report.parent.mkdir(parents=True, exist_ok=True)
         run.dataset.report.write_text(json.dumps({"splits": {"train": n_train}}))
+        if variant == "base":  # nothing is drawn before a round is evaluated
+            assert rounds.draw(experiment) is None
     picks = experiment.runs["round_1"].round.report
     picks.write_text(json.dumps({"largest_spread": 1.25}))
     with style.apply_style():

@@ -118,6 +118,9 @@ def test_given_reference_energies_are_those_of_the_mixture(workshop, parts):
     assert attributes["reference_energies"] == given
     with pytest.raises(ValueError, match=r"both.yaml: .*max_reference_energy = 0.001 eV"):
         write_mixture(workshop, parts, max_reference_energy=0.001)
+    write(workshop, "again", sources=[{"path": "raw/hot/a.xyz", "repeat": [1, 1, 2]}])
+    with pytest.raises(ValueError, match=r"again.yaml: .*raw/hot/a.xyz also belongs to"):
+        write_mixture(workshop, ["alloys", "again"])  # parts share no file
 
 
 def test_a_part_of_another_method_is_noticed(workshop, parts, alloys):
@@ -203,9 +206,3 @@ def test_data_of_a_plugin_cannot_be_mixed(workshop, parts, monkeypatch, own_file
     write(workshop, "both", parts=[{"dataset": "small"}, {"dataset": "made"}])
     with pytest.raises(ValueError, match=r"both.yaml:4: .*'made' are made by plugin 'maker'"):
         workshop.project.load_dataset("both")
-
-
-def test_parts_share_no_file(workshop, parts):
-    write(workshop, "again", sources=[{"path": "raw/hot/a.xyz", "repeat": [1, 1, 2]}])
-    with pytest.raises(ValueError, match=r"again.yaml: .*raw/hot/a.xyz also belongs to"):
-        write_mixture(workshop, ["alloys", "again"])

@@ -87,12 +87,9 @@ def test_a_cell_that_breathes_moves_no_atoms(tmp_path):
     assert group["diffusion/Ar"][:].max() < 1e-8
 
 
-def test_mean_square_displacements_average_over_origins():
+def test_mean_square_displacements_average_over_origins(tmp_path):
     paths = np.array([0.0, 1.0, 3.0, 6.0])[:, None, None] * np.ones((1, 2, 3))
     assert compute_msd(paths, 2) == pytest.approx([3 * (1 + 4 + 9) / 3, 3 * (9 + 25) / 2])
-
-
-def test_a_short_run_has_no_coefficient(tmp_path):
-    group = write_run(tmp_path, np.zeros((50, 3, 3)), np.full(3, 18))
+    group = write_run(tmp_path, np.zeros((50, 3, 3)), np.full(3, 18))  # too short a run
     assert store_diffusion(group) == {}
     assert "diffusion" not in group

@@ -74,28 +74,20 @@ def test_without_self_consistency_the_import_is_told(tmp_path):
 
 def test_programs_that_fail_leave_nothing_and_are_told(tmp_path):
     atoms, path = make_structure(), tmp_path / "labels/0.extxyz"
+    # Processes of several threads would take more cores than there are.
+    said = "sh -c 'echo $2 cores, $OMP_NUM_THREADS threads' sh {structure}"
     for options, message in (
         (LabelWith(command="no_such_program {structure} {label}"), "cannot be started"),
         (LabelWith(command="false {structure} {label}"), "status 1 and no label"),
+        (LabelWith(command=f"{said} {{threads}} {{label}}"), "3 cores, 1 threads"),
+        (LabelWith(command=f"{said} of {{label}}"), "3 threads"),
         (LabelWith(calculator="nothing"), "ASE has no 'nothing'"),
         (make_command(tmp_path, "reversed"), "of another structure"),
         (LabelWith(cp2k=str(tmp_path / "none.inp")), "cannot be read"),
     ):
         with pytest.raises(ValueError, match=message):
-            label_structure(atoms, options, path)
+            label_structure(atoms, options, path, threads=3)
     assert not path.exists()
-
-
-def test_cores_are_told_once(tmp_path):
-    """Processes of several threads would take more cores than there are."""
-    atoms, path = make_structure(), tmp_path / "0.extxyz"
-    said = "sh -c 'echo $2 cores, $OMP_NUM_THREADS threads' sh {structure}"
-    for words, told in (("{threads} {label}", "3 cores, 1 threads"), ("of {label}", "3 threads")):
-        with pytest.raises(ValueError, match=told):
-            label_structure(atoms, LabelWith(command=f"{said} {words}"), path, threads=3)
-
-
-def test_one_who_labels_is_named():
     with pytest.raises(ValueError, match="name one of cp2k, command and calculator"):
         LabelWith(cp2k="a.inp", calculator="emt")
     with pytest.raises(ValueError, match=r"has to hold the word \{label\}"):

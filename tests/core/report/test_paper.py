@@ -50,22 +50,19 @@ def folders(tmp_path):
 
 
 def test_each_number_is_that_of_the_experiment_that_has_it(folders):
-    merged = paper.merge_reports(paper.read_reports(folders.values()))
+    reports = paper.read_reports(folders.values())
+    merged = paper.merge_reports(reports)
     assert list(merged) == ["toy"]
     rows = {row["id"]: row for row in merged["toy"]["entries"]}
-    assert {name: row["ours"] for name, row in rows.items()} == {
-        "forces": 2.0,
-        "step": 6.0,
-        "memory": None,
-        "hours": None,
-    }
-    assert (rows["memory"]["status"], rows["hours"]["status"]) == (
-        "not computed yet",
-        "not attempted",
-    )
+    ours = {"forces": 2.0, "step": 6.0, "memory": None, "hours": None}
+    assert {name: row["ours"] for name, row in rows.items()} == ours
+    statuses = [rows[name]["status"] for name in ("memory", "hours")]
+    assert statuses == ["not computed yet", "not attempted"]
     assert paper.format_counts(merged["toy"]) == (
         "2 of 4 numbers have ours beside them: 2 measured, 1 not computed yet, 1 not attempted."
     )
+    backwards = paper.merge_reports(reports[::-1])  # the order of experiments changes nothing
+    assert backwards["toy"]["entries"] == merged["toy"]["entries"]
 
 
 def test_what_projections_take_from_the_paper_is_no_result():
@@ -77,12 +74,6 @@ def test_what_projections_take_from_the_paper_is_no_result():
     ours, left = paper.make_tables(report)
     assert [row[1] for row in ours.rows] == ["the step"]
     assert ["Table 1", "the memory", "4 s", "input", "why of memory"] in left.rows
-
-
-def test_the_order_of_experiments_changes_nothing(folders):
-    reports = paper.read_reports(folders.values())
-    backwards = paper.merge_reports(reports[::-1])
-    assert backwards["toy"]["entries"] == paper.merge_reports(reports)["toy"]["entries"]
 
 
 def test_the_report_has_a_chapter_a_paper(folders, tmp_path):

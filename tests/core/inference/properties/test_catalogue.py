@@ -96,16 +96,13 @@ def test_names_and_structures_are_checked(tmp_path):
         make_run(tmp_path, infer={"md": [{"name": "properties"}]})
 
 
-def test_an_unknown_element_is_named(tmp_path):
+def test_an_unknown_element_and_a_missing_structure_are_named(tmp_path):
     ase.io.write(tmp_path / "si.extxyz", bulk("Si", a=5.43))
     entry = {"name": "cold", "structures": [str(tmp_path / "si.extxyz")]}
     run = make_run(tmp_path, infer={"relax": [entry]})
     problem = simulate_run(run)["properties"]["relax"]["cold"]["si"]["problem"]
     assert problem.startswith("the model knows Ar, Kr and no Si")
-
-
-def test_a_structure_that_is_not_there_is_explained(tmp_path):
-    entry = {"name": "cold", "structures": ["missing.cif"]}
-    run = make_run(tmp_path, infer={"elastic": [entry]})
+    missing = entry | {"structures": ["missing.cif"]}
+    run = make_run(tmp_path / "missing", infer={"elastic": [missing]})
     with pytest.raises(ValueError, match=r"infer\.elastic: start 'missing\.cif' is neither"):
         simulate_run(run)

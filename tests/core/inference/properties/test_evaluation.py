@@ -24,17 +24,10 @@ def test_batches_of_any_size_give_what_single_structures_do(tmp_path, monkeypatc
         for result, (energy, forces) in zip(evaluate(structures, calculator), single, strict=True):
             assert result.energy == pytest.approx(energy, abs=1e-6)
             assert result.forces == pytest.approx(forces, abs=1e-6)
-
-
-def test_other_calculators_are_asked_one_by_one():
     copper = bulk("Cu", cubic=True)
     copper.rattle(0.1, seed=0)
-    (result,) = evaluate([copper], EMT())
+    (result,) = evaluate([copper], EMT())  # other calculators are asked one by one
     assert result.energy == EMT().get_property("energy", copper)
     assert np.array_equal(result.forces, EMT().get_property("forces", copper))
-
-
-def test_what_the_model_does_not_know_is_refused(tmp_path):
-    calculator = make_run_calculator(make_run(tmp_path), "cpu")
     with pytest.raises(ValueError, match=r"the model knows Ar, Kr and no Cu"):
-        evaluate([bulk("Cu")], calculator)
+        evaluate([copper], calculator)

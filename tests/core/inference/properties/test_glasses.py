@@ -94,8 +94,5 @@ def test_atoms_that_fly_apart_are_told():
     start = make_lattice()
     with pytest.raises(ValueError, match=r"flew apart at step .* time step of 2000 fs is too long"):
         compute_glass(start, Springs(start, quartic=50.0), make_options(timestep=2000.0))
-
-
-def test_the_end_is_colder_than_the_melt():
     with pytest.raises(ValueError, match=r"final_temperature 2000 K is not below melt_temperature"):
         make_options(final_temperature=2000.0)
