@@ -61,9 +61,9 @@ docs: env  ## the documentation: docs/_build/index.html
 FRESH := build/fresh/bin/python
 wheel: env  ## the package, built, installed beside the dependencies of .venv, and tried where no clone is
 	rm -rf build dist
-	python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	python -m pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir dist .
 	python -m venv build/fresh
-	$(FRESH) -m pip install --quiet --no-deps dist/*.whl
+	$(FRESH) -m pip install --quiet --no-deps --no-index dist/*.whl
 	# What it depends on is that of .venv, without the editable package there.
 	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(FRESH) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth
