@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from pipeline_chgnet.model import CHGNet
-from pipeline_core.batch import Batch, collate
+from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import build_graph
+from pipeline_core.testing.potentials import build_batch
 from real_data import find
 
 GRAPH = GraphOptions(cutoff=6.0, angle_cutoff=3.0)
@@ -24,17 +24,9 @@ def make_batch(
     structures: Sequence[ase.Atoms], dtype: torch.dtype, graph: GraphOptions = GRAPH
 ) -> Batch:
     """Structures with their graphs; the geometry stays in double precision."""
-    samples = []
-    for atoms in structures:
-        sample = {
-            "atomic_numbers": atoms.numbers,
-            "positions": atoms.positions,
-            "cell": np.array(atoms.cell),
-            "pbc": np.array(atoms.pbc),
-        }
-        samples.append(sample | build_graph(sample, graph))
-    exact = collate(samples, torch.float64)
-    return collate(samples, dtype) | {name: exact[name] for name in ("positions", "cell")}
+    exact = build_batch(structures, graph, torch.float64)
+    rounded = exact if dtype == torch.float64 else build_batch(structures, graph, dtype)
+    return rounded | {name: exact[name] for name in ("positions", "cell")}
 
 
 @pytest.fixture(scope="session")

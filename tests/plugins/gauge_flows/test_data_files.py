@@ -80,18 +80,6 @@ def test_files_are_in_the_order_of_their_numbers(dataset, tmp_path):
     np.testing.assert_allclose(in_order, expected, rtol=0, atol=1e-14)
 
 
-def test_nersc_files_of_two_colours_are_read(dataset, tmp_path):
-    lattice = Lattice((2, 3, 2, 3), 2)
-    (tmp_path / "raw").mkdir()
-    links = run_chain(4.0, 1, lattice)[0]
-    write_nersc(tmp_path / "raw/a.nersc", Configuration(lattice, links, None))
-    content = {"lattice": {"extents": [2, 3, 2, 3], "n_colours": 2}, "action": {"beta": 4.0}}
-    sources = [{"reader": "nersc", "path": "../../raw/*"}]
-    make_data(run := dataset(**content, sources=sources, check_action=False))
-    with Ensemble(run.data) as ensemble:
-        np.testing.assert_allclose(ensemble.read_links([0])[0].numpy(), links, rtol=0, atol=1e-14)
-
-
 def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
     """Files without a word on their action: the links themselves tell it."""
     write_files(tmp_path / "raw", 4.0, 40)

@@ -21,6 +21,7 @@ from pipeline_gauge_flows.inference.derivative import CONJUGATE
 from pipeline_gauge_flows.inference.infer import SCHEMA
 from pipeline_gauge_flows.inference.options import DerivativeOptions, SampleOptions
 from plugins.gauge_flows.trained import SIGMAS, SQUARE, add_ensemble, call_infer, make_fresh_run
+from tiers import exhaustive
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
@@ -65,6 +66,7 @@ def test_derivatives_on_an_ensemble_of_another_volume(between):
         DerivativeOptions(ensemble="long", splits=["test"])
 
 
+@exhaustive
 @pytest.mark.slow
 def test_derivatives_by_a_mass_of_quarks(tmp_path):
     """Exact determinants reweight what pseudofermions drew at the other mass, and agree."""

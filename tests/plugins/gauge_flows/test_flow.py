@@ -6,15 +6,11 @@ configuration, and torch's own autograd.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 
 from pipeline_gauge_flows.lattice import Lattice
 from plugins.gauge_flows.small import draw_gauge, draw_links, jacobian, make_flow, transform_gauge
-from processes import finish
 from tiers import cover_pairs
 
 MEMORY = ["graph", "recompute", "invert"]
@@ -150,60 +146,3 @@ def test_memory_does_not_grow_with_the_graphs_of_staple_networks():
     assert growth["recompute"] == pytest.approx(1 / 4)  # the links that a layer moves
     assert growth["invert"] == 0
     assert sizes["invert", 1] == links.nbytes
-
-
-PROGRAM = """
-import ctypes, json, sys
-from pathlib import Path
-import torch
-from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
-from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.masks import list_updates
-from pipeline_gauge_flows.network import build_flow
-from pipeline_gauge_flows.options import SpectralOptions
-
-def memory(key):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(key))
-
-def step(flow):
-    moved, log_det = flow(links)
-    (moved.real.square().sum() - log_det.sum()).backward()
-
-def growth(flow):
-    ctypes.CDLL(None).malloc_trim(0)  # what is free is not filled again unseen
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-    before = memory("VmRSS")
-    step(flow)
-    return memory("VmHWM") - before
-
-lattice = Lattice((2, 2, 4, 4), 3)
-updates = list_updates([("direction", 6), ("location", 1)] * 3, 4)
-options = SpectralOptions(loops="learned")
-layers = build_flow(options, FlowLayout(lattice, tuple(updates))).layers
-links = draw_hot(lattice, 1, torch.Generator().manual_seed(0), torch.complex64)
-sizes = {}
-for kept in sys.argv[1:]:
-    step(Flow(layers[:4], lattice, kept))  # what is made once
-    sizes[kept] = growth(Flow(layers, lattice, kept))
-print(json.dumps([len(layers), sizes]))
-"""
-
-
-@pytest.mark.slow
-def test_the_paper_s_192_layers_fit():
-    """Learned loops of width 8: what the graph of autograd keeps beside what we keep.
-
-    The paper's 4^4 takes four times as much of each, since memory is in proportion to the sites.
-    """
-    if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("the peak of the memory is Linux's")
-    # The graph last: what others free can only make it look smaller, which is strict.
-    n_layers, sizes = json.loads(finish(["-c", PROGRAM, *MEMORY[::-1]]))
-    print(sizes)
-    assert n_layers == 192
-    links_moved = 256 * 72 / 8 / 2**20  # of a layer, MiB
-    assert sizes["invert"] < 10
-    assert sizes["recompute"] < 192 * links_moved + 10
-    assert sizes["graph"] > 60

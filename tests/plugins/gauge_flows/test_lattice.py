@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold, make_neighbours
-from plugins.gauge_flows.small import make_generator, multiply_plaquettes
+from plugins.gauge_flows.small import multiply_plaquettes
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
@@ -25,21 +25,6 @@ def test_sites_are_numbered_row_by_row(lattice):
                 moved = list(site)
                 moved[mu] = (site[mu] + step) % extent
                 assert table[mu, number] == sites.index(tuple(moved))
-
-
-@pytest.mark.parametrize("n_colours", [2, 3])
-def test_hot_links_have_the_moments_of_haar(n_colours):
-    """<tr U> = 0, <|tr U|^2> = 1, and <|tr U|^4> = 2 both for SU(2) and SU(3)."""
-    lattice = Lattice((20, 20, 10), n_colours)
-    links = draw_hot(lattice, 1, make_generator())
-    n = lattice.n_links
-    trace = links.diagonal(dim1=-2, dim2=-1).sum(-1)
-    assert abs(trace.mean()) < 4 / n**0.5
-    for power, moment, spread in ((2, 1.0, 1.5), (4, 2.0, 6.0)):
-        assert abs((trace.abs() ** power).mean() - moment) < 4 * spread / n**0.5
-    identity = torch.eye(n_colours, dtype=links.dtype).expand_as(links)
-    assert_close(links @ links.mH, identity)
-    assert_close(torch.linalg.det(links), torch.ones_like(trace))
 
 
 def test_tables_made_in_inference_mode_serve_a_training():

@@ -40,20 +40,6 @@ def test_of_free_quarks_a_point_anywhere_gives_the_same():
     assert_close(ours, whole[:, :5], rtol=1e-9, atol=0)  # free: C(t) = C(T - t)
 
 
-@pytest.mark.slow
-def test_noise_agrees_with_all_points():
-    links = draw_hot(LATTICE, 1, torch.Generator().manual_seed(0))
-    points = [compute_pion_correlator(links, LATTICE, QUARKS, site)[0] for site in range(32)]
-    whole = torch.stack(points).mean(0)
-    exact = ((whole + whole.flip(0).roll(1)) / 2)[:5]
-    for source in ("z2", "z4"):
-        correlator = build_correlator(source=source, n_sources=8)
-        drawn = correlator(links.expand(60, -1, -1, -1, -1), range(60))["pion"]
-        error = drawn.std(0) / 60**0.5
-        assert (((drawn.mean(0) - exact) / error).abs() < SIGMAS).all()
-        assert (error < 0.1 * exact).all()
-
-
 def test_sources_follow_from_the_number_of_a_configuration():
     links = draw_hot(LATTICE, 3, torch.Generator().manual_seed(1))
     correlator = build_correlator(n_sources=2)

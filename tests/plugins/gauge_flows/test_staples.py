@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.frozen_paths import find_frozen_paths
-from pipeline_gauge_flows.lattice import Lattice, make_neighbours
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.masks import Update, find_active_links, find_active_mask
 from pipeline_gauge_flows.staples import StapleNetwork, clear_active
-from pipeline_kernels.su3 import staple_layer
 from plugins.gauge_flows.small import draw_gauge, draw_links, transform_gauge
 
 CPU = torch.device("cpu")
@@ -120,14 +119,3 @@ def test_two_layers_by_hand():
         staples = [sum(c * p for c, p in zip(row, parts, strict=True)) for row in rows]
     expected = staples[0].flatten(0, 1)[find_active_links(update, lattice, CPU)]
     torch.testing.assert_close(compute_staples(net, links, update, lattice)[0], expected)
-
-
-@pytest.mark.parametrize("pattern", ["direction", "location", "m4"])
-def test_one_layer_sees_what_the_staple_layer_sees(pattern):
-    lattice, update = Lattice((4, 4, 4), 3), Update(pattern, 1, 2)
-    net, links = make_network(3, n_layers=1), draw_links(lattice)
-    tables = make_neighbours(lattice, CPU)
-    frozen = clear_active(links, update, lattice).unsqueeze(1)
-    whole = staple_layer(frozen, net.coefficients[0], *tables)[:, 0].flatten(1, 2)
-    expected = whole[:, find_active_links(update, lattice, CPU)]
-    torch.testing.assert_close(compute_staples(net, links, update, lattice), expected)

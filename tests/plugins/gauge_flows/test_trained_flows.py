@@ -13,6 +13,7 @@ from pipeline_gauge_flows.exact import compute_torus_log_z, expand_strong_coupli
 from pipeline_gauge_flows.lattice import Lattice
 from plugins.gauge_flows.evaluated import HEATBATH, THEORY, call_evaluate, compute_sigmas
 from plugins.gauge_flows.trained import SIGMAS, SQUARE, make_fresh_run
+from tiers import exhaustive
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
@@ -47,6 +48,7 @@ def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
         assert abs(one["sigmas"]["ensemble"]) < SIGMAS
 
 
+@exhaustive
 @pytest.mark.slow
 def test_a_flow_brackets_log_z_in_four_dimensions(tmp_path):
     """SU(3) on 4^4 at beta = 1, where the series is known to 1e-4: ELBO, log Z and EUBO.

@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 
 from pipeline_core.samples import SampleFile
-from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.options import CostOptions
 from pipeline_gauge_flows.exact import compute_torus_log_z, compute_torus_plaquette
-from pipeline_gauge_flows.formats.configuration import Configuration
-from pipeline_gauge_flows.formats.nersc import write_nersc
 from plugins.gauge_flows.evaluated import HEATBATH, THEORY, call_evaluate, compute_sigmas
-from plugins.gauge_flows.trained import IDLE, SIGMAS, SQUARE, add_ensemble, make_fresh_run
+from plugins.gauge_flows.trained import SIGMAS, SQUARE, add_ensemble, make_fresh_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
@@ -87,35 +84,6 @@ def test_a_flow_acts_on_an_ensemble_of_another_volume(transferred):
     assert "The same on 4x8" in titles
     with SampleFile(transferred.predictions, "predictions") as file:
         np.testing.assert_array_equal(np.bincount(file.read_column("lattice")), [320, 400])
-
-
-@pytest.mark.slow
-def test_a_flow_acts_on_an_imported_ensemble(tmp_path):
-    """Oracle: the same configurations before NERSC files were made of them."""
-    chain = {"method": "heatbath", "n_configurations": 12, "thermalisation": 5}
-    small = {"action": {"beta": 1.0}, "lattice": {"extents": [2, 2, 2, 2]}}
-    run = make_fresh_run(
-        tmp_path,
-        {**small, "generate": chain, "split": {"val": 0.4, "test": 0.4}},
-        graph={"lattice": {"extents": [2, 2, 2, 2]}, "masks": [{"mask": "direction"}]},
-        model={"prior": "ensemble", "action": {"beta": 1.5}, "layers": {"kind": "residual"}},
-        train={**IDLE, "batch_size": 2, "optimizer": {"lr": 0.1}},
-    )
-    long = {**small, "lattice": {"extents": [4, 2, 2, 2]}}
-    run = add_ensemble(run, "made", {**long, "generate": chain})
-    (tmp_path / "raw").mkdir()
-    with Ensemble(run.further["made"].data) as made:
-        for number, links in enumerate(made.read_links(range(12)).numpy()):
-            write_nersc(tmp_path / f"raw/lat.{number}", Configuration(made.lattice, links, None))
-    files = {"sources": [{"reader": "nersc", "path": "../../raw/lat.*"}], "check_action": False}
-    run = add_ensemble(run, "read", {**long, **files})
-    _, metrics = call_evaluate(run, ensembles=["made", "read"])
-    made, read = metrics["flow"]["lattices"][1:]
-    assert abs(made["ess"]["value"] - made["identity"]["ess"]["value"]) > 0.01  # links are moved
-    assert read["ess"]["value"] == pytest.approx(made["ess"]["value"], rel=1e-9)
-    with SampleFile(run.predictions, "predictions") as file:
-        lattice, weight = file.read_column("lattice"), file.read_column("log_weight")
-    np.testing.assert_allclose(weight[lattice == 2], weight[lattice == 1], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(

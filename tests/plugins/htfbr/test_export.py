@@ -170,13 +170,6 @@ def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
     assert len(terms.c) < 6**6  # something was dropped
 
 
-def test_a_sum_of_functions_of_one_coordinate_has_no_other_terms():
-    functions = [lambda x: 1 + x, np.sin, np.cos, lambda x: x**2, np.exp, lambda x: np.cos(2 * x)]
-    terms = expand(build_additive(make_hono_leaves(), functions), 1e-7, 10**6)
-    assert ((terms.functions > 0).sum(1) <= 1).all()
-    assert len(terms.c) <= 1 + 5 * 12 + 6
-
-
 def test_twelve_coordinates_are_pruned_on_the_way():
     """All 5^12 products would be 2 GB; those of a decaying tree are few."""
     module = draw_surface(["chebyshev"] * 12, degree=4, rank=10, decay=2.0)

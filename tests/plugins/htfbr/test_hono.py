@@ -69,15 +69,6 @@ def test_the_coefficients_are_those_of_two_copies():
     assert_allclose(table, np.loadtxt(find("hono/coefficients.csv"), delimiter=",", skiprows=1))
 
 
-@pytest.mark.slow
-def test_the_whole_grid():
-    x = multiply_axes([make_axis(number, count) for number, count in enumerate(HONO().grid)])
-    energies = HONO().energies(x) / HARTREE
-    assert len(energies) == 10**6
-    result = [energies.min(), energies.max(), energies.mean(), energies.std()]
-    assert_allclose(result, [4.09e-4, 0.5105, 0.0986, 0.0574], rtol=2e-3)
-
-
 def test_gradients_are_derivatives():
     """Oracle: five-point differences of the energies."""
     rng = np.random.default_rng(0)

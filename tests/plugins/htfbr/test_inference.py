@@ -20,7 +20,6 @@ from pipeline_htfbr.inference.domain import make_domain
 from pipeline_htfbr.inference.landscape import Exact, Fitted
 from pipeline_htfbr.inference.stationary import choose_starts, find_stationary_points, pair_points
 from pipeline_htfbr.inference.use import SCHEMA
-from pipeline_htfbr.inference.vibrations import compute_frequencies
 from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
     INVERSE_CM,
@@ -69,24 +68,6 @@ def test_stationary_points_of_hono_are_the_published_ones(points_of_hono):
     assert (cis.energy - trans.energy) / INVERSE_CM == pytest.approx(93.0, abs=0.1)
     assert (barrier.energy - trans.energy) / INVERSE_CM == pytest.approx(4105.8, abs=0.1)
     assert np.degrees(barrier.x[5]) == pytest.approx(86.5, abs=0.3)
-
-
-def test_frequencies_of_hono_exceed_the_measured_fundamentals_by_their_anharmonicity(
-    points_of_hono,
-):
-    """Fundamentals of the NIST-JANAF tables and of C. M. Deeley and I. M. Mills (1985), cm⁻¹."""
-    measured = {
-        0: [543.9, 595.6, 790.1, 1263.2, 1699.8, 3590.8],
-        1: [609.2, 639.8, 851.9, 1302.0, 1640.5, 3426.2],
-    }
-    for number, fundamentals in measured.items():
-        point = points_of_hono[number]
-        result = compute_frequencies(point.x, point.hessian, HONO().molecule, HONO().coordinates)
-        assert (result > fundamentals).all()
-        assert np.allclose(result, fundamentals, rtol=0.08)
-    barrier = points_of_hono[2]
-    result = compute_frequencies(barrier.x, barrier.hessian, HONO().molecule, HONO().coordinates)
-    assert (result < 0).tolist() == [True] + [False] * 5
 
 
 def test_all_stationary_points_of_a_double_well():

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.testing.potentials import build_batch
 from pipeline_kernels.equivariant.mixed_product import Graph
-from pipeline_mace.edges import FIELDS, EdgePlan, find_pairs, plan_edges
+from pipeline_mace.edges import EdgePlan, find_pairs, plan_edges
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
@@ -47,15 +47,6 @@ def test_numbers_too_large_for_a_key_leave_each_edge_for_itself():
     index, shift = torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 3, dtype=torch.int64)
     assert find_pairs(index, shift, 3).tolist() == [0, 0]
     assert find_pairs(index, shift, 2**33).tolist() == [0, 1]
-
-
-def test_what_is_chosen_of_a_row_comes_back_to_its_edges():
-    batch = make_batch()
-    plan = plan_edges(batch)
-    pair = find_pairs(batch["edge_index"], batch["edge_shift"], len(batch["positions"]))
-    assert torch.equal(plan.select(pair), torch.arange(int(pair.max()) + 1))
-    assert torch.equal(plan.expand(plan.select(pair)), pair)
-    assert {*FIELDS} <= batch.keys()
 
 
 def share_nothing(batch):

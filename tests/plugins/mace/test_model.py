@@ -150,54 +150,6 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     assert len(called) == 2
 
 
-def make_two_heads():
-    """A network of two heads that differ in all that is theirs."""
-    torch.manual_seed(3)
-    options = MACEOptions(**SMALL, heads=["pbe", "r2scan"], readout_features=3)
-    module = MACE(options, Facts(("Al", "Cu"), 12.0)).double().eval()
-    module.scale.copy_(torch.tensor([0.7, 1.3]))
-    module.shift.copy_(torch.tensor([0.1, -0.2]))
-    module.atom_energies[[13, 29]] = torch.tensor([-1000.0, -2000.0]).double()
-    module.further_energies[0, [13, 29]] = torch.tensor([-1001.5, -2002.5]).double()
-    return module
-
-
-def exchange_heads(module):
-    """The same network with its heads in the other order."""
-    other = make_two_heads()
-    for name, tensor in module.state_dict().items():
-        other.state_dict()[name].copy_(tensor)
-    for name in ("scale", "shift"):
-        getattr(other, name).copy_(getattr(module, name).flip(0))
-    other.atom_energies.copy_(module.further_energies[0])
-    other.further_energies[0] = module.atom_energies
-    with torch.no_grad():
-        for ours, theirs in zip(module.readouts, other.readouts, strict=True):
-            *hidden, last = ours.weights
-            theirs.weights[-1].copy_(last.flip(1))
-            if hidden:  # each head has a part of the hidden layer for itself
-                theirs.weights[0].copy_(torch.cat(hidden[0].chunk(2, 1)[::-1], 1))
-                theirs.weights[-1].copy_(torch.cat(last.flip(1).chunk(2)[::-1]))
-    return other
-
-
-def test_each_structure_has_the_head_that_it_names():
-    """Symmetry: the order of heads is a name, so both orders say the same of every head."""
-    module = make_two_heads()
-    other = exchange_heads(module)
-    batch = build_batch([bulk("Al"), bulk("Cu")], GraphOptions(cutoff=4.0), torch.float64)
-    mixed = module(batch | {"head": torch.tensor([1, 0])})
-    swapped = other(batch | {"head": torch.tensor([0, 1])})
-    for name, tensor in mixed.items():
-        torch.testing.assert_close(tensor, swapped[name], rtol=1e-12, atol=1e-12)
-    first = module(batch)["energy"]
-    assert first[1] == mixed["energy"][1]
-    assert (first - mixed["energy"]).detach().abs()[0] > 0.1
-    again = MACE(module.options, module.facts).float().double()
-    again.load_state_dict(module.float().state_dict())
-    assert again.further_energies[0, 13] == -1001.5
-
-
 def test_a_head_that_is_named_twice_is_refused():
     with pytest.raises(ValueError, match="heads: a name is given twice"):
         MACEOptions(**SMALL, heads=["pbe", "pbe"])

@@ -21,7 +21,7 @@ from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
 from pipeline_gauge_flows.ensembles.statistics import estimate
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
 from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
-from pipeline_gauge_flows.fermions.pseudofermions import Pseudofermions, split_action
+from pipeline_gauge_flows.fermions.pseudofermions import Pseudofermions
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_gauge_flows.observables import plaquette
@@ -108,24 +108,6 @@ def test_pseudofermions_weigh_links_by_determinants(heavier):
     error = ratios.std().item() / len(ratios) ** 0.5
     assert abs(ratios.mean().item() - expected) < SIGMAS * error
     assert error < 0.1 * abs(expected - 1)
-
-
-def test_a_product_of_ratios_is_the_determinant():
-    """Whatever the masses between, their forces add up on average to that of the determinant."""
-    lattice = LATTICES[1]
-    links = draw_hot(lattice, 1, make_generator())
-    expected = compute_exact_force(links, lattice)
-    norm = expected.abs().square().sum().item()
-    many = links.expand(2000, *links.shape[1:])
-    for masses in ((), (HEAVY,), (1.0, HEAVY)):
-        total = torch.zeros_like(many)
-        for quarks in split_action(THEORY, lattice, masses)[1:]:
-            quarks.refresh(many, make_generator(5))
-            total = total + quarks.force(many)
-        along = (total * expected.conj()).sum((1, 2, 3, 4)).real
-        error = along.std().item() / len(many) ** 0.5
-        assert abs(along.mean().item() - norm) < SIGMAS * error
-        assert error < 0.1 * norm
 
 
 @pytest.mark.slow

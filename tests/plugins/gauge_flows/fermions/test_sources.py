@@ -50,16 +50,6 @@ def test_noise_is_on_one_slice(kind, order):
     assert len(sources.times.unique()) > 1
 
 
-def test_each_configuration_has_its_sources():
-    lattice = Lattice((4, 2, 2, 2), 3)
-    links = draw_hot(lattice, 2, make_generator())
-    sources = [draw_sources("z4", 3, lattice, make_generator(seed)) for seed in (1, 2)]
-    both = correlate_pion(links, lattice, QUARKS, stack_sources(sources))
-    for i, one in enumerate(sources):
-        alone = correlate_pion(links[[i]], lattice, QUARKS, stack_sources([one]))
-        assert_close(both[[i]], alone, rtol=1e-9, atol=0)
-
-
 def test_several_points_are_averaged():
     lattice = Lattice((4, 2, 2, 2), 3)
     links = draw_hot(lattice, 1, make_generator())
