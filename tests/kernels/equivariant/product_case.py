@@ -20,7 +20,8 @@ PLANS = {
 
 
 def draw_product(generator, plan, n_nodes=9, n_edges=40, channels=3, ordered=False):
-    """Return a product on a graph whose last node receives nothing."""
+    """Return a product on a graph whose last node receives nothing; plans may be named."""
+    plan = PLANS.get(plan, plan)
     senders, receivers = torch.randint(max(1, n_nodes), (2, n_edges), generator=generator)
     receivers = receivers.sort().values if ordered else receivers
     shapes = [

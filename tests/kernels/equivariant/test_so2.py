@@ -99,7 +99,7 @@ class TestConvolution(InFrames):
 class TestRotations(InFrames):
     folder = "equivariant/so2"
     options = {
-        "function": [to_edges, from_edges],
+        "function": ["to_edges", "from_edges"],
         "layout": LAYOUTS,
         "channels": [5, 16],
         "place": [SENDERS, RECEIVERS, EDGES],
@@ -109,34 +109,37 @@ class TestRotations(InFrames):
     few = {"layout": Layout(2, 1), "n_edges": 5, "channels": 2}
     many = {"layout": Layout(4, 4), "n_nodes": 50, "n_edges": 700, "channels": 16}
     random = {"n_nodes": st.integers(1, 9), "n_edges": st.integers(0, 40)}
-    lanes = ({}, {"channels": 19}, {"function": from_edges, "channels": 19})
+    lanes = ({}, {"channels": 19}, {"function": "from_edges", "channels": 19})
     interpreted = [
         {"layout": Layout(1, 1), "n_nodes": 2, "n_edges": 3},
-        {"function": from_edges, "layout": Layout(1, 1), "n_nodes": 2, "n_edges": 3},
+        {"function": "from_edges", "layout": Layout(1, 1), "n_nodes": 2, "n_edges": 3},
         {"layout": Layout(3, 1), "channels": 66, "place": EDGES, "scaled": "all", "turned": 0},
-        {"function": from_edges, "layout": Layout(4, 4), "place": RECEIVERS, "scaled": "no"},
+        {"function": "from_edges", "layout": Layout(4, 4), "place": RECEIVERS, "scaled": "no"},
     ]
     refused = [(0, lambda x: x[:, :3], "x: expected"), (1, lambda f: f[1:], "factors: expected")]
 
     def draw(
         self, generator, function, layout, channels, *, place, scaled, turned, n_nodes=4, n_edges=9
     ):
+        is_back = function == "from_edges"
         rows, counts = draw_rows(generator, n_nodes, n_edges)
-        size = layout.dim if function is to_edges else layout.n_rows
-        x = draw_normal(
-            generator, counts[place] if function is to_edges else n_edges, size, channels
-        )
+        n, size = (n_edges, layout.n_rows) if is_back else (counts[place], layout.dim)
+        x = draw_normal(generator, n, size, channels)
         n_factors = {"by degree": layout.lmax + 1, "all": 1, "no": 0}[scaled]
         factors = [draw_normal(generator, n_edges, n_factors, channels)] if n_factors else []
         frames = compute_edge_frames(draw_normal(generator, n_edges, 3), layout.lmax)
-        constants = [frames, layout, rows[place], turned]
-        plain = {to_edges: lift_plainly, from_edges: lower_plainly}[function]
-        return Call(lambda *a: rotate(function, *a), plain, [x, *factors], constants)
+        pair = (lower, lower_plainly) if is_back else (lift, lift_plainly)
+        return Call(*pair, [x, *factors], [frames, layout, rows[place], turned])
 
 
-def rotate(function, x, *rest):
+def lift(x, *rest):
     *factors, frames, layout, rows, turned = rest
-    return function(x, frames, layout, rows, *(factors or [None]), turned)
+    return to_edges(x, frames, layout, rows, *(factors or [None]), turned)
+
+
+def lower(y, *rest):
+    *factors, frames, layout, rows, turned = rest
+    return from_edges(y, frames, layout, rows, *(factors or [None]), turned)
 
 
 def lift_plainly(x, *rest):
@@ -216,8 +219,17 @@ def test_gates_are_silu_and_sigmoid():
     assert_close(actual, reference.gate(y, gates, layout))
 
 
+def test_autocast_chooses_the_type_of_the_products(implementation):
+    call = TestConvolution().make(torch.float32)
+    frames, rows, layout, _ = call.constants
+    with torch.autocast("cpu", torch.bfloat16):
+        y, extra = convolve(*call.tensors, *call.constants)
+        x = from_edges(y, frames, layout, rows[RECEIVERS])
+    assert (y.dtype, extra.dtype, x.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+
+
 def test_narrow_types_are_rotated_back_in_those_of_the_frames():
-    call = TestRotations().make(torch.float32, function=from_edges)
+    call = TestRotations().make(torch.float32, function="from_edges")
     y, f = (x.bfloat16() for x in call.tensors)
     ours = call.function(y, f, *call.constants)
     assert torch.equal(ours, call.function(y.float(), f.float(), *call.constants))

@@ -25,8 +25,8 @@ SMALL = ProductPlan.of("0e + 1o", 1, "0e + 1o")  # fewer paths, compiled sooner
 class TestTensorProduct(KernelContract):
     folder = "equivariant/tensor_product"
     tolerances = {torch.float32: 1e-5, torch.float64: 2e-14}
-    options = {"plan": [*PLANS.values()], "channels": [21, 16], "ordered": [False, True]}
-    few = {"n_nodes": 2, "n_edges": 2, "channels": 1}
+    options = {"plan": [*PLANS], "channels": [21, 16], "ordered": [False, True]}
+    few = {"plan": "twice the same", "n_nodes": 2, "n_edges": 2, "channels": 1}
     many = {"n_nodes": 150, "n_edges": 700, "channels": 16}
     empty = {"n_nodes": 0, "n_edges": 0}
     random = {
@@ -37,7 +37,7 @@ class TestTensorProduct(KernelContract):
     interpreted = [
         {"plan": SMALL, "n_nodes": 2, "n_edges": 2, "channels": 5},
         {"plan": FIRST, "n_nodes": 4, "n_edges": 4, "channels": 130},
-        {"plan": PLANS["pseudovectors"], "n_nodes": 2, "n_edges": 3, "channels": 1},
+        {"plan": "pseudovectors", "n_nodes": 2, "n_edges": 3, "channels": 1},
         {"n_nodes": 3, "n_edges": 0, "channels": 4},
         {"n_nodes": 0, "n_edges": 0, "channels": 4},
     ]
