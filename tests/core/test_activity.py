@@ -12,25 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 import toy_potential as toy
+from core.observers.test_observers import POSITION as OBSERVED
 from pipeline_core import activity, hookimpl, status_files
 from pipeline_core.locks import hold, locate_lock, read_holder
 from pipeline_core.observers.activity import FAILURES
 from pipeline_core.observers.lock import LOCK
-from pipeline_core.pace import Position
 from pipeline_core.processes import name_host
 
-POSITION = Position(
-    epoch=2,
-    epochs=10,
-    step=40,
-    steps=100,
-    elapsed=60.0,
-    step_seconds=0.25,
-    rest_seconds=5.0,
-    samples_per_s=32.0,
-    loss=0.5,
-    val_loss=None,
-    updated=1000.0,
+POSITION = replace(
+    OBSERVED, step_seconds=0.25, rest_seconds=5.0, samples_per_s=32.0, val_loss=None, updated=1000.0
 )
 
 

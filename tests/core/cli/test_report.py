@@ -3,15 +3,11 @@
 import pytest
 
 from core.report import made_up
-from pipeline_core.report.chapter import write_chapter
 
 
 @pytest.fixture
 def drawn(folder):
-    for name in ("alpha/first", "alpha/second"):
-        place = folder / "results" / name / "figures"
-        place.mkdir(parents=True)
-        write_chapter(place, made_up.make_chapter(name))
+    made_up.write_chapters(folder / "results", "alpha/first", "alpha/second")
     return folder
 
 

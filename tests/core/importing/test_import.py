@@ -99,6 +99,7 @@ def test_artifacts_say_where_they_come_from_and_what_was_found(workshop, alloys)
         "raw/hot/a.xyz": provenance.hash_file(a),
         "raw/b.xyz": provenance.hash_file(b),
     }
+    assert record["readers"] == {}  # those of the engine have no fingerprint
     report = json.loads(run.report.read_text())
     assert report["splits"] == {"train": 30, "val": 10, "test": 20}
     assert {k: summary[k] for k in SPLITS} == report["splits"]

@@ -5,11 +5,19 @@ from __future__ import annotations
 import base64
 from functools import cache
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from pipeline_core.report.chapter import Chapter, Illustration, Number, Snippet, Table
+from pipeline_core.report.chapter import (
+    Chapter,
+    Illustration,
+    Number,
+    Snippet,
+    Table,
+    write_chapter,
+)
 
 LONG = "a_word_that_no_screen_of_a_telephone_is_wide_enough_for_and_that_has_no_space_in_it"
 
@@ -69,3 +77,12 @@ def make_chapter(experiment: str = "toy/alloy", n_warnings: int = 2) -> Chapter:
         limits=["The scale is laptop.", f"One training a variant; {LONG * 2}."],
         provenance=Table(title="Provenance", rows=[["commit", LONG * 2]]),
     )
+
+
+def write_chapters(results: Path, *experiments: str) -> Path:
+    """Write a chapter of each experiment into its folder of figures; return the results."""
+    for name in experiments:
+        folder = results / name / "figures"
+        folder.mkdir(parents=True)
+        write_chapter(folder, make_chapter(name))
+    return results

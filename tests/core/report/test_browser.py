@@ -8,7 +8,6 @@ import shutil
 import pytest
 
 from core.report import made_up
-from pipeline_core.report.chapter import write_chapter
 from pipeline_core.report.collect import find_figures, write_report
 from tiers import exhaustive
 
@@ -35,11 +34,7 @@ def browser():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """Return the address of a report of six experiments."""
-    results = tmp_path_factory.mktemp("results")
-    for name in EXPERIMENTS:
-        folder = results / name / "figures"
-        folder.mkdir(parents=True)
-        write_chapter(folder, made_up.make_chapter(name))
+    results = made_up.write_chapters(tmp_path_factory.mktemp("results"), *EXPERIMENTS)
     write_report(results / "report.html", find_figures(results))
     return (results / "report.html").as_uri()
 

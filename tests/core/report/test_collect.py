@@ -7,18 +7,14 @@ import pytest
 
 from core.report import made_up
 from core.report.test_page import Page
-from pipeline_core.report.chapter import Chapter, read_chapter, write_chapter
+from pipeline_core.report.chapter import Chapter, read_chapter
 from pipeline_core.report.collect import find_figures, write_report
 
 
 @pytest.fixture
 def results(tmp_path):
     """Return a folder of results with the chapters of two experiments."""
-    for name in ("toy/alloy", "other/first"):
-        folder = tmp_path / "results" / name / "figures"
-        folder.mkdir(parents=True)
-        write_chapter(folder, made_up.make_chapter(name))
-    return tmp_path / "results"
+    return made_up.write_chapters(tmp_path / "results", "toy/alloy", "other/first")
 
 
 def test_all_experiments_with_figures_are_found(results):

@@ -37,6 +37,7 @@ def test_the_bath_follows_the_schedule():
     assert bath == pytest.approx(np.interp(time, [800, 1600], [1000, 200]))
 
 
+@pytest.mark.slow
 def test_oscillators_have_the_energy_of_the_bath_and_do_not_melt():
     start = make_lattice()
     findings = compute_glass(start, Springs(start), make_options(anneal_steps=4000))
@@ -46,6 +47,7 @@ def test_oscillators_have_the_energy_of_the_bath_and_do_not_melt():
     assert not findings.summary["melted"]
 
 
+@pytest.mark.slow
 def test_an_ideal_gas_melts_and_has_no_structure():
     start = make_lattice()
     options = make_options(melt_steps=3000, friction=0.002, anneal_steps=2000)

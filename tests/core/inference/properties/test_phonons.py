@@ -16,6 +16,7 @@ OPTIONS = PhononOptions(name="all", structures=["si.cif"], relax=None, supercell
 A = 5.4309
 
 
+@pytest.mark.slow
 def test_silicon_as_ase_has_it(tmp_path):
     found = phonons.compute_phonons(bulk("Si", a=A), StillingerWeber(), OPTIONS)
     peer = Phonons(bulk("Si", a=A), StillingerWeber(), (4, 4, 4), delta=0.01, name=tmp_path / "p")
@@ -32,6 +33,7 @@ def test_silicon_as_ase_has_it(tmp_path):
     assert found.summary["imaginary_share"] == 0
 
 
+@pytest.mark.slow
 def test_thermodynamics_of_hot_silicon():
     """3 k an atom at high temperatures, after Dulong and Petit; three modes an atom in all."""
     options = OPTIONS.model_copy(update={"max_temperature": 5000.0, "supercell_length": 6.0})
