@@ -27,15 +27,10 @@ def draw_spinors(
     return torch.randn(shape, generator=generator, dtype=torch.complex128).to(dtype)
 
 
-def make_pauli() -> list[Tensor]:
-    """Return the three matrices of Pauli."""
-    entries = [[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]]
-    return [torch.tensor(entry, dtype=torch.complex128) for entry in entries]
-
-
 def write_out_gammas(D) -> tuple[list[Tensor], Tensor]:
     """Return gamma_mu and gamma5 as Kronecker products of Pauli's matrices."""
-    s1, s2, s3 = make_pauli()
+    entries = [[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]]
+    s1, s2, s3 = (torch.tensor(entry, dtype=torch.complex128) for entry in entries)
     if D == 2:
         return [s1, s2], s3
     one = torch.eye(2, dtype=torch.complex128)

@@ -26,14 +26,6 @@ def place_hops(function):
     )
 
 
-def combine(psi, other, links, *where):
-    return combine_hops(psi, other, links, None, FACTORS, *where)
-
-
-def combine_plainly(psi, other, links, *where):
-    return reference.combine_hops(psi, other, links, None, FACTORS, *where)
-
-
 def hop_plainly(psi, links, *where):
     return reference.combine_hops(psi, None, links, None, PLAIN, *where)
 
@@ -89,7 +81,8 @@ class TestHops(KernelContract):
         if function == "hop":
             return Call(place_hops(hop), hop_plainly, [psi, links], where)
         if function == "combine":
-            return Call(combine, combine_plainly, [psi, chi, links], where)
+            constants = None, FACTORS, *where
+            return Call(combine_hops, reference.combine_hops, [psi, chi, links], constants)
         return Call(place_hops(hop_gradient), reference.hop_gradient, [chi, psi], where)
 
 

@@ -112,17 +112,13 @@ def with_gradient(value: Callable, gradient: Callable, *, keep_result: bool = Fa
     return Formula.apply
 
 
-def draw_weights(n: int, n_paths: int, seed: int = 0, largest: float = 0.9) -> Tensor:
-    """Draw weights whose magnitudes sum to the largest step."""
-    weights = draw_real(n, n_paths, seed=seed)
-    return largest * weights / weights.abs().sum(1, keepdim=True)
-
-
 def draw_step(n: int, n_colours: int, n_paths: int = 3, seed: int = 0) -> list[Tensor]:
-    """Draw links, paths in the group, weights."""
+    """Draw links, paths in the group, and weights whose magnitudes sum to 0.9."""
+    weights = draw_real(n, n_paths, seed=seed)
+    weights = 0.9 * weights / weights.abs().sum(1, keepdim=True)
     paths = draw_unitary(n * n_paths, n_colours, seed + 1)
     paths = paths.view(n, n_paths, n_colours, n_colours)
-    return [draw_unitary(n, n_colours, seed), paths, draw_weights(n, n_paths, seed)]
+    return [draw_unitary(n, n_colours, seed), paths, weights]
 
 
 def draw_map(n: int, n_colours: int, bins: int = 3, seed: int = 0) -> list[Tensor]:

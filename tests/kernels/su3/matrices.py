@@ -74,11 +74,19 @@ def make_centre(n_colours: int) -> Tensor:
     return phases[:, None, None] * torch.eye(n_colours)
 
 
-def check_unitary(U: Tensor, limit: float = 1e-14) -> None:
-    """Assert that matrices are special unitary."""
+def join_centre(U: Tensor) -> Tensor:
+    """Return the centre, matrices that roundings lead from one out of the group, and others."""
+    centre = make_centre(U.shape[-1])
+    noise = 1e-7 * draw_normal(50, *U.shape[1:])
+    return torch.cat([centre, centre[:1] + noise, U])
+
+
+def check_unitary(U: Tensor, limit: float = 1e-14, *, special: bool = True) -> None:
+    """Assert that matrices are unitary, and of determinant 1."""
     one = torch.eye(U.shape[-1]).to(U)
     torch.testing.assert_close(U @ U.mH, one.expand_as(U), rtol=0, atol=limit)
     det = torch.linalg.det(U)
+    det = det if special else det.abs().to(U)
     torch.testing.assert_close(det, torch.ones_like(det), rtol=0, atol=limit)
 
 

@@ -24,7 +24,8 @@ class Map(NamedTuple):
     Attributes:
         move: the map.
         draw: draws links and others, the last of which change nothing where they are zero.
-        turn: gives others for links V U V^dagger.
+        turn: gives others for links V U W.
+        conjugates: whether W is V^dagger.
         limit: of the error of its inverse.
         unchanged: what zero changes.
     """
@@ -32,6 +33,7 @@ class Map(NamedTuple):
     move: object
     draw: object
     turn: object
+    conjugates: bool
     limit: float
     unchanged: float
 
@@ -41,13 +43,17 @@ def move_angles(U, parameters, inverse=False):
     return W @ U, log_det
 
 
-def turn_paths(V, paths, weights):
-    return V[:, None] @ paths @ V[:, None].mH, weights
+def keep_parameters(left, right, parameters):
+    return (parameters,)
+
+
+def turn_paths(left, right, paths, weights):
+    return left[:, None] @ paths @ right[:, None], weights
 
 
 MAPS = {
-    "spectral": Map(move_angles, draw_map, lambda V, parameters: (parameters,), 1e-10, 0),
-    "residual": Map(residual_step, draw_step, turn_paths, 1e-12, 1e-15),
+    "spectral": Map(move_angles, draw_map, keep_parameters, True, 1e-10, 0),
+    "residual": Map(residual_step, draw_step, turn_paths, False, 1e-12, 1e-15),
 }
 
 
@@ -92,12 +98,13 @@ def test_inverse_undoes(implementation, case, inverse):
 
 
 @DIRECTIONS
-def test_equivariant_under_conjugation(implementation, case, inverse):
+def test_equivariant_under_gauge_transformations(implementation, case, inverse):
     a_map, U, *others = case
-    V = draw_unitary(len(U), U.shape[1], seed=7)
+    left, right = (draw_unitary(len(U), U.shape[1], seed) for seed in (7, 8))
+    right = left.mH if a_map.conjugates else right
     moved, log_det = a_map.move(U, *others, inverse)
-    turned, same = a_map.move(V @ U @ V.mH, *a_map.turn(V, *others), inverse)
-    assert_close(turned, V @ moved @ V.mH, rtol=0, atol=1e-11)
+    turned, same = a_map.move(left @ U @ right, *a_map.turn(left, right, *others), inverse)
+    assert_close(turned, left @ moved @ right, rtol=0, atol=1e-11)
     assert_close(same, log_det, rtol=0, atol=1e-10)
 
 

@@ -19,7 +19,7 @@ from kernels.su3.matrices import (
     draw_real,
     draw_unitary,
     draw_with_angles,
-    make_centre,
+    join_centre,
     make_close_angles,
     turn,
 )
@@ -58,21 +58,13 @@ class TestSpectral(MatrixContract):
 
 
 @DIRECTIONS
-@pytest.mark.parametrize("n_colours", COLOURS)
-def test_stays_in_the_group_and_keeps_eigenvectors(implementation, n_colours, inverse):
-    U, parameters = draw_map(2000, n_colours, 8)
-    W, _ = spectral_map(U, parameters, inverse)
-    check_unitary(W)
-    assert_close(W @ U, U @ W, rtol=0, atol=1e-14)
-
-
-@DIRECTIONS
 @pytest.mark.parametrize("gap", [1e-2, 1e-6, 1e-10, 1e-12, 0])
 @pytest.mark.parametrize("n_colours", COLOURS)
-def test_stays_in_the_group_and_is_undone_near_walls(implementation, n_colours, gap, inverse):
+def test_keeps_eigenvectors_and_is_undone_near_walls(implementation, n_colours, gap, inverse):
     U, parameters = draw_near_walls(n_colours, gap)
     W, log_det = spectral_map(U, parameters, inverse)
     check_unitary(W)
+    assert_close(W @ U, U @ W, rtol=0, atol=1e-14)
     if gap >= 1e-10:
         back, other = spectral_map(W @ U, parameters, not inverse)
         assert_close(back @ W @ U, U, rtol=0, atol=1e-10)
@@ -121,9 +113,8 @@ def test_derivatives_near_equal_angles(implementation, n_colours, inverse):
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_equal_angles_give_numbers(implementation, n_colours, dtype, inverse):
     """At the centre of the group and at walls; the derivative is one of those around."""
-    centre, (walls, _) = make_centre(n_colours), draw_near_walls(n_colours, 0)
-    noise = 1e-7 * torch.randn(50, n_colours, n_colours, generator=torch.manual_seed(0))
-    U = torch.cat([centre, centre[:1] + noise, walls]).to(dtype).requires_grad_()
+    walls, _ = draw_near_walls(n_colours, 0)
+    U = join_centre(walls).to(dtype).requires_grad_()
     parameters = draw_real(len(U), n_colours - 1, 25).requires_grad_()
     W, log_det = spectral_map(U, parameters, inverse)
     total = W.real.sum() + log_det.sum()
@@ -131,7 +122,7 @@ def test_equal_angles_give_numbers(implementation, n_colours, dtype, inverse):
     for result in (W, log_det, by_U, by_parameters):
         assert result.isfinite().all()
     at_the_centre = slice(n_colours)
-    assert_close(W[at_the_centre].detach(), torch.eye(n_colours).to(W).expand_as(centre))
+    assert_close(W[at_the_centre].detach(), torch.eye(n_colours).to(W).expand(n_colours, -1, -1))
     assert (by_U[at_the_centre].abs() < 100).all()
     assert (by_U[-len(walls) :].abs() < 1000).all()
     for second in torch.autograd.grad(by_U.abs().sum() + by_parameters.sum(), (U, parameters)):

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from torch.nn.functional import softmax, softplus
 from torch.testing import assert_close
 
+from kernels.su3.matrices import draw_real
 from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH, count_bins, evaluate_spline
+
+# What softplus takes to a slope of 1.
+SHIFT = torch.log(torch.expm1(torch.tensor(1 - MIN_SLOPE, dtype=torch.float64)))
 
 
 def draw_parameters(n, bins, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, 3 * bins + 1, generator=generator, dtype=torch.float64)
+    return draw_real(n, 3 * bins + 1, seed=seed)
 
 
 def draw_points(n, seed=0):
@@ -35,8 +38,7 @@ def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
         (MIN_WIDTH + (1 - bins * MIN_WIDTH) * softmax(p, 0)).cumsum(0)[:-1]
         for p in (widths, heights)
     )
-    shift = torch.log(torch.expm1(torch.tensor(1 - MIN_SLOPE, dtype=torch.float64)))
-    expected = MIN_SLOPE + softplus(slopes + shift)
+    expected = MIN_SLOPE + softplus(slopes + SHIFT)
     rows = parameters.expand(bins - 1, -1)
     assert_close(map_by_spline(starts, rows), ends)
     assert_close(evaluate_spline(starts, 1 - starts, rows).slope, expected[1:-1])
@@ -49,8 +51,7 @@ def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
 def test_slope_is_the_derivative(bins, seed, inverse):
     x, step = 0.01 + 0.98 * draw_points(50, seed), 1e-6
     parameters = draw_parameters(50, bins, seed)
-    ends = (map_by_spline(x + h, parameters, inverse) for h in (step, -step))
-    above, below = ends
+    above, below = (map_by_spline(x + h, parameters, inverse) for h in (step, -step))
     slope = evaluate_spline(x, 1 - x, parameters, inverse).slope
     assert_close((above - below) / (2 * step), slope, rtol=1e-3, atol=1e-3)
     assert (slope > 0).all()
@@ -60,8 +61,7 @@ def test_one_bin_is_a_quotient_of_quadratics():
     """Four values fix it: those of Durkan et al., eq. 4, for w = h = 1, d_0 = 1 / 2, d_1 = 2."""
     slopes = torch.tensor([0.5, 2], dtype=torch.float64)
     inverse_softplus = torch.log(torch.expm1(slopes - MIN_SLOPE))
-    shift = torch.log(torch.expm1(torch.tensor(1 - MIN_SLOPE, dtype=torch.float64)))
-    parameters = torch.cat([torch.zeros(2).double(), inverse_softplus - shift])
+    parameters = torch.cat([torch.zeros(2).double(), inverse_softplus - SHIFT])
     x = torch.tensor([0.125, 0.25, 0.5, 0.75], dtype=torch.float64)
     expected = (x**2 + 0.5 * x * (1 - x)) / (1 + 0.5 * x * (1 - x))
     assert_close(map_by_spline(x, parameters.expand(4, -1)), expected)

@@ -31,13 +31,10 @@ CONSTANTS = {
     "spectral": {"NOISE": 1e-14, "BINS": 8, "INVERSE": True},
 }
 LINKS = {
-    ("paths", "_multiply_path"): ({"links": 1, "out": 1}, ("*i64", "*i8")),
-    ("paths", "_differentiate_link"): (
-        {"links": 1, "by": 1, "out": 1},
-        ("*i64", "*i8", "*i64", "*i64"),
-    ),
-    ("staples", "_multiply_staples"): ({"arrays": 2}, ("*i64", "*i64", "*i8")),
-    ("staples", "_differentiate_link"): ({"arrays": 3}, ("*i64", "*i64", "*i8")),
+    ("paths", "_multiply_path"): (["links", "out"], ("*i64", "*i8")),
+    ("paths", "_differentiate_link"): (["links", "by", "out"], ("*i64", "*i8", "*i64", "*i64")),
+    ("staples", "_multiply_staples"): (["s", "out"], ("*i64", "*i64", "*i8")),
+    ("staples", "_differentiate_link"): (["s", "out", "by"], ("*i64", "*i64", "*i8")),
 }
 
 
@@ -53,11 +50,12 @@ def find_kernel(family, name, real, n_colours):
             signature |= {"tables": ("*fp64", "*fp64"), "n_paths": "i32"}
     else:
         arrays, tables = LINKS[family, name]
-        signature = {x: f"*{real}" if n == 1 else (f"*{real}",) * n for x, n in arrays.items()}
+        signature = dict.fromkeys(arrays, f"*{real}")
         if family == "paths":
             signature |= {"plan": tables, "sizes": ("i64",) * 4}
             constants["LENGTH"] = 3
         else:
+            signature = {"arrays": tuple(signature.values())}
             signature |= {"tables": tables, "sizes": ("i32",) * 3}
             constants["D"] = 2 * n_colours - 2  # of N = 3, the four of QCD
     from pipeline_kernels.su3 import matrices_cuda
