@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env check test test-all budgets lint demo docs wheel bench peers lock
+.PHONY: env check test test-all budgets lint demo docs wheel bench gpu gpu-pack peers lock
 
 env: .venv/made  ## the environment, with the versions of the two lock files
 
@@ -75,6 +75,12 @@ wheel: env  ## the package, built, installed beside the dependencies of .venv, a
 
 bench: env  ## one benchmark with NAME=<name>, otherwise all of them as a table
 	python tests/benchmarks/$(if $(NAME),$(NAME).py,)
+
+gpu:  ## tests and benchmarks on a GPU, without a network, in 11 minutes; DEVICE=cpu is the dry run
+	COMMIT=$(COMMIT) $(if $(wildcard .venv/bin/python),python,python3) tests/benchmarks/gpu --device $(or $(DEVICE),cuda)
+
+gpu-pack: env  ## what `make gpu` needs on a machine without a network: build/gpu/pack.tar.xz
+	python tests/benchmarks/gpu/pack.py
 
 peers: .venv-peers/made  ## a second environment, for rivals that cannot share ours
 

@@ -1,0 +1,152 @@
+"""Pack what a GPU machine without a network lacks: packages, peers and inputs.
+
+    python tests/benchmarks/gpu/pack.py [--without-operators]
+
+Writes `build/gpu/pack.tar.xz`, to be unpacked by `python tests/benchmarks/gpu`. See `README.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[2]
+BUILD: Final = ROOT / "build/gpu"
+PACK: Final = BUILD / "pack.tar.xz"
+MOST_BYTES: Final = 64 * 2**20
+"""Of tracked files and the pack: what has to travel."""
+MPTRJ: Final = "mattersim_benchmarks/mptrj-random-1k.xyz"
+PLATFORMS: Final = ("2_28", "2_27", "2_24", "2_17", "2_12")
+UNREAD: Final = (
+    *("ase/test/*", "*/tests/*", "include/*", "lib64/*", "*.h", "*.pyx"),
+    *("chgnet/pretrained/r2scan/*", "chgnet/pretrained/0.2.0/*"),
+    *("pymatgen/*/test*", "spglib/include/*", "lxml/includes/*"),
+)
+"""Files of wheels that no benchmark reads."""
+TUNED: Final = "cuequivariance_ops/triton/cache/*"
+HOPPER: Final = "*.9.0.json"
+"""Of what is tuned for one generation of GPUs each, that of the H100 and the H200."""
+PURE: Final = {"site": ("nvidia-ml-py3",), "peers": ("python-hostlist",)}
+"""Packages of Python alone that have no wheel: they are installed from source."""
+
+
+def main() -> None:
+    """Download, thin, and pack."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--without-operators", action="store_true", help="leave out those of cuequivariance"
+    )
+    args = parser.parse_args()
+    stage = BUILD / "stage"
+    shutil.rmtree(stage, ignore_errors=True)
+    for name, pure in PURE.items():
+        wheels = download(name)
+        for wheel in wheels:
+            if not (args.without_operators and "_ops_" in wheel.name):
+                unpack_wheel(wheel, stage / name)
+        install_from_source(pure, stage / name)
+    write_entry_points(stage / "site")
+    copy_inputs(stage / "inputs")
+    with tarfile.open(PACK, "w:xz", preset=9) as archive:
+        archive.add(stage, ".", filter=forget_owner)
+    shutil.rmtree(stage)
+    require_small()
+
+
+def download(name: str) -> list[Path]:
+    """Download the wheels of a list for Python 3.12; return them."""
+    folder = BUILD / "wheels" / name
+    platforms = [f"--platform=manylinux_{version}_x86_64" for version in PLATFORMS]
+    platforms += ["--platform=manylinux2014_x86_64", "--platform=any"]
+    python = ["--implementation=cp", "--python-version=3.12", "--abi=cp312", "--abi=abi3"]
+    run_pip(
+        *("download", "--no-deps", "--only-binary=:all:", *python, "--abi=none", *platforms),
+        *("--dest", str(folder), "--requirement", str(HERE / f"{name}.txt")),
+    )
+    return sorted(folder.glob("*.whl"))
+
+
+def install_from_source(packages: tuple[str, ...], folder: Path) -> None:
+    """Install packages of Python alone into a folder."""
+    run_pip("install", "--no-deps", "--no-compile", "--target", str(folder), *packages)
+
+
+def run_pip(*words: str) -> None:
+    """Call pip, and end where it fails."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    subprocess.run(command, check=True)
+
+
+def unpack_wheel(wheel: Path, folder: Path) -> None:
+    """Unpack a wheel without what nothing reads."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, list(list_read(archive)))
+
+
+def list_read(archive: zipfile.ZipFile) -> Iterator[str]:
+    """Yield the names of files in a wheel that something may read."""
+    for name in archive.namelist():
+        unread = any(fnmatch(name, pattern) for pattern in UNREAD)
+        if not unread and (not fnmatch(name, TUNED) or fnmatch(name, HOPPER)):
+            yield name
+
+
+def write_entry_points(folder: Path) -> None:
+    """Write by what our plugins are found where the package is not installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    info = folder / f"pipeline_core-{project['version']}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = ["[pipeline_core]"]
+    lines += [f"{k} = {v}" for k, v in project["entry-points"]["pipeline_core"].items()]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def copy_inputs(folder: Path) -> None:
+    """Copy the data that benchmarks read."""
+    sys.path.append(str(ROOT / "tests"))
+    from real_data import locate
+
+    folder.mkdir(parents=True)
+    shutil.copy(locate(MPTRJ), folder)
+
+
+def forget_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out who packed a file, and when."""
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def require_small() -> None:
+    """Print what has to travel.
+
+    Raises:
+        ValueError: It is too much.
+    """
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    names = [name for name in listed.stdout.split("\0") if name]
+    tree = sum((ROOT / name).lstat().st_size for name in names)
+    pack = PACK.stat().st_size
+    told = f"{PACK}: {pack / 2**20:.1f} MiB, with the tree {(tree + pack) / 2**20:.1f} MiB"
+    if tree + pack > MOST_BYTES:
+        raise ValueError(f"{told}: at most 64 travel; see --without-operators")
+    print(told)
+
+
+if __name__ == "__main__":
+    main()
