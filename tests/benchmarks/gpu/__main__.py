@@ -85,11 +85,11 @@ def describe_machine(device: str, variables: dict[str, str]) -> dict[str, Any]:
     """Return what stands in each report: the commit, the GPU, the driver, versions."""
     code = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda]))"
     torch, cuda = json.loads(capture([sys.executable, "-c", code], variables) or "[null, null]")
+    head = capture(["git", "rev-parse", "HEAD"], variables).strip()
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpu = capture(query, variables).strip() if device == "cuda" else None
     return {
-        "commit": capture(["git", "rev-parse", "HEAD"], variables).strip()
-        or variables.get("COMMIT"),
+        "commit": head or variables.get("COMMIT") or None,
         "device": device,
         "gpu": gpu,
         "cores": len(os.sched_getaffinity(0)),

@@ -36,8 +36,12 @@ UNREAD: Final = (
 TUNED: Final = "cuequivariance_ops/triton/cache/*"
 HOPPER: Final = "*.9.0.json"
 """Of what is tuned for one generation of GPUs each, that of the H100 and the H200."""
-PURE: Final = {"site": ("nvidia-ml-py3",), "peers": ("python-hostlist",)}
-"""Packages of Python alone that have no wheel: they are installed from source."""
+PURE: Final = "nvidia-ml-py3"
+"""A package of Python alone that chgnet imports, and that has no wheel: installed from source."""
+STAND_IN: Final = '''"""Stands in for pandas, which mace-torch imports to draw its trainings."""
+
+DataFrame = Series = object
+'''
 
 
 def main() -> None:
@@ -49,12 +53,12 @@ def main() -> None:
     args = parser.parse_args()
     stage = BUILD / "stage"
     shutil.rmtree(stage, ignore_errors=True)
-    for name, pure in PURE.items():
-        wheels = download(name)
-        for wheel in wheels:
+    for name in ("site", "peers"):
+        for wheel in download(name):
             if not (args.without_operators and "_ops_" in wheel.name):
                 unpack_wheel(wheel, stage / name)
-        install_from_source(pure, stage / name)
+    run_pip("install", "--no-deps", "--no-compile", "--target", str(stage / "site"), PURE)
+    (stage / "peers/pandas.py").write_text(STAND_IN)
     write_entry_points(stage / "site")
     copy_inputs(stage / "inputs")
     with tarfile.open(PACK, "w:xz", preset=9) as archive:
@@ -76,11 +80,6 @@ def download(name: str) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-def install_from_source(packages: tuple[str, ...], folder: Path) -> None:
-    """Install packages of Python alone into a folder."""
-    run_pip("install", "--no-deps", "--no-compile", "--target", str(folder), *packages)
-
-
 def run_pip(*words: str) -> None:
     """Call pip, and end where it fails."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
@@ -90,7 +89,8 @@ def run_pip(*words: str) -> None:
 def unpack_wheel(wheel: Path, folder: Path) -> None:
     """Unpack a wheel without what nothing reads."""
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder, list(list_read(archive)))
+        for name in list_read(archive):
+            archive.extract(name, folder)
 
 
 def list_read(archive: zipfile.ZipFile) -> Iterator[str]:
