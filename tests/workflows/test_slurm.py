@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ import pytest
 import torch
 import yaml
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.slurm import examine_cluster
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import Project

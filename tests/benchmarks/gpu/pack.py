@@ -8,6 +8,7 @@ Writes `build/gpu/pack.tar.xz`, to be unpacked by `python tests/benchmarks/gpu`.
 from __future__ import annotations
 
 import argparse
+import lzma
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ PLATFORMS: Final = ("2_28", "2_27", "2_24", "2_17", "2_12")
 UNREAD: Final = (
     *("ase/test/*", "*/tests/*", "include/*", "lib64/*", "*.h", "*.pyx"),
     *("chgnet/pretrained/r2scan/*", "chgnet/pretrained/0.2.0/*"),
-    *("pymatgen/*/test*", "spglib/include/*", "lxml/includes/*"),
+    *("pymatgen/*/test*", "pymatgen/symmetry/symm_data_magnetic.sqlite", "spglib/include/*"),
 )
 """Files of wheels that no benchmark reads."""
 TUNED: Final = "cuequivariance_ops/triton/cache/*"
@@ -38,10 +39,19 @@ HOPPER: Final = "*.9.0.json"
 """Of what is tuned for one generation of GPUs each, that of the H100 and the H200."""
 PURE: Final = "nvidia-ml-py3"
 """A package of Python alone that chgnet imports, and that has no wheel: installed from source."""
-STAND_IN: Final = '''"""Stands in for pandas, which mace-torch imports to draw its trainings."""
-
-DataFrame = Series = object
-'''
+STAND_INS: Final = {
+    "peers/pandas.py": (
+        '"""Stands in for pandas, which mace-torch imports to draw its trainings."""\n\n'
+        "DataFrame = Series = object\n"
+    ),
+    "site/lxml.py": (
+        '"""Stands in for lxml, which pymatgen imports to read pages of the web."""\n\n'
+        "etree = html = None\n"
+    ),
+}
+"""Modules in place of large packages that are imported and never used."""
+FILTERS: Final = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**28}]
+"""The dictionary spans the libraries of operators, which repeat each other: 3 GB to pack."""
 
 
 def main() -> None:
@@ -58,11 +68,12 @@ def main() -> None:
             if not (args.without_operators and "_ops_" in wheel.name):
                 unpack_wheel(wheel, stage / name)
     run_pip("install", "--no-deps", "--no-compile", "--target", str(stage / "site"), PURE)
-    (stage / "peers/pandas.py").write_text(STAND_IN)
+    for name, text in STAND_INS.items():
+        (stage / name).write_text(text)
     write_entry_points(stage / "site")
     copy_inputs(stage / "inputs")
-    with tarfile.open(PACK, "w:xz", preset=9) as archive:
-        archive.add(stage, ".", filter=forget_owner)
+    with lzma.open(PACK, "w", filters=FILTERS) as file, tarfile.open(fileobj=file, mode="w") as tar:
+        tar.add(stage, ".", filter=forget_owner)
     shutil.rmtree(stage)
     require_small()
 

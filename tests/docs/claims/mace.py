@@ -117,7 +117,8 @@ CLAIMS = [
     Claim("| model | force error, eV/Å | time of training, s |", ("mace/hfo2",), compute_hfo2),
     Claim("| network | time, min | 300 K | 600 K |", ("mace/acac",), _compute_acac),
     Claim(
-        "| sharing | 8 ranks | 64 ranks | 740 ranks | most atoms in a bin, 740 ranks | time to share |",
+        "| sharing | 8 ranks | 64 ranks | 740 ranks | most atoms in a bin, 740 ranks | "
+        "time to share |",
         ("packing_2cores",),
         _compute_packing,
     ),
