@@ -165,7 +165,7 @@ def _compute_steps() -> list[list[Cell]]:
 
 def _compute_memory() -> list[list[Cell]]:
     rows: list[list[Cell]] = []
-    for variant in ("base", "third", "third_graph"):
+    for variant in ("base", "shallow", "shallow_graph"):
         (peak,) = [
             record["peak_memory"]
             for record in read_records(get_run(DEPTH, variant).folder)
