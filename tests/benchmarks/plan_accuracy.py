@@ -123,8 +123,10 @@ def main() -> None:
     """Measure all plugins and print one JSON object as the last line."""
     parser = make_parser(__doc__)
     parser.add_argument("--plugins", nargs="+", choices=TRAININGS, default=[*TRAININGS])
-    parser.set_defaults(ranks=4)
-    args = read_arguments(parser, {"plugins": ["gauge_flows"], "ranks": 2})
+    parser.set_defaults(ranks=4, features=None)
+    args = read_arguments(parser, {"plugins": ["chgnet"], "ranks": 2, "features": 8})
+    if args.features:
+        TRAININGS["chgnet"]["model"] = dict.fromkeys(TRAININGS["chgnet"]["model"], args.features)
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         link_datasets(project)
