@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import lzma
 import os
 from pathlib import Path
 
@@ -24,5 +26,6 @@ def peer_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def recorded() -> dict[str, np.ndarray]:
     """Structures, states and predictions of mace-torch 0.3.16, by `foundations.py`."""
-    with np.load(HERE / "foundations.npz") as file:
+    content = lzma.decompress((HERE / "foundations.npz.xz").read_bytes())
+    with np.load(io.BytesIO(content)) as file:
         return dict(file)

@@ -2,7 +2,7 @@
 
     python foundations.py make FOLDER       # NAME.model of each
     python foundations.py predict FOLDER    # NAME.npz of each: what mace-torch predicts
-    python foundations.py record            # foundations.npz: states and predictions
+    python foundations.py record            # foundations.npz.xz: states and predictions
 
 Needs the environment of the peers (`make peers`).
 """
@@ -27,6 +27,7 @@ from make_peer import (
     RESIDUAL,
     make_network,
     make_structures,
+    save_record,
 )
 
 NEW: dict[str, Any] = {
@@ -95,7 +96,7 @@ def main(mode: str, folder: str = ".") -> None:
             state = {k: x.numpy() for k, x in model.state_dict().items() if "_w3j_" not in k}
             record |= {f"{name}/state/{k}": x for k, x in state.items() if x.size}
             record |= {f"{name}/{k}": x for k, x in predict(model).items()}
-        np.savez_compressed(Path(__file__).with_name("foundations.npz"), **record)
+        save_record("foundations.npz.xz", record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes peer.npz: small networks of mace-torch with random weights, and what they predict.
+"""Writes peer.npz.xz: small networks of mace-torch with random weights, and what they predict.
 
     pip install mace-torch==0.3.16 cuequivariance==0.13.0 cuequivariance-torch==0.13.0
     python make_peer.py
@@ -7,6 +7,8 @@ Needs an environment of its own, since mace-torch pins an old e3nn. With e3nn 0.
 newer set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1.
 """
 
+import io
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "chebyshev": {"radial_type": "chebyshev"},
     "readout_bias": {"readout_cls": modules.readout_classes["NonLinearBiasReadoutBlock"]},
     "envelope": {"num_polynomial_cutoff": 6},
-    "average": {"avg_num_neighbors": 20.0},
-    "tanh": {"gate": torch.tanh},
-    "no_gate": {"gate": None},
-    "no_cutoff": {"apply_cutoff": False},
     "bessel": {},  # and other frequencies
 }
 """Networks that ours is not, by what they do in place of what `network` does by default."""
@@ -111,6 +109,13 @@ def is_same(new: np.ndarray, old: np.ndarray | None) -> bool:
     return old is not None and np.array_equal(new, old)
 
 
+def save_record(name: str, record: dict[str, np.ndarray]) -> None:
+    """Write arrays beside this file; equal ones, of which there are many, take no room twice."""
+    content = io.BytesIO()
+    np.savez(content, **record)
+    Path(__file__).with_name(name).write_bytes(lzma.compress(content.getvalue(), preset=9))
+
+
 def main() -> None:
     torch.set_default_dtype(torch.float64)
     table = AtomicNumberTable(list(ENERGIES))
@@ -137,7 +142,7 @@ def main() -> None:
         state = state_of(build_other(name), "")
         record |= {name + key: x for key, x in state.items() if not is_same(x, base.get(key))}
         record[f"{name}/without"] = np.array([k for k in base if k not in state], dtype=str)
-    np.savez_compressed(Path(__file__).with_name("peer.npz"), **record)
+    save_record("peer.npz.xz", record)
 
 
 if __name__ == "__main__":

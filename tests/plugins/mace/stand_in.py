@@ -1,6 +1,6 @@
 """Files in the layout of mace-torch, without it: classes of the same names stand in for its own.
 
-    python stand_in.py write FOLDER    # NAME.model of each network of foundations.npz
+    python stand_in.py write FOLDER    # NAME.model of each network of foundations.npz.xz
     python stand_in.py read FILE       # what a file makes a ScaleShiftMACE of, as JSON
 
 The pickles name the same modules and classes, and their objects hold the same, but for what e3nn
@@ -9,7 +9,9 @@ compiles. Of the first network there is also one for other elements: alloys.mode
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-RECORD = Path(__file__).with_name("foundations.npz")
+RECORD = Path(__file__).with_name("foundations.npz.xz")
 ALLOYS = [13, 29, 47]  # Al, Cu, Ag
 PLAIN, RESIDUAL = "RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"
 DENSE = "RealAgnosticDensityInteractionBlock"
@@ -81,7 +83,7 @@ def _choose_class(name: str, path: list[str]) -> type:
 
 def read_state(name: str) -> dict[str, torch.Tensor]:
     """Return the state of a network of mace-torch."""
-    with np.load(RECORD) as file:
+    with np.load(io.BytesIO(lzma.decompress(RECORD.read_bytes()))) as file:
         prefix = f"{name}/state/"
         keys = [key for key in file if key.startswith(prefix)]
         return {key.removeprefix(prefix): torch.from_numpy(file[key]) for key in keys}

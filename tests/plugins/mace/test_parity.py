@@ -1,10 +1,12 @@
 """Our network with the weights of mace-torch 0.3.16 against its predictions.
 
-Oracle: `peer.npz`, which `make_peer.py` has written with mace-torch: random weights, all
+Oracle: `peer.npz.xz`, which `make_peer.py` has written with mace-torch: random weights, all
 combinations of degree and correlation, two strained cells of four atoms, and states of networks
 that do what ours does not.
 """
 
+import io
+import lzma
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +25,7 @@ from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
 from pipeline_mace.weights import export_to_peer, load_from_peer
 from tiers import exhaustive, run_first
 
-PEER = Path(__file__).with_name("peer.npz")
+PEER = Path(__file__).with_name("peer.npz.xz")
 PLAIN, RESIDUAL = (INTERACTIONS[kind, "average"] for kind in ("plain", "residual"))
 CASES = [(max_l, n, RESIDUAL) for max_l in range(3) for n in (1, 2, 3)]
 CASES.append((1, 2, PLAIN))
@@ -34,7 +36,7 @@ BASE = CASES[0]
 
 @cache
 def record():
-    with np.load(PEER) as file:
+    with np.load(io.BytesIO(lzma.decompress(PEER.read_bytes()))) as file:
         return dict(file)
 
 
