@@ -6,8 +6,6 @@ of arXiv:2502.00263.
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -68,22 +66,6 @@ def test_action_is_the_sum_over_loops(name, lattice):
             for sides in ((1, 2), (2, 1)):
                 expected += c1 * sum_loops(configuration, lattice, sides, plane)
         assert value.item() == pytest.approx(-2.3 / lattice.n_colours * expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_weak_field_has_the_classical_action(name):
-    """A constant field f in one plane costs beta/(2 N) f^2 tr T^2 a plaquette for every action."""
-    lattice, length = Lattice((3, 100), 3), 100
-    f = 2 * math.pi / (3 * length)
-    x = lattice.coordinates.double()
-    angles = torch.zeros(2, lattice.volume, dtype=torch.float64)
-    angles[1] = f * x[:, 0]
-    angles[0] = torch.where(x[:, 0] == 2, -3 * f * x[:, 1], 0.0)
-    phases = torch.exp(1j * angles[..., None] * torch.tensor([1.0, -1.0, 0.0]))
-    ours = make_action(name, lattice, anisotropy=0.0)
-    cost = ours(torch.diag_embed(phases)[None]) - ours(make_cold(lattice))
-    expected = 2.3 / 6 * f**2 * 2 * lattice.volume
-    assert cost.item() == pytest.approx(expected, rel=10 * f**2)
 
 
 @pytest.mark.parametrize("name", NAMES)

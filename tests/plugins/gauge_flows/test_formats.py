@@ -184,11 +184,15 @@ def replace_text(old: str, new: str) -> Change:
     ],
 )
 def test_damaged_ildg_is_refused(tmp_path, change, message):
-    path = tmp_path / "a.ildg"
-    write_ildg(path, make_exact_configuration())
+    refuse_damaged(tmp_path / "a.ildg", write_ildg, read_ildg, change, message)
+
+
+def refuse_damaged(path, write, read, change, message):
+    """Check that a file that has been changed is refused, by its name and these words."""
+    write(path, make_exact_configuration())
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=message) as error:
-        read_ildg(path)
+        read(path)
     assert str(path) in str(error.value)
 
 
@@ -215,12 +219,7 @@ def test_damaged_ildg_is_refused(tmp_path, change, message):
     ],
 )
 def test_damaged_nersc_is_refused(tmp_path, change, message):
-    path = tmp_path / "a.nersc"
-    write_nersc(path, make_exact_configuration())
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=message) as error:
-        read_nersc(path)
-    assert str(path) in str(error.value)
+    refuse_damaged(tmp_path / "a.nersc", write_nersc, read_nersc, change, message)
 
 
 @pytest.mark.parametrize(("write", "read"), [(write_ildg, read_ildg), (write_nersc, read_nersc)])

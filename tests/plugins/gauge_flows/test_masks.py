@@ -142,17 +142,6 @@ def test_each_plaquette_has_its_turn_twice_on_4_4():
     assert counts.tolist() == [2] * lattice.n_plaquettes
 
 
-@pytest.mark.parametrize("dimension", [2, 3, 4])
-@pytest.mark.parametrize("pattern", ["direction", "m4"])
-def test_one_sweep_has_as_many_planes_as_directions(pattern, dimension):
-    """One for each direction is all that a sweep of single plaquettes can have at all sites."""
-    lattice = Lattice((4,) * dimension, 3)
-    updates = list_updates([(pattern, 1)], dimension)
-    loops = torch.cat([find_active_loops(update, lattice) for update in updates], dim=1)
-    n_planes = min(dimension, len(lattice.planes))
-    assert loops.unique(dim=1).shape[1] == n_planes * lattice.volume
-
-
 def test_layouts_of_earlier_versions_keep_their_plaquettes():
     """Which their files do not name: they were the frozen ones of their sweeps' numbers."""
     updates = tuple(list_updates([("m4", 2), ("direction", 1), ("location", 2)], 4))
