@@ -26,7 +26,7 @@ NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Datasets, experiments and variants become folders of results and words of shell commands."""
 
 EVIDENCE: Final = "evidence"
-"""Folder in that of the experiments, laid out as one of results, of what figures are drawn from."""
+"""Folder in that of the experiments of what figures are drawn from without results."""
 
 _FIGURES: Final = "figures"
 """Folder of the figures, beside those of the variants."""
@@ -62,6 +62,10 @@ class Project:
     workflows: Path
     results: Path
     registry: Registry
+
+    def find_evidence(self, name: str) -> Path:
+        """Return the archive of what the figures of an experiment are drawn from."""
+        return self.workflows / EVIDENCE / f"{name}.tar.xz"
 
     def load_dataset(self, name: str) -> DatasetRun:
         """Load a dataset file.

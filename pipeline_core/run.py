@@ -8,7 +8,7 @@ take every path from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from pipeline_core import provenance
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import PUBLISHED, FiguresOptions, TrainOptions
 from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.extracts import Extracts
 from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.round_run import Round
@@ -29,6 +30,7 @@ from pipeline_core.seals import identify
 __all__ = ["READS", "DatasetRun", "ExperimentRun", "Run", "name_datasets"]
 
 Options = TypeVar("Options", bound=BaseModel)
+Content = TypeVar("Content")
 
 READS: Final = {
     "graph": ("data",),
@@ -69,6 +71,8 @@ class Run:
         members: The other members of the committee whose first this is; empty otherwise.
         round: What is picked and labelled before it is trained, of a round of a learning
             experiment.
+        extracts: What figures draw of large files, where these are not, or are to be, kept; None
+            to read the files alone.
     """
 
     experiment: str
@@ -89,6 +93,7 @@ class Run:
     further: Mapping[str, DatasetRun] = field(default_factory=dict)
     members: tuple[Run, ...] = ()
     round: Round | None = None
+    extracts: Extracts | None = None
 
     @property
     def data(self) -> Path:
@@ -169,6 +174,10 @@ class Run:
     def list_further(self, stage: str) -> list[DatasetRun]:
         """Return the datasets beside its own that a stage reads."""
         return [self.further[name] for name in _list_names(self.sections, stage)]
+
+    def extract(self, name: str, compute: Callable[[], Content]) -> Content:
+        """Return what figures draw of large files of the run, see `pipeline_core.extracts`."""
+        return self.extracts.get(f"{self.variant}/{name}", compute) if self.extracts else compute()
 
     def get_section(self, stage: str, kind: type[Options]) -> Options:
         """Return the section of a stage, checked to be of the type that the caller works with.
@@ -346,6 +355,12 @@ class ExperimentRun:
         """The datasets of all variants, each once, that of the base first."""
         datasets = [run.dataset for run in self.runs.values() if run.dataset is not None]
         return list({dataset.name: dataset for dataset in datasets}.values())
+
+    def extract(self, name: str, compute: Callable[[], Content]) -> Content:
+        """Return what figures draw of large files of all runs, see `pipeline_core.extracts`."""
+        extracts = next(iter(self.runs.values())).extracts
+        whose = ", ".join(self.runs)  # figures of one plugin among several show some of the runs
+        return extracts.get(f"{name} of {whose}", compute) if extracts else compute()
 
     def run(self, variant: str) -> Run:
         """Return a variant.

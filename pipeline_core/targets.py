@@ -163,8 +163,8 @@ class Targets:
         """Return why an experiment cannot be computed or drawn; None if it can."""
         if not self.options.evidence:
             return explain_missing(experiment)
-        home = self.project.workflows / EVIDENCE / experiment.experiment
-        return None if home.is_dir() else f"no evidence in {home}"
+        archive = self.project.find_evidence(experiment.experiment)
+        return None if archive.is_file() else f"no evidence in {archive}"
 
 
 def is_reporting() -> bool:

@@ -28,7 +28,7 @@ from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import parse_start
 from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
-from pipeline_core.project import EVIDENCE, NAME, Project
+from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.round_run import Round
 from pipeline_core.run import ExperimentRun, Run
@@ -230,8 +230,7 @@ class Plan(Targets):
         paper = experiment.path.with_name("expected.yaml")
         papers = [paper] if paper.exists() else []
         if self.options.evidence:
-            home = self.project.workflows / EVIDENCE / experiment.experiment
-            return [*(path for path in sorted(home.rglob("*")) if path.is_file()), *papers]
+            return [self.project.find_evidence(experiment.experiment), *papers]
         runs = experiment.runs.values()
         files = [getattr(run, name) for run in runs for name in run.list_artifacts("figures")]
         return [*files, *(run.profile for run in runs if run.has_work("profile")), *papers]

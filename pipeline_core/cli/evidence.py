@@ -40,9 +40,8 @@ def keep_evidence(
             typer.echo(f"{name}: drawn otherwise than before: {', '.join(changed) or 'nothing'}")
             _echo_drift(evidence.list_drift(name, project), name)
             continue
-        folder = evidence.keep_evidence(project.load_experiment(name), project)
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        typer.echo(f"{folder}: {size / 1e6:.2g} MB")
+        archive = evidence.keep_evidence(project.load_experiment(name), project)
+        typer.echo(f"{archive}: {archive.stat().st_size / 1e6:.2g} MB")
 
 
 def _echo_drift(files: list[str], name: str) -> None:

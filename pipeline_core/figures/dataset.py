@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     if not report.splits:
         return None
     groups = count_by_group(report)
-    forces = {s: np.linalg.norm(f, axis=1) for s, f in _read_forces(experiment).items()}
+    forces = experiment.extract("forces", lambda: _count_by_force(_read_forces(experiment)))
     atoms = count_by_size(report)
     figure, (left, *others) = _make_panels(len(groups), bool(forces) + bool(atoms))
     samples = results.name_samples(experiment)
@@ -81,6 +81,25 @@ def count_by_group(report: ImportReport) -> dict[str, dict[str, int]]:
     return {**kept, f"{report.groups.count - len(kept)} others": dict(total)}
 
 
+def _count_by_force(forces: dict[str, Floats]) -> dict[str, Any]:
+    """Return the edges of bins of |F|, and of each split counts, their number and the mean |F|."""
+    if not forces:
+        return {}
+    sizes = {split: np.linalg.norm(values, axis=1) for split, values in forces.items()}
+    edges = np.linspace(0, float(np.quantile(np.concatenate(list(sizes.values())), 0.999)), _BINS)
+    return {
+        "edges": edges,
+        "splits": {
+            split: {
+                "counts": np.histogram(values, edges)[0],
+                "atoms": len(values),
+                "mean": float(values.mean()),
+            }
+            for split, values in sizes.items()
+        },
+    }
+
+
 def _read_forces(experiment: ExperimentRun) -> dict[str, Floats]:
     """Return the labelled forces of every predicted split, (n_atoms, 3)."""
     forces: dict[str, Floats] = {}
@@ -114,13 +133,12 @@ def _draw_groups(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
     )
 
 
-def _draw_forces(axes: Axes, sizes: dict[str, Floats], reference: str) -> None:
-    edges = np.linspace(0, float(np.quantile(np.concatenate(list(sizes.values())), 0.999)), _BINS)
-    for split, values in sizes.items():
-        counts, _ = np.histogram(values, edges)
+def _draw_forces(axes: Axes, forces: dict[str, Any], reference: str) -> None:
+    edges = forces["edges"]
+    for split, one in forces["splits"].items():
         colour = style.choose_colour(SPLITS.index(split))
-        name = f"{split}, mean {values.mean():.2f} eV/Å"
-        axes.stairs(counts / len(values), edges, color=colour, label=name, linewidth=1.2)
+        name = f"{split}, mean {one['mean']:.2f} eV/Å"
+        axes.stairs(one["counts"] / one["atoms"], edges, color=colour, label=name, linewidth=1.2)
     axes.set(
         xlabel=f"{reference} force |F| (eV/Å)", ylabel="fraction of atoms", xlim=(0, edges[-1])
     )

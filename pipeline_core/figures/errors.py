@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics, Split, Table
-from pipeline_core.run import ExperimentRun
+from pipeline_core.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 Errorbook = dict[str, dict[str, Errors]]
@@ -168,10 +169,9 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
     """Draw the error of the force vector against the size of the labelled force."""
     curves = {}
     for run in experiment.runs.values():
-        report = results.read_metrics(run)
-        pair = results.read_forces(run).get(report.held_out or "") if report else None
-        if pair is not None and len(pair[0]) >= 2 * _FEWEST:
-            curves[run.label] = average_errors(*pair)
+        rows = run.extract("errors_by_force", partial(_average_held_out, run))
+        if rows is not None:
+            curves[run.label] = rows
     if not curves:
         return None
     figure, ((axes,),) = style.make_canvas(height=2.6)
@@ -194,6 +194,13 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
         "atoms",
     ]
     return figure, [header, *([v, *row] for v, rows in curves.items() for row in rows.tolist())]
+
+
+def _average_held_out(run: Run) -> Floats | None:
+    report = results.read_metrics(run)
+    pair = results.read_forces(run).get(report.held_out or "") if report else None
+    enough = pair is not None and len(pair[0]) >= 2 * _FEWEST
+    return average_errors(*pair) if pair is not None and enough else None
 
 
 def average_errors(label: Floats, predicted: Floats) -> Floats:

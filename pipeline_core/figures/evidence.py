@@ -1,39 +1,44 @@
 """Evidence: the small files behind figures, kept with the experiments, to draw without training.
 
-`workflows/evidence` has the layout of a folder of results, and holds of it what figures read, of
-predictions as little as `thinning` leaves. For each experiment `evidence.json` says what else must
-be so for the figures to come out as they did: hashes of the files and of the plugins' sources, and
-of what was drawn. Where figures were drawn again by later sources, `sources_of_data` are those that
-the data were made by.
+Of an experiment `workflows/evidence` has an archive, laid out like results: histories, errors,
+what was inferred, and extracts of larger files (`pipeline_core.extracts`). A JSON file beside it
+says what else must be so for the figures to come out as they did: hashes of the files and of the
+plugins' sources, and of what was drawn. Where figures were drawn again by later sources,
+`sources_of_data` are those that the data were made by.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-from collections.abc import Collection, Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline_core import lineage, store
+from pipeline_core.extracts import Extracts
+from pipeline_core.figures.archives import (
+    copy_artifact,
+    list_files,
+    unpack_archive,
+    write_archive,
+)
 from pipeline_core.figures.drawing import draw_compared, draw_experiment
-from pipeline_core.figures.thinning import copy_predictions
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project import EVIDENCE, Project
 from pipeline_core.registry import find_source_files
 from pipeline_core.run import READS, ExperimentRun, Run
 
-MANIFEST: Final = "evidence.json"
-MOST_BYTES: Final = 20_000_000
-"""Of the evidence of one experiment: it is kept in the repository."""
-_READ: Final = (*READS["figures"], "profile", "partition")
+MOST_BYTES: Final = 1_000_000
+"""Of the archive of one experiment: it is kept in the repository."""
+_READ: Final = (*(set(READS["figures"]) - {"predictions"}), "profile")
+"""What is kept, beside extracts."""
+_EXTRACTS: Final = "extracts.json"
 _TOO_LARGE: Final = ("graph", "partition", "model")
 _RECORDS: Final = "records.jsonl"
-_WHO_AND_WHEN: Final = ("provenance.csv", "provenance.svg")
-"""Drawn files that say by what software data were imported."""
 _LINES: Final = "*.svg"
 """Drawn files that depend on the version of matplotlib, too."""
 _DIGITS: Final = 5
@@ -52,115 +57,93 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
         project: The project of its results.
 
     Returns:
-        The folder of the evidence.
+        The archive.
 
     Raises:
         ValueError: A result is missing, stale, or made by another source of its plugin; figures
-            come out otherwise than from the results; or the files are too large to be kept.
+            come out otherwise than from the results; or the archive is too large to be kept.
     """
     lineage.require_current_results(experiment)
     for run in experiment.runs.values():
         _require_results(run)
-    folder = project.workflows / EVIDENCE
-    home = folder / experiment.experiment
-    shutil.rmtree(home, ignore_errors=True)
-    kept = load_evidence(experiment.experiment, project)
-    stays = _find_same_imports(experiment, kept)
-    _copy_files(experiment, kept, project, stays)
-    try:
-        _require_small(kept, home)
-        expected, described = _draw(experiment), _describe(kept, folder)
-        _require_same(expected, described["drawn"], kept, _WHO_AND_WHEN if stays else ())
-    except ValueError:
-        shutil.rmtree(home)
-        raise
+    extracts = Extracts()
+    expected = _draw(_replace_extracts(experiment, extracts))
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in _list_files(experiment):
+            copy_artifact(path, Path(scratch) / path.relative_to(project.results))
+        extracts.write(Path(scratch) / experiment.experiment / _EXTRACTS)
+        archive = Path(scratch) / "evidence.tar.xz"
+        write_archive(Path(scratch), archive)
+        described = _describe(_open_archive(archive, experiment.experiment, project), archive)
+        _require_same(expected, described["drawn"], experiment)
+        content = archive.read_bytes()
+        _require_small(len(content), archive, experiment)
     made = {variant: _read_causes(run) for variant, run in experiment.runs.items()}
-    store.write_json(home / MANIFEST, {"made": made, **described})
-    return home
+    kept = project.find_evidence(experiment.experiment)
+    with store.write_atomic(kept) as temporary:
+        temporary.write_bytes(content)
+    store.write_json(_find_manifest(kept), {"made": made, **described})
+    return kept
 
 
-def _find_same_imports(experiment: ExperimentRun, kept: ExperimentRun) -> set[Path]:
-    """Return files of datasets of which others have kept the same, imported another time.
-
-    Those stay as they are, since the evidence of others relies on them.
-    """
-    stays: set[Path] = set()
-    for ours, theirs in zip(experiment.runs.values(), kept.runs.values(), strict=True):
-        for dataset, known in zip(ours.datasets, theirs.datasets, strict=True):
-            if _is_same_import(dataset.report, known.report):
-                stays |= {dataset.report, dataset.folder / _RECORDS}
-    return stays
+def _replace_extracts(experiment: ExperimentRun, extracts: Extracts) -> ExperimentRun:
+    runs = {v: replace(run, extracts=extracts) for v, run in experiment.runs.items()}
+    return replace(experiment, runs=runs)
 
 
-def _copy_files(
-    experiment: ExperimentRun, kept: ExperimentRun, project: Project, stays: set[Path]
-) -> None:
-    left = stays | {run.predictions for run in experiment.runs.values()}
-    for path in _list_files(experiment):
-        if path not in left:
-            target = project.workflows / EVIDENCE / path.relative_to(project.results)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-    copy_predictions(experiment, kept)
-
-
-def _is_same_import(report: Path, known: Path) -> bool:
-    """Return whether a report says the same as another, but for who imported and when."""
-    if not (report.is_file() and known.is_file()):
-        return False
-    first, second = store.read_json(report), store.read_json(known)
-    for content in (first, second):
-        facts = content.pop("provenance", {})
-        content["made_of"] = {key: facts.get(key) for key in ("options", "inputs")}
-    return bool(first == second)
-
-
-def _require_small(kept: ExperimentRun, home: Path) -> None:
-    sizes = {path: path.stat().st_size for path in _list_files(kept)}
-    if sum(sizes.values()) > MOST_BYTES:
-        largest = max(sizes, key=lambda path: sizes[path])
+def _require_small(size: int, archive: Path, experiment: ExperimentRun) -> None:
+    if size > MOST_BYTES:
+        sizes = {n: p.stat().st_size for n, p in list_files(unpack_archive(archive)).items()}
+        largest = max(sizes, key=lambda name: sizes[name])
         raise ValueError(
-            f"{home}: evidence of {sum(sizes.values()) / 1e6:.1f} MB, at most "
-            f"{MOST_BYTES / 1e6:.0f} MB are kept, most of it {largest.name} of "
-            f"{largest.parent.name} ({sizes[largest] / 1e6:.1f} MB); {_advise(largest.name)}"
+            f"{experiment.path}: evidence of {size / 1e6:.1f} MB, at most "
+            f"{MOST_BYTES / 1e6:.0f} MB are kept, most of it {largest} "
+            f"({sizes[largest] / 1e6:.1f} MB before it is compressed); {_advise(largest)}"
         )
 
 
 def _advise(name: str) -> str:
     """Return what makes a file smaller."""
-    cures = {
-        "predictions.h5": "hold out fewer samples, or name fewer splits in evaluate.splits",
-        "inference.h5": "ask for less in the section infer, such as frames less often",
-        "partition.h5": "take a smaller dataset",
-    }
-    return cures.get(name, "leave out variants that no figure needs")
+    if Path(name).name == "inference.h5":
+        return "ask for less in the section infer, such as frames less often"
+    return "leave out variants that no figure needs"
 
 
 def _require_same(
-    expected: Mapping[str, str],
-    drawn: Mapping[str, str],
-    kept: ExperimentRun,
-    ignored: Collection[str],
+    expected: Mapping[str, str], drawn: Mapping[str, str], experiment: ExperimentRun
 ) -> None:
-    names = sorted((expected.keys() | drawn) - {*ignored})
-    other = [name for name in names if expected.get(name) != drawn.get(name)]
+    other = [n for n in sorted(expected.keys() | drawn) if expected.get(n) != drawn.get(n)]
     if other:
         raise ValueError(
-            f"{kept.path}: {', '.join(other)}: drawn otherwise from evidence than from results; a "
-            "figure reads what is not kept: see pipeline_core.figures.thinning"
+            f"{experiment.path}: {', '.join(other)}: drawn otherwise from evidence than from "
+            "results; a figure reads what is not kept: see pipeline_core.extracts"
         )
 
 
 def load_evidence(name: str, project: Project) -> ExperimentRun:
-    """Return an experiment whose artifacts are evidence, and whose figures go among the results."""
-    drawn = replace(project, results=project.workflows / EVIDENCE).load_experiment(name)
-    return replace(drawn, folder=project.load_experiment(name).folder)
+    """Return an experiment whose artifacts are evidence, and whose figures go among the results.
+
+    Raises:
+        ValueError: There is no evidence of the experiment, or it is damaged.
+    """
+    return _open_archive(project.find_evidence(name), name, project)
+
+
+def _open_archive(archive: Path, name: str, project: Project) -> ExperimentRun:
+    folder = unpack_archive(archive)
+    experiment = replace(project, results=folder).load_experiment(name)
+    experiment = _replace_extracts(experiment, Extracts(folder / name / _EXTRACTS))
+    return replace(experiment, folder=project.load_experiment(name).folder)
+
+
+def _find_manifest(archive: Path) -> Path:
+    return archive.with_name(archive.name.replace(".tar.xz", ".json"))
 
 
 def list_evidence(workflows: Path) -> list[str]:
     """Return the experiments of which there is evidence, as plugin/name."""
-    found = (workflows / EVIDENCE).glob(f"*/*/{MANIFEST}")
-    return sorted(path.parent.relative_to(workflows / EVIDENCE).as_posix() for path in found)
+    found = (workflows / EVIDENCE).glob("*/*.tar.xz")
+    return sorted(f"{path.parent.name}/{path.name.removesuffix('.tar.xz')}" for path in found)
 
 
 def check_evidence(name: str, project: Project) -> list[str]:
@@ -170,10 +153,10 @@ def check_evidence(name: str, project: Project) -> list[str]:
         ValueError: There is no evidence of the experiment, or it cannot be drawn.
     """
     known, experiment = _read_manifest(name, project), load_evidence(name, project)
-    folder = project.workflows / EVIDENCE
-    if faults := _find_altered(known, experiment, folder):
+    archive = project.find_evidence(name)
+    if faults := _find_altered(known, experiment, archive):
         return faults
-    changed = [*_list_changed(known, _describe(experiment, folder))]
+    changed = [*_list_changed(known, _describe(experiment, archive))]
     if changed:
         draw_experiment(experiment)  # to be looked at
     return [
@@ -192,16 +175,16 @@ def redraw_evidence(name: str, project: Project) -> list[str]:
             kept, or it cannot be drawn.
     """
     known, experiment = _read_manifest(name, project), load_evidence(name, project)
-    folder = project.workflows / EVIDENCE
-    if faults := _find_altered(known, experiment, folder):
+    archive = project.find_evidence(name)
+    if faults := _find_altered(known, experiment, archive):
         told = "\n".join(faults)
         raise ValueError(
             f"{told}\nonly what is as it was kept is drawn again; restore it, or compute the "
             f"experiment, then pipeline-core keep-evidence {name}"
         )
-    now = _describe(experiment, folder)
+    now = _describe(experiment, archive)
     sources = {"sources_of_data": _get_sources_of_data(known)}
-    store.write_json(folder / name / MANIFEST, {"made": known["made"], **now, **sources})
+    store.write_json(_find_manifest(archive), {"made": known["made"], **now, **sources})
     return list(_list_changed(known, now))
 
 
@@ -213,7 +196,7 @@ def list_drift(name: str, project: Project) -> list[str]:
 
 
 def _read_manifest(name: str, project: Project) -> Mapping[str, Any]:
-    manifest = project.workflows / EVIDENCE / name / MANIFEST
+    manifest = _find_manifest(project.find_evidence(name))
     if not manifest.is_file():
         raise ValueError(
             f"{manifest}: no such file; compute it, then pipeline-core keep-evidence {name}"
@@ -227,17 +210,23 @@ def _get_sources_of_data(known: Mapping[str, Any]) -> Mapping[str, str]:
     return sources
 
 
-def _find_altered(known: Mapping[str, Any], experiment: ExperimentRun, folder: Path) -> list[str]:
+def _find_altered(known: Mapping[str, Any], experiment: ExperimentRun, archive: Path) -> list[str]:
     """Return which files and options are not those that were kept."""
+    files, now = known["files"], _hash_files(archive)
     faults = [
-        f"{folder / file}: not the file that was kept"
-        for file, digest in known["files"].items()
-        if not (folder / file).is_file() or _hash(folder / file) != digest
+        f"{archive}: {file}: not the file that was kept"
+        for file in sorted(files.keys() | now.keys())
+        if files.get(file) != now.get(file)
     ]
     if faults:
         return faults
     lineage.require_current_results(experiment)
     return list(_compare_causes(known["made"], experiment))
+
+
+def _hash_files(archive: Path) -> dict[str, str]:
+    files = list_files(unpack_archive(archive))
+    return {name: _hash(path) for name, path in files.items()}
 
 
 def _read_causes(run: Run) -> dict[str, Any]:
@@ -294,10 +283,10 @@ def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
     yield from (path for path in found if path.is_file())
 
 
-def _describe(experiment: ExperimentRun, folder: Path) -> dict[str, Any]:
+def _describe(experiment: ExperimentRun, archive: Path) -> dict[str, Any]:
     """Draw an experiment; return the hashes of what was read and of what was drawn."""
     return {
-        "files": {str(p.relative_to(folder)): _hash(p) for p in _list_files(experiment)},
+        "files": _hash_files(archive),
         "sources": _hash_sources(experiment),
         "drawn": _draw(experiment),
         "matplotlib": version("matplotlib"),

@@ -1,9 +1,13 @@
-"""Predictions against labels of the held-out split: points for few numbers, density for many."""
+"""Predictions against labels of the held-out split: points for few numbers, density for many.
+
+What is drawn is an extract: the points, or how many numbers each cell of the density has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,19 +15,23 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
+from pipeline_core.extracts import shorten
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.figures.quantities import Quantity, add_unit
-from pipeline_core.figures.results import Comparison
+from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
+from pipeline_core.figures.results import Comparison, Errors
 from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
 from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun, Run
 
+Floats = NDArray[np.float64]
 Range = tuple[float, float]
 
 MOST_POINTS: Final = 1000
 """More numbers than this are drawn as a density."""
 _CELLS: Final = 60
+_ROWS: Final = int(_CELLS / 3**0.5)  # so that hexagons are regular
 _BARS: Final = 12
 """Error bars over a density, each of equally many numbers."""
 _OFFSET: Final = 10.0
@@ -34,12 +42,100 @@ Compared = dict[str, list[Comparison]]
 """Variant, or variant and head of a model with several -> what was compared."""
 
 
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn of one quantity.
+
+    Attributes:
+        quantity: What, and in which units.
+        split: Name of the split.
+        errors: From the metrics, in the engine's unit.
+        limits: Of both axes.
+        shift: Subtracted from labels and predictions.
+        points: Labels and predictions, (2, n) in `quantity.unit`; None for a density.
+        cells: Of a density: places in `limits` in half steps, and counts, (3, n_cells).
+        bars: Labels, predictions and half widths, (3, n); None without a committee.
+    """
+
+    quantity: Quantity
+    split: str
+    errors: Errors
+    limits: Range
+    shift: float
+    points: Floats | None
+    cells: NDArray[np.int64] | None
+    bars: Floats | None
+
+
+Panels = dict[str, list[Panel]]
+"""As `Compared`."""
+
+
+def make_panel(compared: Comparison, limits: Range, shift: float = 0.0) -> dict[str, Any]:
+    """Return an extract of what was compared, for `read_panel`.
+
+    Args:
+        compared: What.
+        limits: Of both axes.
+        shift: Subtracted from labels and predictions.
+    """
+    label, predicted = compared.label - shift, compared.predicted - shift
+    many = len(label) > MOST_POINTS
+    return {
+        "name": compared.quantity.name,
+        "split": compared.split,
+        "errors": compared.errors.model_dump(),
+        "limits": list(limits),
+        "shift": shift,
+        "points": None if many else shorten(np.stack([label, predicted])),
+        "cells": _count_by_cell(label, predicted, limits) if many else None,
+        "bars": _make_bars(compared, label, predicted),
+    }
+
+
+def read_panel(content: Mapping[str, Any]) -> Panel:
+    """Return what is drawn of what `make_panel` has made."""
+    facts = dict(content)
+    errors = Errors.model_validate(facts.pop("errors"))
+    quantity, limits = find_quantity(facts.pop("name"), errors.unit), tuple(facts.pop("limits"))
+    return Panel(quantity=quantity, errors=errors, limits=limits, **facts)
+
+
+def _count_by_cell(label: Floats, predicted: Floats, limits: Range) -> NDArray[np.int64]:
+    """Return places of hexagons in half steps, and how many numbers each has, (3, n_cells).
+
+    Centres of hexagons are two lattices of rectangles, one half a step beside the other; a number
+    belongs to the nearest.
+    """
+    x, y = ((v - limits[0]) / (limits[1] - limits[0]) for v in (label, predicted))
+    steps = np.stack([x * _CELLS, y * _ROWS])
+    corner, middle = np.round(steps), np.floor(steps) + 0.5
+    weights = np.array([[1.0], [3.0]])
+    to_corner, to_middle = (
+        (weights * (steps - centre) ** 2).sum(axis=0) for centre in (corner, middle)
+    )
+    nearest = (2 * np.where(to_corner < to_middle, corner, middle)).astype(np.int64)
+    places, counts = np.unique(nearest, axis=1, return_counts=True)
+    return np.vstack([places, counts])
+
+
+def _make_bars(compared: Comparison, label: Floats, predicted: Floats) -> Floats | None:
+    """Return error bars of a committee: of each number, or where there are many of their means."""
+    if compared.half_width is None:
+        return None
+    bars = np.stack([label, predicted, compared.half_width])
+    if len(label) > MOST_POINTS:
+        parts = np.array_split(np.argsort(label, kind="stable"), _BARS)
+        bars = np.stack([bars[:, some].mean(axis=1) for some in parts], axis=1)
+    return shorten(bars)
+
+
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw one row of panels a variant, one column a quantity."""
     rows = _read_rows(experiment)
     if not rows:
         return None
-    names = list(dict.fromkeys(c.quantity.name for compared in rows.values() for c in compared))
+    names = list(dict.fromkeys(p.quantity.name for panels in rows.values() for p in panels))
     if len(names) == 1:
         return _draw_side_by_side(experiment, rows, names[0])
     width = style.PAGE if len(names) > 2 else style.COLUMN * len(names)
@@ -64,13 +160,13 @@ def draw_forces(experiment: ExperimentRun) -> Drawn:
 
 def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
     """Draw one quantity alone, one panel a variant; None if no variant predicts it."""
-    compared = _read_rows(experiment).items()
-    rows = {v: [c for c in cs if c.quantity.name == name] for v, cs in compared}
+    everything = _read_rows(experiment).items()
+    rows = {v: [p for p in panels if p.quantity.name == name] for v, panels in everything}
     rows = {variant: chosen for variant, chosen in rows.items() if chosen}
     return _draw_side_by_side(experiment, rows, name) if rows else None
 
 
-def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> tuple[Figure, Rows]:
+def _draw_side_by_side(experiment: ExperimentRun, rows: Panels, name: str) -> tuple[Figure, Rows]:
     """Draw one quantity, one panel a variant."""
     n_columns = min(3, len(rows))
     n_rows = -(-len(rows) // n_columns)
@@ -88,7 +184,26 @@ def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> 
     return figure, make_table(rows)
 
 
-def _read_rows(experiment: ExperimentRun) -> Compared:
+def _read_rows(experiment: ExperimentRun) -> Panels:
+    rows = experiment.extract("parity", lambda: _make_rows(_compare(experiment)))
+    return {variant: list(map(read_panel, panels)) for variant, panels in rows.items()}
+
+
+def _make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
+    """Return all panels; a quantity has the same axes in all of one head."""
+    everything = [c for compared in rows.values() for c in compared]
+    axes = {}
+    for c in everything:
+        alike = [o for o in everything if (o.quantity, o.head) == (c.quantity, c.head)]
+        shift = find_centre(alike)
+        axes[c.quantity, c.head] = find_common_range(alike, shift), shift
+    return {
+        variant: [make_panel(c, *axes[c.quantity, c.head]) for c in compared]
+        for variant, compared in rows.items()
+    }
+
+
+def _compare(experiment: ExperimentRun) -> Compared:
     committees, left_out = list_committees(experiment), list_other_members(experiment)
     comparisons: Compared = {}
     for variant, run in experiment.runs.items():
@@ -107,21 +222,17 @@ def _read_run(run: Run) -> Compared:
     return {f"{run.label}, {head}": results.read_comparisons(run, head) for head in heads}
 
 
-def _fill(
-    figure: Figure, cells: dict[tuple[str, str], Axes], rows: Compared, reference: str
-) -> None:
-    """Draw every cell (variant, quantity); a quantity has the same axes in all of one head."""
-    by_cell = {(v, c.quantity.name): c for v, compared in rows.items() for c in compared}
+def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Panels, reference: str) -> None:
+    """Draw every cell (variant, quantity)."""
+    by_cell = {(v, p.quantity.name): p for v, panels in rows.items() for p in panels}
     densities = []
-    for (variant, name), axes in cells.items():
-        if (variant, name) not in by_cell:
+    for cell, axes in cells.items():
+        if cell not in by_cell:
             axes.set_axis_off()
             continue
-        compared = by_cell[variant, name]
-        shared = [c for (_, n), c in by_cell.items() if n == name and c.head == compared.head]
-        shift = find_centre(shared)
-        densities.append(draw_panel(axes, compared, find_common_range(shared, shift), shift))
-        _set_labels(axes, compared.quantity, reference, shift)
+        panel = by_cell[cell]
+        densities.append(draw_panel(axes, panel))
+        _set_labels(axes, panel, reference)
     share_scale(figure, [density for density in densities if density is not None])
 
 
@@ -140,29 +251,22 @@ def find_common_range(compared: Iterable[Comparison], shift: float) -> Range:
     return low - margin, high + margin
 
 
-def draw_panel(
-    axes: Axes, compared: Comparison, limits: Range, shift: float = 0.0
-) -> PolyCollection | None:
+def draw_panel(axes: Axes, panel: Panel) -> PolyCollection | None:
     """Draw one quantity.
-
-    Args:
-        axes: Where.
-        compared: What.
-        limits: Of both axes.
-        shift: Subtracted from labels and predictions.
 
     Returns:
         The density, whose scale the caller may set; None if points were drawn.
     """
-    label, predicted = compared.label - shift, compared.predicted - shift
-    density = None
-    if len(label) > MOST_POINTS:
-        density = axes.hexbin(
-            label, predicted, gridsize=_CELLS, extent=(*limits, *limits), mincnt=1, linewidths=0.1
-        )
-    else:
+    density, limits = None, panel.limits
+    if panel.cells is not None:
+        density = _draw_density(axes, panel.cells, limits)
+    elif panel.points is not None:
+        label, predicted = panel.points
         axes.scatter(label, predicted, s=5, color=style.COLOURS[0], alpha=0.5, linewidths=0)
-    _draw_intervals(axes, compared, shift)
+    if panel.bars is not None:
+        colour = style.COLOURS[0] if density is None else style.INK
+        look: dict[str, Any] = {"fmt": "none", "elinewidth": 0.5, "alpha": 0.6}
+        axes.errorbar(*panel.bars, ecolor=colour, **look)
     axes.plot(limits, limits, color=style.FAINT, linewidth=0.6, zorder=0 if density is None else 3)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
@@ -170,7 +274,7 @@ def draw_panel(
     axes.text(
         0.04,
         0.98,
-        _format_metrics(compared),
+        _format_metrics(panel),
         transform=axes.transAxes,
         va="top",
         fontsize=6.5,
@@ -181,40 +285,41 @@ def draw_panel(
     return density
 
 
-def _draw_intervals(axes: Axes, compared: Comparison, shift: float) -> None:
-    """Draw error bars of a committee: of each number, or where there are many of their means."""
-    if compared.half_width is None:
-        return
-    label, predicted, half = compared.label - shift, compared.predicted - shift, compared.half_width
-    if len(label) > MOST_POINTS:
-        parts = np.array_split(np.argsort(label, kind="stable"), _BARS)
-        label, predicted, half = (
-            np.array([values[some].mean() for some in parts]) for values in (label, predicted, half)
-        )
-    colour = style.INK if len(compared.label) > MOST_POINTS else style.COLOURS[0]
-    axes.errorbar(label, predicted, half, fmt="none", ecolor=colour, elinewidth=0.5, alpha=0.6)
+def _draw_density(axes: Axes, cells: NDArray[np.int64], limits: Range) -> PolyCollection:
+    columns, rows, counts = cells
+    width = limits[1] - limits[0]
+    return axes.hexbin(
+        limits[0] + columns / 2 * width / _CELLS,
+        limits[0] + rows / 2 * width / _ROWS,
+        counts,
+        reduce_C_function=np.sum,
+        gridsize=_CELLS,
+        extent=(*limits, *limits),
+        mincnt=1,
+        linewidths=0.1,
+    )
 
 
-def _format_metrics(compared: Comparison) -> str:
+def _format_metrics(panel: Panel) -> str:
     mae, rmse = (
-        f"{format_number(error)} {compared.quantity.error_unit}" for error in _read_errors(compared)
+        f"{format_number(error)} {panel.quantity.error_unit}" for error in _read_errors(panel)
     )
     lines = [f"MAE {mae}", f"RMSE {rmse}"]
-    if compared.errors.r2 is not None:
-        lines.append(f"R² {compared.errors.r2:.3f}".replace("-", "−"))
+    if panel.errors.r2 is not None:
+        lines.append(f"R² {panel.errors.r2:.3f}".replace("-", "−"))
     return "\n".join(lines)
 
 
-def _read_errors(compared: Comparison) -> tuple[float, float]:
+def _read_errors(panel: Panel) -> tuple[float, float]:
     """Return MAE and RMSE in the unit of errors."""
-    mae, rmse, factor = compared.errors.mae, compared.errors.rmse, compared.quantity.error_factor
+    mae, rmse, factor = panel.errors.mae, panel.errors.rmse, panel.quantity.error_factor
     assert mae is not None
     assert rmse is not None
     return mae * factor, rmse * factor
 
 
-def _set_labels(axes: Axes, quantity: Quantity, reference: str, shift: float) -> None:
-    relative = " − mean" if shift else ""
+def _set_labels(axes: Axes, panel: Panel, reference: str) -> None:
+    quantity, relative = panel.quantity, " − mean" if panel.shift else ""
     axes.set_xlabel(add_unit(f"{reference} {quantity.title}{relative}", quantity.unit))
     axes.set_ylabel(add_unit("predicted", quantity.unit))
 
@@ -236,7 +341,7 @@ def share_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     bar.outline.set_visible(False)
 
 
-def make_table(rows: Compared) -> Rows:
+def make_table(rows: Panels) -> Rows:
     """Return the errors that the panels show, with a header."""
     header: list[object] = [
         "variant",
@@ -251,14 +356,14 @@ def make_table(rows: Compared) -> Rows:
     body: Rows = [
         [
             variant,
-            c.split,
-            c.quantity.name,
-            c.errors.count,
-            *_read_errors(c),
-            c.errors.r2,
-            c.quantity.error_unit,
+            panel.split,
+            panel.quantity.name,
+            panel.errors.count,
+            *_read_errors(panel),
+            panel.errors.r2,
+            panel.quantity.error_unit,
         ]
-        for variant, compared in rows.items()
-        for c in compared
+        for variant, panels in rows.items()
+        for panel in panels
     ]
     return [header, *body]

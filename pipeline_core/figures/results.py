@@ -265,6 +265,10 @@ def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
 
 def read_balance(run: Run) -> list[dict[str, Any]]:
     """Read the forecast of balance, one entry a number of ranks; empty if there is none."""
+    return run.extract("balance", lambda: _read_balance(run))
+
+
+def _read_balance(run: Run) -> list[dict[str, Any]]:
     if not store.has_schema(run.partition, "partition"):
         return []
     with store.open_artifact(run.partition, "partition") as file:
@@ -274,6 +278,10 @@ def read_balance(run: Run) -> list[dict[str, Any]]:
 
 def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
     """Read how large the samples are: split -> kind, such as "atom" -> (n_samples,)."""
+    return run.extract("sizes", lambda: _read_sizes(run))
+
+
+def _read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
     if not store.has_schema(run.partition, "partition"):
         return {}
     with (

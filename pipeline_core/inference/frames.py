@@ -13,6 +13,7 @@ from ase.io.extxyz import write_xyz
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.extracts import BULK
 from pipeline_core.inference.blocks import BLOCKS, find_block_error
 from pipeline_core.inference.committee import Committee
 from pipeline_core.inference.rdf import compute_radial_distribution
@@ -62,7 +63,7 @@ class Frames:
         for name, shape in {"positions": (len(atoms), 3), "cell": (3, 3)}.items():
             sizes = {"shape": (0, *shape), "maxshape": (None, *shape), "chunks": (1, *shape)}
             data = group.create_dataset(name, dtype="f4", fletcher32=True, **sizes)
-            data.attrs["unit"] = "Å"
+            data.attrs.update({"unit": "Å", BULK: True})
 
     def add(self, atoms: Atoms, time_fs: float, temperature: float, conserved: float) -> None:
         """Store the present frame."""

@@ -35,7 +35,7 @@ _TITLES: Final = 84
 """Characters of titles side by side."""
 _PARITY: Final = ("energy_per_atom", "forces")
 
-Panels = dict[str, results.Comparison]
+Compared = dict[str, results.Comparison]
 """Quantity -> labels and predictions."""
 
 
@@ -79,7 +79,11 @@ def _format(value: Any) -> str:
 
 def draw_parity(experiment: ExperimentRun) -> Drawn:
     """Draw energies and forces against their labels on the test split, a column a network."""
-    columns = _read_columns(experiment)
+    extract = experiment.extract("figure7", lambda: _make_panels(_read_columns(experiment)))
+    columns = {
+        name: {quantity: parity.read_panel(one) for quantity, one in panels.items()}
+        for name, panels in extract.items()
+    }
     if len(columns) < 2:
         return None
     width = min(style.PAGE, 2.5 * len(columns) + 0.5)
@@ -89,12 +93,9 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
     densities = []
     for row, quantity in zip(rows, _PARITY, strict=True):
         alike = [by_quantity[quantity] for by_quantity in columns.values()]
-        shift = parity.find_centre(alike)
-        limits = parity.find_common_range(alike, shift)
-        for axes, comparison in zip(row, alike, strict=True):
-            densities.append(parity.draw_panel(axes, comparison, limits, shift))
+        densities += [parity.draw_panel(axes, one) for axes, one in zip(row, alike, strict=True)]
         shown = alike[0].quantity
-        title = f"{shown.title} − mean" if shift else shown.title
+        title = f"{shown.title} − mean" if alike[0].shift else shown.title
         for axes in row:
             axes.set_xlabel(fill(add_unit(f"DFT {title}", shown.unit), _TITLES // len(columns)))
         row[0].set_ylabel("predicted")
@@ -104,9 +105,21 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
     return figure, parity.make_table({name: [c[q] for q in _PARITY] for name, c in columns.items()})
 
 
-def _read_columns(experiment: ExperimentRun) -> dict[str, Panels]:
+def _make_panels(columns: dict[str, Compared]) -> dict[str, dict[str, Any]]:
+    """Return an extract of columns; a quantity has the same axes in all."""
+    panels: dict[str, dict[str, Any]] = {name: {} for name in columns}
+    for quantity in _PARITY if columns else ():
+        alike = [compared[quantity] for compared in columns.values()]
+        shift = parity.find_centre(alike)
+        limits = parity.find_common_range(alike, shift)
+        for name, compared in columns.items():
+            panels[name][quantity] = parity.make_panel(compared[quantity], limits, shift)
+    return panels
+
+
+def _read_columns(experiment: ExperimentRun) -> dict[str, Compared]:
     """Return name -> panels of published weights and of the longest training of each kind."""
-    columns: dict[str, tuple[str, Panels]] = {}
+    columns: dict[str, tuple[str, Compared]] = {}
     for course in sorted(read_courses(experiment), key=_rank):
         compared = results.read_comparisons(course.run)
         panels = {c.quantity.name: c for c in compared if c.split == "test"}

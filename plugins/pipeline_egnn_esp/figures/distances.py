@@ -34,19 +34,17 @@ _LINES: Final[dict[str, dict[str, Any]]] = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the density of magnitudes over distance, of H and of the errors, with their means."""
-    held_out = read_elements(experiment)
-    if held_out is None or held_out.on_site.all():
+    shown = experiment.extract("elements over distance", lambda: _count(read_elements(experiment)))
+    if shown is None:
         return None
     figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=2.7, sharey=True)
     figure.set_dpi(200)
-    values = {"data": np.abs(held_out.label), "errors of the model": held_out.error}
-    middles, means = _compute_means(held_out)
-    top = 2e3 * max(np.abs(held_out.label[~held_out.on_site]).max(), 1e-6)
+    middles, means = shown["middles"], shown["means"]
     mesh: Any = None
-    for axes, (title, magnitudes) in zip(row, values.items(), strict=True):
-        mesh = _draw_density(axes, held_out, 1e3 * magnitudes, top)
+    for axes, (title, counts) in zip(row, shown["counts"].items(), strict=True):
+        mesh = _draw_density(axes, counts, shown["longest"], shown["top"])
         axes.set(title=title, xlabel="distance (Å)", yscale="log")
-        axes.axvline(held_out.cutoff, color=style.INK, linestyle="--", linewidth=0.7)
+        axes.axvline(shown["cutoff"], color=style.INK, linestyle="--", linewidth=0.7)
     row[0].plot(middles, means["data"], **_LINES["data"])
     for name, look in _LINES.items():
         row[1].plot(middles, means[name], **look)
@@ -59,16 +57,39 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _draw_density(axes: Axes, held_out: Elements, magnitudes: Floats, top: float) -> QuadMesh:
+def _count(held_out: Elements | None) -> dict[str, Any] | None:
+    """Return elements a cell of distance and magnitude, and means; None if there are no pairs."""
+    if held_out is None or held_out.on_site.all():
+        return None
     off = ~held_out.on_site
-    x = np.linspace(0, float(held_out.distance.max()), _CELLS[0] + 1)
-    y = np.geomspace(_SMALLEST, top, _CELLS[1] + 1)
-    counts, _, _ = np.histogram2d(
-        held_out.distance[off], np.clip(magnitudes[off], _SMALLEST, top), [x, y]
-    )
-    shown = np.ma.masked_equal(counts.T, 0)
+    top = float(2e3 * max(np.abs(held_out.label[off]).max(), 1e-6))
+    longest = float(held_out.distance.max())
+    magnitudes = {"data": np.abs(held_out.label), "errors of the model": held_out.error}
+    middles, means = _compute_means(held_out)
+    counts = {
+        title: np.histogram2d(
+            held_out.distance[off],
+            np.clip(1e3 * values[off], _SMALLEST, top),
+            _make_edges(longest, top),
+        )[0].astype(np.int64)
+        for title, values in magnitudes.items()
+    }
+    facts = {"cutoff": held_out.cutoff, "longest": longest, "top": top}
+    return {**facts, "counts": counts, "middles": middles, "means": means}
+
+
+def _make_edges(longest: float, top: float) -> list[Floats]:
+    return [
+        np.linspace(0, longest, _CELLS[0] + 1),
+        np.geomspace(_SMALLEST, top, _CELLS[1] + 1),
+    ]
+
+
+def _draw_density(axes: Axes, counts: NDArray[np.int64], longest: float, top: float) -> QuadMesh:
+    shown = np.ma.masked_equal(counts.T.astype(np.float64), 0)
     norm = LogNorm(1, max(10, counts.max()))
-    return axes.pcolormesh(x, y, shown, norm=norm, cmap="viridis", rasterized=True)
+    edges = _make_edges(longest, top)
+    return axes.pcolormesh(*edges, shown, norm=norm, cmap="viridis", rasterized=True)
 
 
 def _compute_means(held_out: Elements) -> tuple[Floats, dict[str, Floats]]:

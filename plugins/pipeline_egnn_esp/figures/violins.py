@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,13 +25,9 @@ _COLOURS: Final = {"of atoms": style.COLOURS[1], "of pairs": style.COLOURS[0]}
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a violin for each group of elements, with its mean."""
-    held_out = read_elements(experiment)
-    if held_out is None:
+    panels = experiment.extract("violins", lambda: _make_panels(read_elements(experiment)))
+    if panels is None:
         return None
-    panels = {
-        "distance (Å)": _group_by_distance(held_out),
-        "orbitals": _group_by_orbitals(held_out),
-    }
     widths = [max(4, len(groups)) for groups in panels.values()]
     figure, (row,) = style.make_canvas(
         1, 2, width=style.PAGE, height=2.7, width_ratios=widths, sharey=True
@@ -40,9 +36,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
     for axes, (label, groups) in zip(row, panels.items(), strict=True):
         _draw_violins(axes, groups)
         axes.set_xlabel(label)
-        for (name, kind), errors in groups.items():
-            facts = [label.split()[0], name.replace("\n", " "), kind, len(errors)]
-            table.append([*facts, float(errors.mean()), float(np.median(errors))])
+        for one in groups:
+            facts = [label.split()[0], one["name"], one["kind"], one["count"]]
+            table.append([*facts, one["mean"], one["median"]])
     row[0].set(ylabel="error (meV)", yscale="log")
     for kind, colour in _COLOURS.items():
         row[0].fill_between([], [], color=colour, alpha=0.5, label=f"elements {kind}")
@@ -53,6 +49,25 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 Groups = Mapping[tuple[str, str], Floats]
 """Errors, meV, by name and kind of a group."""
+Violin = dict[str, Any]
+"""Name and kind of a group, what the table says of it, and its width over the magnitude."""
+
+
+def _make_panels(held_out: Elements | None) -> dict[str, list[Violin]] | None:
+    """Return the violins of each panel by the label of its axis; None without elements."""
+    if held_out is None:
+        return None
+    panels = {
+        "distance (Å)": _group_by_distance(held_out),
+        "orbitals": _group_by_orbitals(held_out),
+    }
+    return {
+        label: [
+            {"name": name, "kind": kind, **_make_violin(errors)}
+            for (name, kind), errors in groups.items()
+        ]
+        for label, groups in panels.items()
+    }
 
 
 def _group_by_distance(held_out: Elements) -> Groups:
@@ -74,30 +89,32 @@ def _group_by_orbitals(held_out: Elements) -> Groups:
     return groups
 
 
-def _draw_violins(axes: Axes, groups: Groups) -> None:
-    names: list[str] = []
-    for place, ((name, kind), errors) in enumerate(groups.items()):
-        names.append(name)
-        _draw_violin(axes, place, errors, _COLOURS[kind])
+def _make_violin(errors: Floats) -> Violin:
+    """Return how often each magnitude occurs, as equally high decades count the same."""
+    facts = {"mean": float(errors.mean()), "median": float(np.median(errors))}
+    violin: Violin = {"count": len(errors), **facts, "middles": None, "half": None}
+    positive = errors[errors > 0]
+    if len(positive):
+        low, high = np.percentile(positive, _SHOWN)
+        edges = np.geomspace(low, max(high, 1.01 * low), _BINS + 1)
+        counts, _ = np.histogram(positive, edges)
+        smooth = np.convolve(np.pad(counts, 2, mode="edge"), np.ones(5) / 5, mode="valid")
+        violin |= {"middles": np.sqrt(edges[1:] * edges[:-1])}
+        violin |= {"half": 0.42 * smooth / smooth.max()}
+    return violin
+
+
+def _draw_violins(axes: Axes, groups: Sequence[Violin]) -> None:
+    for place, one in enumerate(groups):
+        if one["half"] is not None:
+            ends, colour = (place - one["half"], place + one["half"]), _COLOURS[one["kind"]]
+            axes.fill_betweenx(one["middles"], *ends, color=colour, alpha=0.5, linewidth=0)
+            mean = [one["mean"]] * 2
+            axes.plot([place - 0.3, place + 0.3], mean, color=style.INK, linewidth=1)
+    names = [one["name"] for one in groups]
     axes.set_xticks(range(len(names)), names)
     axes.tick_params(axis="x", length=0)
     _keep_apart(axes, names)
-
-
-def _draw_violin(axes: Axes, place: float, errors: Floats, colour: str) -> None:
-    """Draw how often each magnitude occurs, as equally high decades count the same."""
-    positive = errors[errors > 0]
-    if not len(positive):
-        return
-    low, high = np.percentile(positive, _SHOWN)
-    edges = np.geomspace(low, max(high, 1.01 * low), _BINS + 1)
-    counts, _ = np.histogram(positive, edges)
-    smooth = np.convolve(np.pad(counts, 2, mode="edge"), np.ones(5) / 5, mode="valid")
-    half = 0.42 * smooth / smooth.max()
-    middles = np.sqrt(edges[1:] * edges[:-1])
-    axes.fill_betweenx(middles, place - half, place + half, color=colour, alpha=0.5, linewidth=0)
-    mean = errors.mean()
-    axes.plot([place - 0.3, place + 0.3], [mean, mean], color=style.INK, linewidth=1)
 
 
 def _keep_apart(axes: Axes, names: Sequence[str]) -> None:

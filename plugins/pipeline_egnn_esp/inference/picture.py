@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.extracts import BULK
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.collect import SCHEMA
 
@@ -35,6 +36,7 @@ def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixe
         n_pixels: Pixels of a side.
     """
     target = group.create_group("picture")
+    target.attrs[BULK] = True
     with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
         source = file[name]
         for part in _STRUCTURE:

@@ -9,8 +9,6 @@ from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.paper import pictures
 from pipeline_egnn_esp.paper.results import NAMES, read_domains
 
-_DEPTH = 2.5
-"""Å below the faces to which atoms are drawn; those below would be hidden."""
 _DIAMETER = 2.4
 """Of an atom, Å."""
 
@@ -25,19 +23,16 @@ def draw(experiment: ExperimentRun) -> Drawn:
     figure, rows = style.make_canvas(n_rows, n_columns, width=style.PAGE, height=2.2)
     figure.set_dpi(pictures.RASTER_DPI)
     panels = [axes for row in rows for axes in row]
-    shown = pictures.find_near_faces(content.positions, content.cell, _DEPTH)
-    wrapped = (content.positions @ np.linalg.inv(content.cell)) % 1.0 @ content.cell
     palette = pictures.make_part_colours(content.parts)
     table: Rows = [["method", "part", "atoms", "neighbours", "received"]]
     for axes, (method, labels) in zip(panels, content.labels.items(), strict=False):
-        colours = pictures.map_to_colours(labels[shown], palette)
-        pictures.draw_atoms(axes, wrapped[shown], colours, _DIAMETER)
+        colours = pictures.map_to_colours(labels, palette)
+        pictures.draw_atoms(axes, content.positions, colours, _DIAMETER)
         pictures.draw_box(axes, content.cell)
         neighbours = np.count_nonzero(content.traffic[method], axis=1)
         axes.set_title(f"{NAMES[method]}: {neighbours.mean():.1f} neighbours a part")
-        atoms = np.bincount(labels, minlength=content.parts)
-        received = content.traffic[method].sum(1)
-        rows_of_method = zip(range(content.parts), atoms, neighbours, received, strict=True)
+        counts = (content.atoms[method], neighbours, content.traffic[method].sum(1))
+        rows_of_method = zip(range(content.parts), *counts, strict=True)
         table += [[method, *map(int, row)] for row in rows_of_method]
     for axes in panels[len(content.labels) :]:
         axes.set_axis_off()

@@ -9,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.extracts import shorten
 from pipeline_core.figures import results, style
 from pipeline_core.run import ExperimentRun
+from pipeline_egnn_esp.paper import pictures
 
 NAMES: Final = {
     "low_nn": "Low-NN",
@@ -21,6 +23,8 @@ NAMES: Final = {
     "slices": "slices",
 }
 """Methods of sharing in their order, as figures call them."""
+_DEPTH: Final = 2.5
+"""Å below the faces to which atoms are drawn; those below would be hidden."""
 _LOOKS: Final = {
     "low_nn": (style.COLOURS[0], "o"),
     "metis": (style.COLOURS[6], "x"),
@@ -36,11 +40,12 @@ class Domains:
     """Partitions of one structure.
 
     Attributes:
-        positions: (n_atoms, 3) Å
+        positions: Of the atoms next to the faces that are seen, in the cell, (n_shown, 3) Å.
         cell: (3, 3) Å
         parts: Number of parts.
         cutoff: Å
-        labels: By method, (n_atoms,).
+        labels: Of the same atoms, by method, (n_shown,).
+        atoms: Of each part, by method, (n_parts,).
         traffic: Atoms that a part, the row, receives from another, by method, (n_parts, n_parts).
     """
 
@@ -49,6 +54,7 @@ class Domains:
     parts: int
     cutoff: float
     labels: dict[str, NDArray[np.int64]]
+    atoms: dict[str, NDArray[np.int64]]
     traffic: dict[str, NDArray[np.int64]]
 
 
@@ -63,17 +69,26 @@ def read_study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
 
 def read_domains(experiment: ExperimentRun) -> Domains | None:
     """Return the drawn partitions of the first run that has some."""
+    content = experiment.extract("domains", lambda: _select_shown(experiment))
+    return None if content is None else Domains(**content)
+
+
+def _select_shown(experiment: ExperimentRun) -> dict[str, Any] | None:
     content = read_study(experiment, "domains")
     if content is None:
         return None
-    return Domains(
-        positions=np.array(content["positions"]),
-        cell=np.array(content["cell"]),
-        parts=content["parts"],
-        cutoff=content["cutoff"],
-        labels=_order_by_method(content["labels"]),
-        traffic=_order_by_method(content["traffic"]),
-    )
+    positions, cell = np.array(content["positions"]), np.array(content["cell"])
+    shown = pictures.find_near_faces(positions, cell, _DEPTH)
+    labels = _order_by_method(content["labels"])
+    return {
+        "positions": shorten((positions[shown] @ np.linalg.inv(cell)) % 1.0 @ cell),
+        "cell": cell,
+        "parts": content["parts"],
+        "cutoff": content["cutoff"],
+        "labels": {method: one[shown] for method, one in labels.items()},
+        "atoms": {m: np.bincount(one, minlength=content["parts"]) for m, one in labels.items()},
+        "traffic": _order_by_method(content["traffic"]),
+    }
 
 
 def _order_by_method(tables: dict[str, Any]) -> dict[str, NDArray[np.int64]]:

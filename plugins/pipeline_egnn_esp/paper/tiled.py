@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.extracts import shorten
 from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.inference import SCHEMA
@@ -30,13 +31,14 @@ _DEPTH: Final = 6.0
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the largest structure of which there is a picture."""
-    content = _read_largest(experiment)
+    content = experiment.extract("picture", lambda: _read_largest(experiment))
     if content is None:
         return None
     figure, ((left, right),) = style.make_canvas(1, 2, width=style.PAGE, height=3.2)
     figure.set_dpi(pictures.RASTER_DPI)
     _draw_structure(left, content)
-    n_orbitals, elements = content["orbitals"], content["elements"]
+    n_orbitals = content["orbitals"]
+    elements = np.maximum(content["elements"], content["elements"].T)
     left.set_title(f"{len(content['positions']):,} atoms, {content['edges']:,} edges")
     largest = float(elements.max())
     image = right.imshow(
@@ -75,6 +77,9 @@ def _read(group: h5py.Group) -> dict[str, Any]:
     counts = {name: int(group.attrs[name]) for name in ("edges", "ranks")}
     return {
         **{name: picture[name][()] for name in picture},
+        "positions": shorten(picture["positions"][()]),
+        # The picture is symmetric, and the eye knows no third digit of a colour.
+        "elements": shorten(np.triu(picture["elements"][()]), 2),
         **counts,
         "orbitals": int(picture.attrs["orbitals"]),
     }

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.extracts import BULK
 from pipeline_core.run import Run
 from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.evaluation.metropolis import Acceptance
@@ -67,6 +68,7 @@ def write_samples(
             facts |= {"acceptance": states.acceptance}
         summary = files.finish(facts)
     group = file.create_group("samples")
+    group.attrs[BULK] = True
     for name, values in zip(("log_weight", "number"), zip(*written, strict=True), strict=True):
         group.create_dataset(name, data=np.array(values), chunks=True, fletcher32=True)
     return {"configurations": len(written), **facts, **summary}

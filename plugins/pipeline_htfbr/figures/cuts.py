@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from pipeline_core.extracts import shorten
 from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import uses
@@ -22,11 +23,10 @@ _EXACT_DOTS: Final = 25
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the cuts of the first variant that has some."""
-    by_variant = {run.variant: uses.read_cuts(run) for run in experiment.runs.values()}
-    variant = next((name for name, cuts in by_variant.items() if cuts), None)
-    if variant is None:
+    extract = experiment.extract("cuts", lambda: _read_first(experiment))
+    if extract is None:
         return None
-    cuts = by_variant[variant]
+    variant, cuts = extract["variant"], [Cut(**one) for one in extract["cuts"]]
     n_columns = min(_COLUMNS, len(cuts))
     n_rows = -(-len(cuts) // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN
@@ -40,6 +40,23 @@ def draw(experiment: ExperimentRun) -> Drawn:
     header: list[object] = ["variant", "coordinates", "value_0", "value_1", "fitted_cm-1"]
     rows = [[variant, *row] for cut in cuts for row in _list_rows(cut)]
     return figure, [[*header, "exact_cm-1"], *rows]
+
+
+def _read_first(experiment: ExperimentRun) -> dict[str, Any] | None:
+    """Return the first variant that has cuts, and its cuts with energies to seven digits."""
+    for run in experiment.runs.values():
+        cuts = uses.read_cuts(run)
+        if cuts:
+            return {"variant": run.variant, "cuts": [_shorten(cut) for cut in cuts]}
+    return None
+
+
+def _shorten(cut: Cut) -> dict[str, Any]:
+    heights = {
+        "fitted": shorten(cut.fitted, 7),
+        "exact": None if cut.exact is None else shorten(cut.exact, 7),
+    }
+    return {"labels": cut.labels, "axes": cut.axes, **heights}
 
 
 def _draw_line(axes: Axes, cut: Cut) -> None:

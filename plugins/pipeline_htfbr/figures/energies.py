@@ -70,6 +70,27 @@ def _format_range(start: float, end: float | None) -> str:
 
 def draw_points(experiment: ExperimentRun) -> Drawn:
     """Draw the distribution of the energies of each split, as far as they were predicted."""
+    shown = experiment.extract("points", lambda: _count_points(experiment))
+    if shown is None:
+        return None
+    edges = np.linspace(0.0, shown["top"], _BINS + 1)
+    figure, ((axes,),) = style.make_canvas(height=2.4)
+    table: Rows = [["split", "from_cm-1", "to_cm-1", "points"]]
+    for split, counts in shown["splits"].items():
+        n_points = int(counts.sum())
+        colour, label = style.choose_colour(SPLITS.index(split)), f"{split} ({n_points:,} points)"
+        axes.stairs(counts / n_points, edges, color=colour, label=label, linewidth=1.2)
+        ends = (1000 * edges).tolist()
+        bars = zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
+        table += [[split, *bar] for bar in bars]
+    axes.set(xlabel="energy above the lowest point (10³ cm⁻¹)", ylabel="fraction of points")
+    axes.set_xlim(0, float(edges[-1]))
+    style.add_legend_with_room(axes)
+    return figure, table
+
+
+def _count_points(experiment: ExperimentRun) -> dict[str, Any] | None:
+    """Return the highest energy, 10³ cm⁻¹, and points by energy of each split; None without any."""
     run = next((r for r in experiment.runs.values() if r.predictions.exists()), None)
     if run is None:
         return None
@@ -79,25 +100,11 @@ def draw_points(experiment: ExperimentRun) -> Drawn:
         codes = file.read_column("split")
         energy = file.read_column("energy_label") / units.find_factor("energy", "cm^-1")
     height = (energy - energy.min()) / 1000
-    edges = np.linspace(0.0, float(height.max()) or 1.0, _BINS + 1)
-    figure, ((axes,),) = style.make_canvas(height=2.4)
-    table: Rows = [["split", "from_cm-1", "to_cm-1", "points"]]
-    for code, split in enumerate(SPLITS):
-        rows: Any = codes == code
-        if rows.any():
-            counts, _ = np.histogram(height[rows], edges)
-            name = f"{split} ({rows.sum():,} points)"
-            axes.stairs(
-                counts / rows.sum(),
-                edges,
-                color=style.choose_colour(code),
-                label=name,
-                linewidth=1.2,
-            )
-            ends = (1000 * edges).tolist()
-            bars = zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
-            table += [[split, *bar] for bar in bars]
-    axes.set(xlabel="energy above the lowest point (10³ cm⁻¹)", ylabel="fraction of points")
-    axes.set_xlim(0, float(edges[-1]))
-    style.add_legend_with_room(axes)
-    return figure, table
+    top = float(height.max()) or 1.0
+    edges = np.linspace(0.0, top, _BINS + 1)
+    splits = {
+        split: np.histogram(height[codes == code], edges)[0]
+        for code, split in enumerate(SPLITS)
+        if (codes == code).any()
+    }
+    return {"top": top, "splits": splits}

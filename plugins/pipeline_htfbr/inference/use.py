@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.evaluation.trained import load_trained_task
+from pipeline_core.extracts import BULK
 from pipeline_core.run import Run
 from pipeline_core.units import find_factor
 from pipeline_htfbr.geometry import differentiate_variables
@@ -66,6 +67,7 @@ def write_inference(run: Run) -> dict[str, Any]:
         for cut in cuts:
             name = ",".join(structure.coordinates[mu].name for mu in cut).replace("/", "_")
             group = file.create_group(f"cuts/{name}")
+            group.attrs[BULK] = True
             write_cut(group, cut, minimum, options.cut_points, domain, landscapes)
         if options.stationary_points:
             tables = {

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
-from pipeline_core.fields import SPLITS
-from pipeline_core.figures import evidence, thinning
+from pipeline_core.extracts import BULK, Extracts, shorten
+from pipeline_core.figures import archives, evidence
 from pipeline_core.figures.drawing import draw_experiment
-from pipeline_core.project import EVIDENCE, Project
-from pipeline_core.samples import SampleFile
+from pipeline_core.project import Project
 from pipeline_core.testing.projects import call, prepare, write_project
 
 NAME = "chgnet/conformance"
@@ -61,60 +61,120 @@ def test_figures_need_no_results(computed, project):
         assert (experiment.folder / name).read_bytes() == (computed / "drawn" / name).read_bytes()
 
 
-def count_samples(path: Path) -> dict[str, int]:
-    """Return how many predicted samples of each split a file has."""
-    with SampleFile(path, "predictions") as file:
-        codes = file.read_column("split")
-        assert not {"group", "source"} & file.fields.keys()
-    return {split: int((codes == code).sum()) for code, split in enumerate(SPLITS)}
+def read_manifest(project: Project) -> dict:
+    return store.read_json(evidence._find_manifest(project.find_evidence(NAME)))
 
 
-def test_predictions_are_kept_as_far_as_figures_read_them(computed, project):
-    runs = evidence.load_evidence(NAME, project).runs
-    splits = dataclasses.replace(project, results=computed / "results").run(NAME).dataset
-    counts = store.read_json(splits.report)["splits"]
-    # Forces of the training samples are drawn of the first variant alone.
-    assert count_samples(runs["base"].predictions) == counts
-    assert count_samples(runs["other"].predictions) == {
-        "train": 0,
-        "val": 0,
-        "test": counts["test"],
-    }
+def alter(project: Project, name: str, old: str | None = None, new: str = "") -> str:
+    """Replace a text in a file of the archive, or the file by none; return the fault."""
+    path = project.find_evidence(NAME)
+    folder = path.with_name("altered")
+    shutil.copytree(archives.unpack_archive(path), folder)
+    file = folder / name
+    if old is None:
+        file.unlink()
+    else:
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+    archives.write_archive(folder, path)
+    return f"{path}: {name}: not the file that was kept"
+
+
+def test_predictions_are_kept_as_far_as_figures_draw_them(project):
+    run = evidence.load_evidence(NAME, project).runs["base"]
+    assert not run.predictions.exists()
+    assert not run.partition.exists()
+    content = json.loads((run.folder.parent / "extracts.json").read_text())
+    assert {"base/errors_by_force", "other/errors_by_force"} <= content.keys()
+    with pytest.raises(ValueError, match=r"no extract 'base/another'.*reads what was not kept"):
+        run.extract("another", lambda: None)
+
+
+def test_extracts_are_read_as_they_were_collected(tmp_path):
+    collected = Extracts()
+    rng = np.random.default_rng(0)
+    small = np.arange(4, dtype=np.int8)
+    arrays = {"b": rng.normal(size=(3, 2)), "a": small, "none": np.empty((0, 3))}
+    content = {"arrays": arrays, "rest": [1, 0.1, None, "word", True]}
+    assert collected.get("one", lambda: content) is content
+    collected.write(tmp_path / "extracts.json")
+    kept = Extracts(tmp_path / "extracts.json").get("one", dict)
+    assert kept["rest"] == content["rest"]
+    assert list(kept["arrays"]) == list(arrays)  # figures draw in this order
+    for name, array in arrays.items():
+        assert kept["arrays"][name].dtype == array.dtype
+        np.testing.assert_array_equal(kept["arrays"][name], array)
+
+
+def test_numbers_are_shortened_to_their_first_digits():
+    values = np.array([[123456.0, -0.00123456], [0.0, 1.0]])
+    np.testing.assert_array_equal(shorten(values, 3), [[123000.0, -0.00123], [0.0, 1.0]])
+
+
+def test_archives_of_the_same_files_are_the_same(tmp_path):
+    texts = {"b": "second", "folder/a": "first"}
+    (tmp_path / "files/folder").mkdir(parents=True)
+    for name in ("one", "two"):
+        for file, text in texts.items():
+            (tmp_path / "files" / file).write_text(text)
+        archives.write_archive(tmp_path / "files", tmp_path / f"{name}.tar.xz")
+    assert (tmp_path / "one.tar.xz").read_bytes() == (tmp_path / "two.tar.xz").read_bytes()
+    files = archives.list_files(archives.unpack_archive(tmp_path / "one.tar.xz"))
+    assert {name: path.read_text() for name, path in files.items()} == texts
+
+
+def test_a_damaged_archive_is_named(project):
+    path = project.find_evidence(NAME)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"conformance\.tar\.xz: damaged .*restore it"):
+        evidence.check_evidence(NAME, project)
+
+
+def test_what_is_marked_as_bulk_is_left_out(tmp_path):
+    source, target = tmp_path / "source.h5", tmp_path / "target.h5"
+    with store.create(source, "inference", {"seed": 1}) as file:
+        file["run/energy"] = np.arange(3.0)
+        file["run/positions"] = np.zeros((3, 2))
+        file["run/positions"].attrs[BULK] = True
+        file["series/first"] = np.zeros(3)
+        file["series"].attrs.update({BULK: True, "report": "kept"})
+    archives.copy_artifact(source, target)
+    assert store.read_provenance(target) == {"seed": 1}
+    with store.open_artifact(target, "inference") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        assert names == ["run", "run/energy", "series"]
+        assert file["series"].attrs["report"] == "kept"
+        np.testing.assert_array_equal(file["run/energy"], [0, 1, 2])
+    content = {BULK: ["atoms"], "atoms": [1, 2], "seconds": 3}
+    store.write_json(tmp_path / "source.json", content)
+    archives.copy_artifact(tmp_path / "source.json", tmp_path / "target.json")
+    assert store.read_json(tmp_path / "target.json") == {BULK: ["atoms"], "seconds": 3}
 
 
 def test_too_much_is_not_kept(computed, tmp_path, monkeypatch):
     folder = shutil.copytree(computed, tmp_path / "copy")
     project = Project(folder / "workflows", folder / "results", load_registry())
     monkeypatch.setattr(evidence, "MOST_BYTES", 1000)
-    message = r"evidence of \d\.\d MB, at most 0 MB are kept, most of it \S+\.h5 of (base|other)"
+    before = project.find_evidence(NAME).read_bytes()
+    message = r"evidence of \d\.\d MB, at most 0 MB are kept, most of it chgnet/\S+ \(\d\.\d MB"
     with pytest.raises(ValueError, match=message):
         evidence.keep_evidence(project.load_experiment(NAME), project)
-    assert evidence.list_evidence(project.workflows) == []
+    assert project.find_evidence(NAME).read_bytes() == before
 
 
 def test_figures_that_read_more_than_is_kept_are_named(computed, tmp_path, monkeypatch):
     folder = shutil.copytree(computed, tmp_path / "copy")
     project = Project(folder / "workflows", folder / "results", load_registry())
-    select = thinning._select_samples
-    monkeypatch.setattr(thinning, "_select_samples", lambda *args: list(select(*args))[:-1])
-    with pytest.raises(ValueError, match=r"parity\.svg.*drawn otherwise from evidence"):
+    read = Extracts.get
+
+    def lose_parity(self, name, compute):
+        is_lost = self.path is not None and name.startswith("parity of ")
+        return {} if is_lost else read(self, name, compute)
+
+    monkeypatch.setattr(Extracts, "get", lose_parity)
+    with pytest.raises(ValueError, match=r"parity\.csv.*drawn otherwise from evidence"):
         evidence.keep_evidence(project.load_experiment(NAME), project)
-
-
-def test_data_that_are_imported_again_leave_the_evidence_of_others_as_it_is(computed, tmp_path):
-    shutil.copytree(computed, tmp_path, dirs_exist_ok=True)
-    project = Project(tmp_path / "workflows", tmp_path / "results", load_registry())
-    run = project.load_experiment(NAME).runs["base"]
-    kept = evidence.load_evidence(NAME, project).runs["base"].datasets[0].report
-    before, records = kept.read_bytes(), kept.with_name("records.jsonl").read_bytes()
-    content = store.read_json(run.datasets[0].report)
-    content["provenance"] |= {"commit": "another", "fingerprint": "another"}
-    store.write_json(run.datasets[0].report, content)
-    run.datasets[0].report.with_name("records.jsonl").write_bytes(2 * records)
-    evidence.keep_evidence(project.load_experiment(NAME), project)
-    assert kept.read_bytes() == before
-    assert kept.with_name("records.jsonl").read_bytes() == records
-    assert evidence.check_evidence(NAME, project) == []
 
 
 def test_nothing_differs_from_what_was_kept(project):
@@ -124,15 +184,13 @@ def test_nothing_differs_from_what_was_kept(project):
 
 
 def test_an_altered_number_is_named(project):
-    path = project.workflows / EVIDENCE / NAME / "base/history.jsonl"
-    path.write_text(path.read_text().replace('"epoch": 2', '"epoch": 3'))
-    assert evidence.check_evidence(NAME, project) == [f"{path}: not the file that was kept"]
+    fault = alter(project, f"{NAME}/base/history.jsonl", '"epoch": 2', '"epoch": 3')
+    assert evidence.check_evidence(NAME, project) == [fault]
 
 
 def test_a_lost_file_is_named(project):
-    path = project.workflows / EVIDENCE / NAME / "base/metrics.json"
-    path.unlink()
-    assert evidence.check_evidence(NAME, project) == [f"{path}: not the file that was kept"]
+    fault = alter(project, f"{NAME}/base/metrics.json")
+    assert evidence.check_evidence(NAME, project) == [fault]
 
 
 def test_a_figure_that_comes_out_otherwise_is_named(project, monkeypatch):
@@ -185,9 +243,8 @@ def test_a_figure_with_another_line_is_named(project, monkeypatch):
 def test_figures_of_changed_code_are_drawn_again_on_request(project, monkeypatch):
     from pipeline_core.figures import learning
 
-    home = project.workflows / EVIDENCE / NAME
-    before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
-    made = store.read_json(home / evidence.MANIFEST)
+    before = project.find_evidence(NAME).read_bytes()
+    made = read_manifest(project)
     make, get_hash = learning._make_table, evidence._hash
     monkeypatch.setattr(learning, "_make_table", lambda *args: make(*args)[:-1])
     monkeypatch.setattr(
@@ -198,16 +255,14 @@ def test_figures_of_changed_code_are_drawn_again_on_request(project, monkeypatch
         assert evidence.check_evidence(NAME, project) == []
         # What the data were made by is still known.
         assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/perceptron.py"]
-    now = store.read_json(home / evidence.MANIFEST)
+    now = read_manifest(project)
     assert now["sources_of_data"] == made["sources"] != now["sources"]
     assert now["made"] == made["made"]
-    after = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
-    assert {p.name for p in after if after[p] != before.get(p)} == {evidence.MANIFEST}
+    assert project.find_evidence(NAME).read_bytes() == before
 
 
 def test_altered_evidence_is_not_drawn_again(project):
-    path = project.workflows / EVIDENCE / NAME / "base/history.jsonl"
-    path.write_text(path.read_text().replace('"epoch": 2', '"epoch": 3'))
+    alter(project, f"{NAME}/base/history.jsonl", '"epoch": 2', '"epoch": 3')
     with pytest.raises(ValueError, match=r"base/history\.jsonl: not the file that was kept"):
         evidence.redraw_evidence(NAME, project)
 

@@ -10,12 +10,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from pipeline_core.config.sections import PartitionMethod
-from pipeline_core.fields import SPLITS
 from pipeline_core.figures import reproduction, results, style
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
-from pipeline_core.figures.thinning import copy_predictions
-from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp import figures
 from pipeline_egnn_esp.basis import Basis
@@ -294,23 +291,6 @@ def test_elements_have_their_distance_and_their_orbitals(learned):
         start += block.size
     assert start == len(actual.label)
     assert np.count_nonzero(actual.on_site) == 4 * 100 + 8 * 16
-
-
-@pytest.mark.slow
-def test_evidence_has_the_elements_of_the_held_out_split_alone(learned, tmp_path):
-    (run,) = learned.runs.values()
-    kept = replace(learned, runs={"base": replace(run, folder=tmp_path / "base")})
-    copy_predictions(learned, kept)
-    (tmp_path / "base/metrics.json").write_bytes(run.metrics.read_bytes())
-    ours, theirs = read_elements(learned), read_elements(kept)
-    for name in ("distance", "pair", "label", "predicted", "two_centre"):
-        np.testing.assert_array_equal(getattr(theirs, name), getattr(ours, name))
-    _, table = violins.draw(learned)
-    assert violins.draw(kept)[1] == table
-    with SampleFile(kept.runs["base"].predictions, "predictions") as file:
-        test = file.read_column("split") == SPLITS.index("test")
-        assert sorted(test) == [False, True]
-        assert (file.count_rows("entry") > 0).tolist() == test.tolist()
 
 
 def test_violins_have_the_means_of_the_report(learned):

@@ -10,6 +10,7 @@ engine writes to `run.profile` they add
 | `partitions` | atoms, edges by cutoff, link, and `records`, see `partitions.Shared`           |
 | `domains`    | cutoff, parts, positions and cell of the structure, and of the partitions that |
 |              | are drawn labels and traffic by method, see `partitions.Drawn`; null for none  |
+| `bulk`       | keys of which evidence keeps what is drawn alone                               |
 | `scaling`    | see `scaling.study_scaling`                                                    |
 """
 
@@ -18,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
+
+from pipeline_core.extracts import BULK
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +124,7 @@ def study(
         divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
         content["partitions"] = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
         content["domains"] = divisions.drawn and tabulate_domains(divisions.drawn)
+        content[BULK] = ["domains"]
         shared = divisions.shared
     if options.scaling is not None:
         from pipeline_egnn_esp.paper.studies.scaling import study_scaling
