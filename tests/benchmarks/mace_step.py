@@ -51,6 +51,7 @@ def measure(
     calls = count_network_calls(module, atoms, options["edges"])
     groups = [calls] if args.small else [{call: flop} for call, flop in calls.items()]
     kinds = {"threads": args.threads, "repeats": args.repeats, "device": args.device}
+    kinds["operators"] = "cuequivariance_ops"
     result = measure_calls(sides, "Network", arrays, groups, **kinds)
     size = {"atoms": atoms, "structures": len(structures), "edges": options["edges"]}
     return [

@@ -128,6 +128,7 @@ def run_section(
             status = process.wait(section.seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             status = None
     end = {"seconds": round(time.monotonic() - begin, 1), "exit": status}
     report = read_report(section, log.read_text(errors="replace"))

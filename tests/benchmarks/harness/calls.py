@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from harness.peak import measure_peak
-from harness.sides import Place, alternate, compare_sides, measure_memory, open_sides
+from harness.sides import Place, Side, alternate, compare_sides, measure_memory, open_sides
 
 
 def measure_calls(
@@ -20,6 +20,7 @@ def measure_calls(
     device: str = "cpu",
     same: bool = True,
     parameters: bool = False,
+    operators: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Make the same subject on both sides, check that they agree, and measure calls in turn.
 
@@ -34,6 +35,8 @@ def measure_calls(
         device: Where our side works.
         same: Whether the sides compute the same.
         parameters: Whether to count what the model of each side learns.
+        operators: Beginning of the names of packages whose operators a peer has on a GPU:
+            `peer_operators` lists those that were loaded, `peer_slowest_kernels` what ran.
 
     Returns:
         The figures of each call. `roofline_share` is the time of its operations at
@@ -58,6 +61,8 @@ def measure_calls(
             }
             if parameters:
                 facts |= {f"{n}_parameters": side.ask("parameters") for n, side in sides.items()}
+            if operators is not None:
+                facts |= watch_peer(sides, next(iter(group)), operators, device)
             rate = sides["ours"].ask("matrix_rate", device)  # forgets the subject
         facts |= {"matrix_gflops": rate / 1e9}
         facts["peak_gflops"] = measure_peak(torch.float32, threads) if device == "cpu" else None
@@ -65,3 +70,13 @@ def measure_calls(
             share = operations / rate / figures[call]["ours_s"]
             result[call] = figures[call] | facts | {"flop": operations, "roofline_share": share}
     return result
+
+
+def watch_peer(sides: Mapping[str, Side], call: str, operators: str, device: str) -> dict[str, Any]:
+    """Return what shows by which kernels a peer calculates on a GPU; None elsewhere."""
+    names = ("peer_operators", "peer_slowest_kernels")
+    if device == "cpu" or "peer" not in sides:
+        return dict.fromkeys(names)
+    peer = sides["peer"]
+    shown = peer.ask("loaded_modules", operators), peer.ask("slowest_kernels", call)
+    return dict(zip(names, shown, strict=True))

@@ -92,6 +92,22 @@ class Worker:
             synchronize()
         return sum(event.name.startswith(LAUNCHES) for event in profile.events())
 
+    def slowest_kernels(self, call: str, most: int = 8) -> dict[str, float]:
+        """The kernels of a call that took longest on a GPU, with their times in ms."""
+        kinds = torch.profiler.ProfilerActivity
+        with torch.profiler.profile(activities=[kinds.CUDA]) as profile:
+            self.subject.calls[call]()
+            synchronize()
+        times = {x.key: x.self_device_time_total / 1e3 for x in profile.key_averages()}
+        slowest = sorted(times, key=lambda name: -times[name])[:most]
+        return {name: round(times[name], 4) for name in slowest}
+
+    def loaded_modules(self, prefix: str) -> list[str]:
+        """Modules written in C that are loaded, of packages whose names begin so."""
+        found = [m for name, m in sys.modules.items() if name.startswith(prefix)]
+        files = {Path(m.__file__).name for m in found if getattr(m, "__file__", None)}
+        return sorted(name for name in files if name.endswith(".so"))
+
     def matrix_rate(self, device: str = "cpu", size: int = 2048, dtype: str = "float32") -> float:
         """Operations per second of a large product of matrices, the best of ten."""
         self.subject = Product(size, device, dtype)
