@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
@@ -22,7 +21,7 @@ from pipeline_core.config.experiments import (
     merge_sections,
 )
 from pipeline_core.config.sections import Section, TrainOptions
-from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
+from pipeline_core.config.yaml_files import read_yaml, validate_content
 
 GOOD = """\
 description: Water
@@ -76,38 +75,12 @@ def test_all_mistakes_of_a_file_are_listed_at_once(tmp_path):
         TrainOptions().epochs = 3
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [", "cannot be read as YAML"),
-        ("a: !!python/object/apply:os.system ['true']", "cannot be read as YAML"),
-        ("- a", "expected a mapping"),
-        ("", "expected a mapping"),
-    ],
-)
-def test_what_is_no_mapping_is_refused(tmp_path, text, message):
-    (tmp_path / "water.yaml").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_yaml(tmp_path / "water.yaml")
-    with pytest.raises(ValueError, match=r"watr\.yaml: no such file; did you mean .*water\.yaml\?"):
-        read_yaml(tmp_path / "watr.yaml")
-
-
 def test_a_loss_of_no_weight_is_refused(tmp_path):
     path = tmp_path / "train.yaml"
     path.write_text("loss: {energy: {weight: 0}, forces: {weight: 0.0}}")
     with pytest.raises(ValueError, match=r"all weights \(energy, forces\) are zero, so nothing"):
         validate_content(TrainOptions, read_yaml(path), path)
     TrainOptions(loss={"energy": {"weight": 0.0}, "forces": {}})
-
-
-def test_lines_are_counted_in_nested_lists_and_mappings(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("a:\n  - b: 1\n  - b: 2\n    c:\n      d: 3\n")
-    assert find_line(path, ["a", "1", "c", "d"]) == 5
-    assert find_line(path, ["a", "1", "b"]) == 3
-    assert find_line(path, ["a", "missing"]) == 1
-    assert find_line(path, []) is None
 
 
 trees = st.recursive(
@@ -133,14 +106,6 @@ def test_overrides_win_and_neither_mapping_is_changed(base, override):
             assert result[key] == override[key]
 
 
-@pytest.mark.parametrize("name", ENGINE_SECTIONS)
-def test_defaults_of_every_section_survive_yaml(tmp_path, name):
-    model = ENGINE_SECTIONS[name]
-    path = tmp_path / "section.yaml"
-    path.write_text(yaml.safe_dump(model().model_dump(mode="json")))
-    assert validate_content(model, read_yaml(path), path) == model()
-
-
 class Circle(Section):
     kind: Literal["circle"]
     radius: float
@@ -161,12 +126,6 @@ def test_a_mistake_in_one_of_several_kinds_is_named_by_the_keys_of_the_file(tmp_
     message = r"d\.yaml:4: shapes\.1\.sid: unknown key; did you mean 'side'\?"
     with pytest.raises(ValueError, match=message):
         validate_content(Drawing, read_yaml(path), path)
-
-
-def test_an_experiment_file_leaves_its_sections_to_the_plugin(tmp_path):
-    path = tmp_path / "e.yaml"
-    path.write_text("description: d\nplugin: p\nmodel: {anything: goes}\n")
-    assert validate_content(ExperimentFile, read_yaml(path), path).model == {"anything": "goes"}
 
 
 def test_a_variant_is_laid_over_the_experiment(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline_core import memory
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.edge_counts import count_edges_at_least, require_room
+from pipeline_core.edge_counts import count_edges_at_least
 from pipeline_core.fields import FIELDS
 from pipeline_core.graphs import (
     build_graph,
@@ -163,17 +163,6 @@ def test_more_edges_than_memory_are_refused_before_the_search(atoms, monkeypatch
     message = rf"edges within 5 Å of {len(atoms)} atoms, .* of each, .* TB, and 10 GB of memory"
     with pytest.raises(ValueError, match=message):
         build_graph(sample(atoms), GraphOptions(cutoff=5.0))
-
-
-def test_room_is_asked_of_the_memory_that_is_free(monkeypatch):
-    monkeypatch.setattr(memory, "find_free_memory", lambda: 2e8)
-    require_room(1e6, 10, "edges", 199)
-    with pytest.raises(
-        ValueError, match=r"of each, take at least 201 MB, and 200 MB of memory are free"
-    ):
-        require_room(1e6, 10, "edges", 201)
-    monkeypatch.setattr(memory, "find_free_memory", lambda: None)  # a system that says nothing
-    require_room(1e30, 10, "edges", 100)
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import h5py
 import numpy as np
 import pytest
@@ -306,31 +302,3 @@ def make_sample():
 def read_all(path):
     with SampleFile(path, "graph") as file:
         return [file.read(i) for i in range(len(file))]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [2000, 300_000, 3_000_000, 12_000_000])
-def test_a_full_disk_stops_the_writer(tmp_path, limit):
-    code = """
-        import resource, signal, sys
-        from pathlib import Path
-        import numpy as np
-        from pipeline_core.fields import FIELDS
-        from pipeline_core.samples import SampleWriter
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
-        fields = [FIELDS["positions"], FIELDS["atomic_numbers"], FIELDS["group"]]
-        sample = {"positions": np.ones((2000, 3)), "atomic_numbers": np.ones(2000, np.int32)}
-        try:
-            with SampleWriter(Path(sys.argv[1]), "data", {}, fields) as writer:
-                for i in range(400):
-                    writer.add(sample | {"group": f"g{i}"})
-                writer.add_column("split", np.zeros(400, np.int8))
-        except ValueError as error:
-            print(error)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code), tmp_path / "data.h5", str(limit)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stderr == ""
-    assert "data.h5: cannot be written (File too large); free space on the disk" in shown.stdout
-    assert list(tmp_path.iterdir()) == []

@@ -209,13 +209,6 @@ def test_a_folder_that_is_a_file(tmp_path):
         store.write_json(tmp_path / "results" / "a.json", {})
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(ValueError, match=r"cannot be written \(Permission denied\)"):
-        write(tmp_path / "data.h5")
-
-
 def test_json_is_whole_or_absent(tmp_path):
     path = tmp_path / "a.json"
     store.write_json(path, {"é": [1, 2.5, None]})
@@ -258,16 +251,6 @@ def test_what_is_no_artifact(tmp_path, content, message):
     with h5py.File(path, "w") as file:  # of somebody else
         file["a"] = ARRAYS["a"]
     with pytest.raises(ValueError, match="holds None, expected 'data'"):
-        read(path)
-
-
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5, 0.9, 0.999])
-def test_truncation_is_noticed(tmp_path, share):
-    path = tmp_path / "data.h5"
-    write(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ValueError, match=r"data\.h5: .*damaged.*run its stage again"):
         read(path)
 
 

@@ -26,6 +26,10 @@ _BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: {no: 1}\n", "a.yaml:1: YAML reads the key 'no' as False; quote it"),
         ("a:\n  1.50: 1\n", "a.yaml:2: YAML reads the key '1.50' as 1.5; quote it"),
         (_BOMB, "a.yaml:7: aliases expand to more than 1000000 values"),
+        ("a: [", "cannot be read as YAML"),
+        ("a: !!python/object/apply:os.system ['true']", "cannot be read as YAML"),
+        ("- a", "expected a mapping"),
+        ("", "expected a mapping"),
     ],
 )
 def test_yaml_that_is_a_trap_is_refused(tmp_path, text, message):
@@ -34,6 +38,8 @@ def test_yaml_that_is_a_trap_is_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=r"a\.yaml") as caught:
         read_yaml(path)
     assert message in str(caught.value)
+    with pytest.raises(ValueError, match=r"b\.yaml: no such file; did you mean .*a\.yaml\?"):
+        read_yaml(tmp_path / "b.yaml")
 
 
 def test_numbers_and_words_as_people_write_them_are_read(tmp_path):
