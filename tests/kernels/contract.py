@@ -177,7 +177,7 @@ class KernelContract:
                     *(case.values[:2] if "way" in names else case.values[1:2]),
                     dict(zip(self.options, case.values[2:], strict=True)),
                     marks=case.marks,
-                    id="-".join(str(x).removeprefix("torch.") for x in case.values),
+                    id="-".join(map(name_value, case.values)),
                 )
                 for case in map(as_parameter, cases)
             ]
@@ -358,6 +358,11 @@ class KernelContract:
 def run_on_gpu(operator: EagerOperator, arguments: Sequence[Any], _: Any) -> Any:
     """Run what an operator has for GPUs, whatever the device."""
     return operator.implementations["cuda"](*arguments)
+
+
+def name_value(value: Any) -> str:
+    """Return the name of an option for a test: the same in every process."""
+    return getattr(value, "__name__", str(value)).removeprefix("torch.")
 
 
 def compute_interpreted(
