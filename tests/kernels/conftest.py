@@ -1,10 +1,11 @@
 """What the tests of every kernel family need: chosen threads, and Triton without a GPU."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,57 +111,51 @@ def gpu() -> str:
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., Mapping[str, Any]]:
-    """Compiles a Triton kernel for a GPU that need not be there; returns what came out.
+def compile_launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., list[Any]]:
+    """Let launches of Triton compile kernels for a GPU that need not be there, and run nothing.
 
-    The interpreter accepts more than the compiler, which needs no GPU to say so.
+    The interpreter accepts more than the compiler. What that makes is listed as it comes; of large
+    kernels the front end alone, where types and shapes are checked: the rest takes minutes.
     """
     pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton import compile as triton_compile
+    from triton import compiler
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+    from triton.runtime import driver, jit
 
-    def compile_for(capability: int, kernel: Any, signature: Any, constants: Any, **options: Any):
-        source = ASTSource(kernel, *_choose_arguments(kernel, signature, constants))
-        target = GPUTarget("cuda", capability, 32)
-        return triton_compile(source, target=target, options=options).asm
+    def compile_for(capability: int, part: str) -> list[Any]:
+        target, made, launch = GPUTarget("cuda", capability, 32), [], jit.JITFunction.run
+        gpu = SimpleNamespace(
+            get_current_target=lambda: target,
+            get_current_device=lambda: (capability, part),
+            get_current_stream=lambda _: 0,
+        )
+
+        def run(kernel: Any, *arguments: Any, **options: Any) -> None:
+            made.append(launch(kernel, *arguments, **options | {"warmup": True}).asm)
+            assert made[-1][part]
+
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+        monkeypatch.setattr(driver, "_active", gpu)
+        monkeypatch.setattr(jit.JITFunction, "run", run)
+        if part == "ttir":
+            monkeypatch.setattr(compiler, "compile", _run_front_end)
+        return made
 
     return compile_for
 
 
-def _choose_arguments(kernel: Any, signature: Any, constants: Any) -> tuple[Any, Any]:
-    """Leave out what a kernel does not have; constants in a tuple are named by their places."""
-    names = kernel.arg_names
-    constants = {k: v for k, v in constants.items() if isinstance(k, tuple) or k in names}
-    return {name: signature[name] for name in names}, constants
-
-
-def _run_front_end(capability: int, kernel: Any, signature: Any, constants: Any) -> str:
+def _run_front_end(source: Any, target: Any, options: Any) -> Any:
     from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
+    from triton.compiler import make_backend
 
-    target = GPUTarget("cuda", capability, 32)
     backend, context, stages = make_backend(target), ir.context(), {}
-    options = backend.parse_options({})
+    options = backend.parse_options(options)
     ir.load_dialects(context)
     backend.load_dialects(context)
-    source = ASTSource(kernel, *_choose_arguments(kernel, signature, constants))
     tools = backend.get_codegen_implementation(options), backend.get_module_map()
     module = source.make_ir(target, options, *tools, context)
     backend.add_stages(stages, options, source.language)
-    return str(stages["ttir"](module, {}))
-
-
-@pytest.fixture(scope="session")
-def front_end() -> Callable[..., str]:
-    """Give what Triton's front end makes of a kernel, its arguments as those of `compiled`.
-
-    There types and shapes are checked, in a second; the rest takes minutes for N = 3.
-    """
-    pytest.importorskip("triton")
-    return _run_front_end
+    return SimpleNamespace(asm={"ttir": str(stages["ttir"](module, {}))})
 
 
 @pytest.fixture(scope="module", params=["C", "reference"])

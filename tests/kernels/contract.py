@@ -80,10 +80,13 @@ class KernelContract:
         empty: Options of a call without elements.
         random: Further values of options, drawn by hypothesis.
         lanes: Options of calls that fill whole vectors of a processor, or parts.
+        third: Whether autograd can differentiate second derivatives once more.
         kernel_order: Up to which order kernels calculate derivatives; those beyond are plain torch,
             whose bits depend on the threads.
         interpreted: Options of calls of interpreted Triton kernels; all but the first wait for
             `make test-all`.
+        compiled: Options of calls whose kernels Triton compiles, all but the first in
+            `make test-all`; the first of those interpreted if not given.
         mixed: Largest error under autocast, for families that calculate in its type.
         refused: Place of an argument, what changes it, and what the error says; without a place,
             what changes the list of all.
@@ -98,8 +101,10 @@ class KernelContract:
     empty: ClassVar[Options] = {}
     random: ClassVar[Mapping[str, st.SearchStrategy[Any]]] = {}
     lanes: ClassVar[Sequence[Options]] = ({},)
+    third: ClassVar[bool] = False
     kernel_order: ClassVar[int] = 2
     interpreted: ClassVar[Sequence[Options]] = ({},)
+    compiled: ClassVar[Sequence[Options]] = ()
     mixed: ClassVar[float | None] = None
     refused: ClassVar[Sequence[tuple[int | None, Callable[[Any], Any], str]]] = ()
     without: ClassVar[Mapping[str, str]] = {}
@@ -119,6 +124,12 @@ class KernelContract:
             dropped |= {"test_finite_differences", "test_gives_derivatives_by_what_needs_them"}
         if not has_kernels(cls):
             dropped |= {"test_interpreted_kernels", "test_gpu_repeats_every_bit"}
+        if "test_interpreted_kernels" in dropped:
+            dropped.add("test_kernels_compile_for_a_gpu")
+        if "test_autocast" in dropped:
+            dropped.add("test_gpu_autocast")
+        if not cls.third:
+            dropped.add("test_third_derivative")
         for name in dropped:
             setattr(cls, name, None)
 
@@ -155,6 +166,13 @@ class KernelContract:
     def prepare_interpreter(self, patch: pytest.MonkeyPatch) -> None:
         """Change what chooses by the device: interpreted kernels have tensors of the CPU."""
 
+    def check_compiled(self, made: Mapping[str, Any]) -> None:
+        """Look at what Triton makes of a kernel."""
+
+    def choose_part(self, chosen: Options) -> str:
+        """Return up to what Triton compiles the kernels of a call: to "ttir", or to "cubin"."""
+        return "cubin"
+
     def make(self, dtype: torch.dtype = torch.float64, seed: int = 0, **chosen: Any) -> Call:
         """Make a call with the default of each option that is not chosen."""
         defaults = {name: values[0] for name, values in self.options.items()}
@@ -190,6 +208,9 @@ class KernelContract:
         if "interpreted_case" in names:
             cases = [(options, dtype) for options in self.interpreted for dtype in dtypes]
             metafunc.parametrize("interpreted_case", run_first(cases))
+        if "compiled_case" in names:
+            cases = [(x, dtype) for x in self.compiled or self.interpreted[:1] for dtype in dtypes]
+            metafunc.parametrize("compiled_case", run_first(cases))
         if "refused_case" in names:
             ids = [message for *_, message in self.refused]
             metafunc.parametrize("refused_case", self.refused, ids=ids)
@@ -237,6 +258,24 @@ class KernelContract:
 
         assert gradcheck(function, tensors)
         assert self.order < 2 or gradgradcheck(function, tensors)
+
+    def test_third_derivative(self, way):
+        """Of sines of the results at what was the gradient before, by plain torch."""
+        call = self.make(**self.few)
+
+        def derive(call):
+            leaves = [0.3 * x.detach() for x in call.tensors]
+            x = leaves = [x.requires_grad_() for x in leaves]
+            for _ in range(3):
+                values = flatten(call.function(*x, *call.constants))
+                moving = torch.autograd.grad(
+                    sum(y.sin().sum() for y in values), x[: call.n_twice], create_graph=True
+                )
+                x = [*moving, *x[len(moving) :]]
+            return torch.autograd.grad(sum(y.square().sum() for y in moving), leaves)
+
+        for ours, exact in zip(derive(call), derive(call.exact), strict=True):
+            self.compare(ours, exact, 1e-9)
 
     @pytest.mark.parametrize("lay_out", [transpose_memory, spread_memory])
     def test_arguments_may_lie_in_any_way(self, way, lay_out):
@@ -304,15 +343,23 @@ class KernelContract:
 
     def test_autocast(self, way):
         """Derivatives have the types of what they are taken by, and are near the exact ones."""
+        self.check_autocast("cpu")
+
+    @pytest.mark.gpu
+    def test_gpu_autocast(self, gpu):
+        self.check_autocast(gpu)
+
+    def check_autocast(self, device: str) -> None:
+        """Compare what autocast gives on a device."""
         call, order = self.make(torch.float32), min(self.order, 1)
-        with torch.autocast("cpu", torch.bfloat16):
-            results = differentiate(call, order, torch.float32)
+        with torch.autocast(device, torch.bfloat16):
+            results = differentiate(call.to(device), order, torch.float32)
         exact = differentiate(call.exact, order, torch.float32)
         tolerance = self.tolerances[torch.float32] if self.mixed is None else self.mixed
         derivatives = results[-len(call.tensors) :] if order else []
         assert [x.dtype for x in derivatives] == [x.dtype for x in call.tensors if order]
         for ours, theirs in zip(results, exact, strict=True):
-            self.compare(ours.to(theirs), theirs, tolerance)
+            self.compare(ours.cpu().to(theirs), theirs, tolerance)
 
     def test_refuses_what_does_not_fit(self, refused_case):
         place, change, message = refused_case
@@ -333,6 +380,16 @@ class KernelContract:
         results, used = interpreted(compute_interpreted, path, type(self).__name__, dtype, chosen)
         assert used, "no kernel ran"
         self.check(results, self.make(dtype, **chosen), dtype)
+
+    @pytest.mark.slow
+    def test_kernels_compile_for_a_gpu(self, compile_launches, compiled_case):
+        chosen, dtype = compiled_case
+        capability = 90 if dtype in (torch.float32, torch.float16) else 80
+        launches = compile_launches(capability, self.choose_part(chosen))
+        run_kernels(self, dtype, chosen)
+        assert launches
+        for made in launches:
+            self.check_compiled(made)
 
     @pytest.mark.gpu
     def test_gpu_equals_the_reference(self, gpu, dtype, chosen):
@@ -379,12 +436,17 @@ def compute_interpreted(
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     contract = getattr(module, name)()
+    results = run_kernels(contract, dtype, chosen)
+    kernels = f"pipeline_kernels.{contract.folder.replace('/', '.')}.cuda"
+    return [x.detach() for x in results], kernels in sys.modules
+
+
+def run_kernels(contract: KernelContract, dtype: torch.dtype, chosen: Options) -> list[Tensor]:
+    """Compute a case of a contract by what operators have for GPUs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EagerOperator, "run", run_on_gpu)
         contract.prepare_interpreter(patch)
-        results = differentiate(contract.make(dtype, **chosen), contract.order, dtype)
-    kernels = f"pipeline_kernels.{contract.folder.replace('/', '.')}.cuda"
-    return [x.detach() for x in results], kernels in sys.modules
+        return differentiate(contract.make(dtype, **chosen), contract.order, dtype)
 
 
 def has_kernels(contract: type[KernelContract]) -> bool:

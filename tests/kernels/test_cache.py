@@ -166,6 +166,10 @@ def test_without_any_home_there_is_one_warning_for_all(home, monkeypatch):
     with pytest.warns(RuntimeWarning) as warned:
         folder = cache.open_cache()
     assert len(warned) == 1
+    assert warned[0].category is RuntimeWarning
+    assert "compiled anew by each process" in str(warned[0].message)
+    assert "/dev/null" not in str(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
     with warnings.catch_warnings(action="error"):
         assert cache.open_cache() == folder
         assert cache.open_numba_cache(home / "a") == folder / "numba"

@@ -1,12 +1,11 @@
 """A machine without a C compiler: plain PyTorch calculates, and the user is told once."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from processes import start
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,15 +45,8 @@ def run_without_compiler(tmp_path):
         cache, programs = tmp_path / "cache", tmp_path / "programs"
         cache.mkdir()
         programs.mkdir()
-        environment = {key: value for key, value in os.environ.items() if key != "CC"}
-        environment |= {"PATH": str(programs), "PIPELINE_KERNELS_CACHE": str(cache)}
-        result = subprocess.run(
-            [sys.executable, "-c", script, *map(str, args)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        places = {"PATH": str(programs), "PIPELINE_KERNELS_CACHE": str(cache)}
+        result = start(["-c", script, *args], CC="cc", **places)
         assert result.returncode == 0, result.stderr
         assert not list(cache.iterdir())
         return result.stderr

@@ -13,7 +13,6 @@ from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas,
 from pipeline_kernels.dirac import hop, hop_gradient, join, reference, split
 from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD
 from pipeline_kernels.dirac.op import PLAIN, combine_hops
-from tiers import run_first
 
 FACTORS = [0.3, -0.7, 1.1, 0.4]
 EXTENTS = [(2, 2), (4, 2), (6, 4), (4, 8), (8, 16), (2, 4, 2, 2), (4, 4, 2, 6), (4, 4, 4, 4)]
@@ -60,6 +59,7 @@ class TestHops(KernelContract):
         # More sites than a program takes.
         {"extents": (12, 12), "n_colours": 2, "shape": (1, 1), "adjoint": True},
     )
+    compiled = ({"function": "combine", "extents": (2, 4, 2, 2)}, few)
     refused = [
         (2, lambda _: (4, 3), "extents: expected 2 or 4 even numbers"),
         (2, lambda _: (4, 4, 4), "extents: expected 2 or 4 even numbers"),
@@ -72,6 +72,10 @@ class TestHops(KernelContract):
         (0, lambda psi: psi.to(torch.complex64), "psi: expected torch.complex128"),
         (0, lambda psi: psi.repeat(2, 1, 1, 1, 1), "psi: expected a batch of 2"),
     ]
+
+    def choose_part(self, chosen):
+        """Return the front end for four dimensions."""
+        return "ttir" if len(chosen["extents"]) == 4 else "cubin"
 
     def draw(self, generator, function, extents, n_colours, parity, adjoint, shape, boundary):
         seed, kind = generator.initial_seed(), {"halved": parity != ALL}
@@ -132,36 +136,3 @@ def test_the_gradient_is_that_of_the_matrix_written_out(implementation):
     value = (chi.flatten(2)[0].conj() * (psi.flatten(2)[0] @ H.mT)).sum().real
     (expected,) = torch.autograd.grad(value, links)
     assert_close(hop_gradient(chi, psi, extents)[0], expected)
-
-
-def find_kernel(name, real, D, n_colours):
-    """Return a kernel of Triton with its signature and constants."""
-    from pipeline_kernels.dirac import cuda
-
-    n_arrays, tables, n_sizes, own = {
-        "_hop": (4, ("*i64", "*i64", "*i64", f"*{real}"), 3, {"HAS_OTHER": 1}),
-        "_differentiate_links": (3, ("*i64", "*i64"), 4, {"ENDS": 3}),
-    }[name]
-    constants = {"D": D, "N": n_colours, "ADJOINT": 0, "HALVED": 1, **own}
-    signature = {
-        "arrays": (f"*{real}",) * n_arrays,
-        "tables": tables,
-        "sizes": ("i32",) * n_sizes,
-    }
-    return getattr(cuda, name), signature | dict.fromkeys(constants, "constexpr"), constants
-
-
-KERNELS = pytest.mark.parametrize("name", ["_hop", "_differentiate_links"])
-
-
-@pytest.mark.slow
-@KERNELS
-def test_kernels_compile_for_a_gpu(compiled, name):
-    assert compiled(90, *find_kernel(name, "fp32", 2, 2))["cubin"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("real", run_first(["fp64", "fp32"]))
-@KERNELS
-def test_kernels_in_four_dimensions_are_understood_by_the_compiler(front_end, name, real):
-    assert "tt.store" in front_end(90, *find_kernel(name, real, 4, 3))

@@ -1,5 +1,6 @@
 """Tensor products on random graphs, with weights of each edge, or mapped from what edges share."""
 
+import pytest
 import torch
 
 from kernels.contract import Call
@@ -17,6 +18,12 @@ PLANS = {
     "twice the same": ProductPlan.of("1o + 1o", 1, "1e + 0e"),
     "high degrees": ProductPlan.of("4e + 0o", 4, "3e + 4o"),
 }
+
+
+def represent(irreps, turn):
+    """Return the matrix by which features turn, of e3nn; an inversion may be in it."""
+    o3 = pytest.importorskip("e3nn.o3")
+    return torch.block_diag(*(o3.Irrep(str(irrep)).D_from_matrix(turn) for irrep in irreps))
 
 
 def draw_product(generator, plan, n_nodes=9, n_edges=40, channels=3, ordered=False):

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from kernels.contract import Call, KernelContract
-from pipeline_kernels.equivariant.clebsch_gordan import Irrep, clebsch_gordan
+from kernels.equivariant.product_case import represent
+from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,
@@ -81,7 +82,7 @@ class TestContraction(KernelContract):
     options = {"polynomial": [*POLYNOMIALS], "n_channels": [19, 16], "n_atoms": [9, 27]}
     few = {"polynomial": PAIRS, "n_channels": 2, "n_atoms": 3}
     many = {"n_channels": 24, "n_atoms": 3 * plan.CHUNK}
-    empty = {"n_atoms": 0}
+    empty, third = {"n_atoms": 0}, True
     random = {
         "polynomial": polynomials(),
         "n_atoms": st.integers(0, 30),
@@ -179,50 +180,24 @@ def test_equals_the_sum_over_all_couplings(polynomial, element, n_channels):
     assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-def build_representation(of: tuple[Irrep, ...], rotation: np.ndarray, inverted: bool) -> Tensor:
-    """A degree is what the product of the one below with a vector contains."""
-    matrices = [np.ones((1, 1))]
-    for degree in range(1, 1 + max(irrep.l for irrep in of)):
-        C = clebsch_gordan(degree - 1, 1, degree) * np.sqrt(2 * degree + 1)
-        matrices.append(np.einsum("abm,aA,bB,ABM->mM", C, matrices[-1], rotation, C))
-    signs = [irrep.parity if inverted else 1 for irrep in of]
-    blocks = [sign * matrices[irrep.l] for sign, irrep in zip(signs, of, strict=True)]
-    return torch.block_diag(*map(torch.from_numpy, blocks))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("correlation", run_first([1, 2, 3], 1, 2))
-def test_outputs_rotate_as_they_should(correlation):
+def test_outputs_rotate_as_they_should(double_precision, correlation):
     polynomial = Polynomial(
         parse_irreps("0e+1o+2e+3o+1e"), parse_irreps("0e+1o+2e+1e"), correlation, independent=True
     )
     x, weights, atoms = draw_weights(polynomial, [0, 1, 1, 0], 5)
     combined = combine_coefficients(weights, polynomial, atoms)
-    rotation = Rotation.from_euler("zxz", [0.3, 1.1, -2.0]).as_matrix()
+    rotation = torch.from_numpy(Rotation.from_euler("zxz", [0.3, 1.1, -2.0]).as_matrix())
     before = contract(x, combined, polynomial, atoms)
     assert before.abs().amax((0, 2)).min() > 0.1
-    for inverted in (False, True):
-        D_in, D_out = (
-            build_representation(of, rotation, inverted)
-            for of in (polynomial.irreps_in, polynomial.irreps_out)
-        )
+    for turn in (rotation, -rotation):
+        D_in, D_out = (represent(x, turn) for x in (polynomial.irreps_in, polynomial.irreps_out))
         after = contract(D_in @ x, combined, polynomial, atoms)
         assert_close(after, D_out @ before, rtol=1e-10, atol=1e-10)
 
 
 # ---- derivatives, and what a network relies on ----
-
-
-@pytest.mark.slow
-def test_third_derivatives(implementation):
-    """Finite differences of the second derivatives of a loss of forces."""
-    call = TestContraction().make(**TestContraction.few)
-
-    def forces(x, c):
-        value = call.function(x, c, *call.constants)
-        return torch.autograd.grad(value.square().sum(), x, create_graph=True)[0]
-
-    assert torch.autograd.gradgradcheck(forces, [x.requires_grad_() for x in call.tensors])
 
 
 def test_forces_do_not_wait_for_the_gradient_of_coefficients(use_implementation, monkeypatch):
@@ -283,30 +258,3 @@ def test_atoms_are_sorted_by_element():
     for e, begin, end in zip(row, first, last, strict=True):
         assert (element[atoms.order[begin:end]] == atoms.elements[e]).all()
     assert_close(atoms.elements[reference.find_rows(atoms.order, atoms.chunks)], element)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", run_first([(80, torch.float64), (90, torch.float32)]))
-def test_kernels_compile_for_a_gpu(compiled, target):
-    from pipeline_kernels.equivariant.contraction import cuda
-
-    capability, dtype = target
-    p = {torch.float32: "*fp32", torch.float64: "*fp64"}[dtype]
-    for kernel, n_arrays in [
-        (cuda._sum_outputs, 4),
-        (cuda._differentiate_inputs, 5),
-        (cuda._differentiate_coefficients, 4),
-    ]:
-        for direction in (p, "constexpr"):
-            signature = {
-                "arrays": (p, direction, *[p] * (n_arrays - 2)),
-                "atoms": ("*i64", "*i64"),
-                "tables": ("*i32",) * 4,
-                "sizes": ("i32",) * 4,
-                "ATOMS": "constexpr",
-                "WIDTH": "constexpr",
-            }
-            constants = {"ATOMS": cuda.ATOMS, "WIDTH": 64}
-            if direction == "constexpr":
-                constants[0, 1] = None
-            assert compiled(capability, kernel, signature, constants)["cubin"]

@@ -25,7 +25,6 @@ from pipeline_kernels.equivariant.mixed_product import (
     reference,
 )
 from pipeline_kernels.equivariant.mixed_product.op import _tangents
-from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
 from tiers import cover_pairs
 
@@ -41,7 +40,7 @@ class TestMixedProduct(KernelContract):
     many = {"n_nodes": 40, "n_pairs": 900}
     empty = {"n_nodes": 0, "n_pairs": 0, "n_alone": 0}
     random = {"n_nodes": st.integers(1, 9), "n_pairs": st.integers(0, 30)}
-    mixed = 0.02
+    third, mixed = True, 0.02
     refused = [
         (2, lambda x: x[1:], r"x: expected \(62, 5\) for the plan, got \(61, 5\)"),
         (3, lambda A: A[:, 1:], r"A: expected \(5, 210\) for the plan, got \(5, 209\)"),
@@ -68,37 +67,36 @@ def learn(function, operands, graph, moving, learned, plan=SECOND):
     return [out, *first, *torch.autograd.grad(loss, [inputs[i] for i in learned])]
 
 
+LEARNED = {
+    "first layer": ((1, 2), (0, 3)),
+    "next layer": ((0, 1, 2), (0, 2, 3)),
+    "features and map": ((0, 3), (1, 2, 3)),
+    "all": ((0, 1, 2, 3), (0, 1, 2, 3)),
+}
+
+
 @pytest.mark.parametrize(
-    ("plan", "channels", "dtype"),
-    cover_pairs(NAMES, [1, 32, 35], DTYPES),
+    ("implementation", "function", "plan", "channels", "what", "edges_of_a_part", "dtype"),
+    cover_pairs(
+        *(["C", "reference"], [mixed_product, multiply_all], NAMES, [1, 32, 35], LEARNED),
+        *([1, 7, 1000], DTYPES),
+    ),
+    indirect=["implementation"],
+    scope="module",
 )
-@pytest.mark.parametrize("function", [mixed_product, multiply_all])
-def test_forces_are_learned_as_by_the_formula(implementation, function, plan, channels, dtype):
+def test_forces_are_learned_as_by_the_formula(
+    monkeypatch, implementation, function, plan, channels, what, edges_of_a_part, dtype
+):
     """Of mixed products, and of those with weights of each edge: one pass does most of it."""
-    graph, plan = draw_graph(7, 60), PLANS[plan]
+    graph, plan = draw_graph(5, 40), PLANS[plan]
     operands = [t.to(dtype) for t in draw_mixed(plan, graph, channels)]
-    what = graph, (0, 1, 2), (0, 2, 3), plan
-    exact = learn(reference.product, [t.double() for t in operands], *what)
-    for one, other in zip(learn(function, operands, *what), exact, strict=True):
+    monkeypatch.setattr(cpu, "PART_BYTES", edges_of_a_part * operands[0][0].numel() * 8)
+    wide = [t.double() for t in operands]
+    exact = learn(reference.product, wide, graph, *LEARNED[what], plan)
+    ours = learn(function, operands, graph, *LEARNED[what], plan)
+    for one, other in zip(ours, exact, strict=True):
         atol = (2e-5 if dtype == torch.float32 else 1e-12) * float(other.detach().abs().max())
         assert_close(one.double(), other.detach(), rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize(
-    ("moving", "learned"),
-    [((1, 2), (0, 3)), ((0, 1, 2), (0, 2, 3)), ((0, 3), (1, 2, 3)), ((0, 1, 2, 3), (0, 1, 2, 3))],
-    ids=["first layer", "next layer", "features and map", "all"],
-)
-@pytest.mark.parametrize("edges_of_a_part", [1, 7, 1000])
-def test_parts_of_the_edges_make_up_the_whole(monkeypatch, edges_of_a_part, moving, learned):
-    graph = draw_graph(5, 40)
-    operands = draw_mixed(SECOND, graph, 3)
-    monkeypatch.setattr(cpu, "PART_BYTES", edges_of_a_part * operands[0][0].numel() * 8)
-    ours, theirs = (
-        learn(function, operands, graph, moving, learned)
-        for function in (mixed_product, multiply_all)
-    )
-    assert_close(ours, theirs, rtol=1e-12, atol=1e-10)
 
 
 def share(n_sharing):
@@ -131,19 +129,6 @@ def test_any_edges_may_share_weights(graph):
     case = draw_mixed(SECOND, graph, 16), graph, (0, 1, 2), (0, 2, 3)
     ours, theirs = learn(mixed_product, *case), learn(multiply_all, *case)
     assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_third_derivatives():
-    """By finite differences of the second, which the other tests hold."""
-    graph, plan = draw_graph(2, 1, 1), ProductPlan.of("0e + 1o", 1, "0e + 1o")
-    inputs = [t.requires_grad_() for t in draw_mixed(plan, graph, 1, n_features=2)]
-
-    def differentiate(*inputs):
-        out = mixed_product(*inputs, graph, plan)
-        return torch.autograd.grad(out.sin().sum(), inputs, create_graph=True)
-
-    assert torch.autograd.gradgradcheck(differentiate, inputs, check_undefined_grad=False)
 
 
 @pytest.mark.slow

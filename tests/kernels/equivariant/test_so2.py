@@ -39,7 +39,6 @@ from pipeline_kernels.equivariant.so2 import (
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 from pipeline_kernels.native import compute_size
-from tiers import run_first
 
 LAYOUTS = [Layout(3, 3), Layout(4, 4), Layout(6, 2), Layout(0, 0)]
 
@@ -92,7 +91,10 @@ class TestConvolution(InFrames):
         (10, lambda _: [Segments.of(torch.zeros(2).long(), 4)] * 3, r"\[0\]\.rows.* 7 edges"),
         (12, lambda _: (0, 8, 0), r"tables\[1\]\.turned: expected at most 7 channels, got 8"),
     ]
-    without = {"second derivative": "forces of its model are no derivatives"}
+    without = {
+        "second derivative": "forces of its model are no derivatives",
+        "test_kernels_compile_for_a_gpu": "its kernels are those of the rotations",
+    }
     draw = staticmethod(draw_convolution)
 
 
@@ -116,6 +118,7 @@ class TestRotations(InFrames):
         {"layout": Layout(3, 1), "channels": 66, "place": EDGES, "scaled": "all", "turned": 0},
         {"function": "from_edges", "layout": Layout(4, 4), "place": RECEIVERS, "scaled": "no"},
     ]
+    compiled = [{"layout": Layout(2, 1), "place": RECEIVERS}, *interpreted[1:]]
     refused = [(0, lambda x: x[:, :3], "x: expected"), (1, lambda f: f[1:], "factors: expected")]
 
     def draw(
@@ -257,33 +260,3 @@ def test_python_writes_a_pass_as_c_reads_it(use_implementation):
     with use_implementation("C"):
         library = cpu.load(Layout(2, 2), torch.float32)
         assert compute_size(library, "count_pass_bytes") == sum(map(ctypes.sizeof, kinds))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", run_first([(80, "fp64"), (90, "fp32")]))
-def test_kernels_compile_for_a_gpu(compiled, target):
-    from pipeline_kernels.equivariant.so2 import cuda
-
-    (capability, dtype), index = target, "*i64"
-    p = f"*{dtype}"
-    constants = {"LAYOUT": Layout(2, 1), "BLOCK": 16}
-    common = {"sizes": ("i32",) * 6, **dict.fromkeys([*constants, "ONE"], "constexpr")}
-    common |= {"operands": (p, p, p), "edges": (index, "i32"), "begin": "i32"}
-    common |= dict.fromkeys(["x", "y", "by_factors"], p)
-    bare = {"operands": (p, p, "constexpr")}
-    none = {"edges": ("constexpr", "i32")}
-    for kernel, signature, chosen in [
-        (cuda._lift, {}, {}),
-        (cuda._lift, bare | none, {(1, 2): None, (2, 0): None}),
-        (cuda._lower, {"lists": (index, index, index)}, {}),
-        (cuda._lower, {"lists": ("constexpr", index, index)}, {(2, 0): None}),
-        (
-            cuda._lower,
-            bare | {"lists": ("constexpr",) * 3},
-            {(1, 2): None, (2, 0): None, (2, 1): None, (2, 2): None},
-        ),
-        (cuda._factor_gradient, {}, {"ONE": False}),
-        (cuda._factor_gradient, none, {"ONE": True, (2, 0): None}),
-    ]:
-        made = compiled(capability, kernel, {**common, **signature}, {**constants, **chosen})
-        assert made["cubin"]

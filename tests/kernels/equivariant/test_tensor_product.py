@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from kernels.contract import KernelContract
-from kernels.equivariant.product_case import FIRST, PLANS, SECOND, draw_product
+from kernels.equivariant.product_case import FIRST, PLANS, draw_product, represent
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
-from tiers import run_first
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -41,7 +40,7 @@ class TestTensorProduct(KernelContract):
         {"n_nodes": 3, "n_edges": 0, "channels": 4},
         {"n_nodes": 0, "n_edges": 0, "channels": 4},
     ]
-    mixed = 0.02
+    third, mixed = True, 0.02
     refused = [
         (0, lambda h: h[:, :3], r"h: expected \(9, 4, 21\) for the plan, got \(9, 3, 21\)"),
         (0, lambda h: h.sum(), r"h: expected \(9, 4, 0\)"),
@@ -121,21 +120,6 @@ def test_equals_e3nn(double_precision, plan):
         assert_close(to_e3nn(ours, plan.irreps_out), out)
 
 
-def test_third_derivative_by_the_formula(implementation):
-    call = draw(SECOND)
-    operands = [(0.3 * x).requires_grad_() for x in call.tensors]
-
-    def differentiate(product):
-        x = operands
-        for _ in range(3):
-            y = torch.sin(product(*x, *call.constants)).sum()
-            x = torch.autograd.grad(y, x, create_graph=True)
-        return torch.autograd.grad(sum(part.square().sum() for part in x), operands)
-
-    ours, theirs = map(differentiate, (call.function, call.reference))
-    assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
-
-
 def test_turns_with_the_structure(double_precision, plan):
     torch.manual_seed(0)  # e3nn loses digits of some rotations
     turn, arrows, call = o3.rand_matrix(), torch.randn(40, 3), draw(plan)
@@ -145,9 +129,6 @@ def test_turns_with_the_structure(double_precision, plan):
         degrees = list(range(plan.lmax + 1))
         Y = o3.spherical_harmonics(degrees, arrows, normalize=True, normalization="component")
         return call.function(h, Y, w, *call.constants)
-
-    def represent(parts, turn):
-        return torch.block_diag(*(o3.Irrep(str(part)).D_from_matrix(turn) for part in parts))
 
     plain = multiply(h, arrows)
     assert plain.abs().max() > 0.1
@@ -162,27 +143,6 @@ def test_infinity_stays_where_it_belongs(implementation):
     broken = call.function(*call.tensors, *call.constants).isfinite().logical_not().nonzero()
     receiver = int(call.constants[1].index[3])
     assert broken[:, [0, 2]].unique(dim=0).tolist() == [[receiver, 2]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", run_first([(80, "fp64"), (90, "fp32")]))
-def test_kernels_compile_for_a_gpu(compiled, target):
-    from pipeline_kernels.equivariant.tensor_product import cuda
-
-    (capability, dtype), index = target, "*i64"
-    p = f"*{dtype}"
-    common = {"C": p, "channels": "i64", "PLAN": "constexpr", "BLOCK": "constexpr"}
-    graph = {"operands": (p, p, p), "edges": (index, "constexpr", index), **common}
-    edge = {"results": (p, p), "operands": (p, p, p, p), "ends": (index, index), **common}
-    sizes = {"PLAN": SMALL, "BLOCK": cuda.MAX_BLOCK}
-    for kernel, signature, constants in [
-        (cuda._product, {"out": p, **graph}, {(3, 1): None}),
-        (cuda._product, {"out": p, **graph, "edges": (index,) * 3}, {}),
-        (cuda._gradient_by_sender, {"by_h": p, **graph, "edges": (index,) * 3}, {}),
-        (cuda._gradient_by_edge, edge, {}),
-        (cuda._gradient_by_edge, {**edge, "results": (p, "constexpr")}, {(0, 1): None}),
-    ]:
-        assert compiled(capability, kernel, signature, {**sizes, **constants})["cubin"]
 
 
 @pytest.mark.parametrize(

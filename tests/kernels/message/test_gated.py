@@ -36,7 +36,7 @@ class Gated(KernelContract):
         "n_features": st.sampled_from([1, 5, 16, 31]),
     }
     lanes = [{"kind": kind, "widths": (64, 20)} for kind in (KINDS[0], PROJECTED[1])]
-    mixed = 0.02
+    third, mixed = True, 0.02
     interpreted = [
         {"n_messages": 10},
         *({"kind": kind, "n_messages": 150, "widths": (16, 16)} for kind in KINDS),
@@ -74,21 +74,6 @@ class Gated(KernelContract):
 
 class TestGated(Gated):
     refused = [(0, lambda table: table[:, :6][1:], r"tables\[0\]: expected \(5, 6\), got \(4, 6\)")]
-
-
-@pytest.mark.parametrize("kind", ["atom convolution", "projected bond convolution"])
-def test_third_derivative_by_the_plain_formula(kind):
-    case = Case.of(kind, 6, (3, 2))
-
-    def third(function):
-        x = case.tables[0]
-        for _ in range(3):
-            y = function(case.replace([x, *case.inputs[1:]])).square().sum()
-            (x,) = torch.autograd.grad(y, x, create_graph=True)
-        return torch.autograd.grad(x.sum(), case.inputs)
-
-    for one, other in zip(third(ours), third(plain), strict=True):
-        assert_close(one, other)
 
 
 def test_a_direction_that_does_not_matter_may_be_left_out():

@@ -10,14 +10,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kernels.contract import compute_interpreted
+from kernels.contract import compute_interpreted, run_kernels
 from kernels.message.gated_case import KINDS, Case, ours, plain
 from kernels.message.test_gated import Gated
-from pipeline_kernels.message.gated import op
 from tiers import exhaustive, run_first
 
 ATOMS, ANGLES = "atom convolution", "angle update"
-OPERATORS = {"_messages": "values", "_gradient": "gradient", "_second": "second"}
 
 
 def mix(case):
@@ -39,27 +37,6 @@ class Narrow(Gated):
         return ours(mix(arguments[-1].replace(arguments[:-1])))
 
 
-def detach(x):
-    """Make arguments of an operator ready for another process."""
-    if isinstance(x, list | tuple):
-        return [detach(y) for y in x]
-    return x.detach() if isinstance(x, torch.Tensor) else x
-
-
-@pytest.fixture
-def use_kernels(interpreted, monkeypatch):
-    """Let the operators calculate by interpreted kernels."""
-    from pipeline_kernels.message.gated import cuda
-
-    def implement(name):
-        kernel = getattr(cuda, name)
-        return lambda *arguments: interpreted(kernel, *detach(arguments))
-
-    for operator, name in OPERATORS.items():
-        monkeypatch.setitem(getattr(op, operator).implementations, "cpu", implement(name))
-    monkeypatch.setattr(op, "TRITON_DEVICES", {"cpu"})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", run_first([ATOMS, ANGLES]))
 def test_interpreted_kernels_read_narrow_tables(interpreted, kind):
@@ -72,6 +49,14 @@ def test_interpreted_kernels_read_narrow_tables(interpreted, kind):
         assert_close(results[0].double(), exact.detach(), rtol=1e-5, atol=1e-5)
 
 
+@exhaustive
+@pytest.mark.parametrize("kind", [ATOMS, ANGLES])
+def test_kernels_compile_with_narrow_tables(compile_launches, kind):
+    launches = compile_launches(80, "cubin")
+    run_kernels(Narrow(), torch.float32, {"kind": kind, "n_messages": 10, "widths": (16, 16)})
+    assert launches
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_gpu_reads_narrow_tables(gpu, kind):
@@ -80,8 +65,7 @@ def test_gpu_reads_narrow_tables(gpu, kind):
     Narrow().check(results, call, torch.float32)
 
 
-@exhaustive
-def test_third_derivative_with_narrow_tables_is_plain_torch(use_kernels):
+def test_third_derivative_with_narrow_tables_is_plain_torch():
     case = mix(Case.of(ATOMS, 5, (4, 3)).to(torch.float32))
     (first,) = torch.autograd.grad(ours(case).sum(), case.tables[0], create_graph=True)
     (second,) = torch.autograd.grad(first.float().square().sum(), case.gain, create_graph=True)
@@ -89,77 +73,6 @@ def test_third_derivative_with_narrow_tables_is_plain_torch(use_kernels):
     assert third.dtype == torch.bfloat16
     assert third.isfinite().all()
     assert third.abs().max() > 0
-
-
-def check_autocast(device):
-    """A linear layer makes the tables in bfloat16, and all derivatives come in float32."""
-    case = Case.of(ATOMS, 30, (16, 16)).to(torch.float32).to(device)
-    linear = torch.nn.Linear(32, 32, bias=False).to(device)
-    seen = []
-
-    def layer(case, linear):
-        tables = [linear(table) for table in case.tables]
-        seen.append(tables[0].dtype)
-        return ours(case.replace([*tables, case.factors, *case.parameters]))
-
-    inputs = [*case.inputs, *linear.parameters()]
-    with torch.autocast(device, dtype=torch.bfloat16):
-        value = layer(case, linear)
-    result = [value, *torch.autograd.grad(value.square().sum(), inputs)]
-    assert {x.dtype for x in result} == {torch.float32}
-    exact = layer(case, linear)
-    assert seen == [torch.bfloat16, torch.float32]
-    for one, other in zip(
-        result, [exact, *torch.autograd.grad(exact.square().sum(), inputs)], strict=True
-    ):
-        assert (one - other).norm() < 0.02 * other.norm()
-
-
-@exhaustive
-def test_interpreted_kernels_under_autocast(use_kernels):
-    check_autocast("cpu")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["compute_messages", "compute_gradient", "compute_second"])
-@pytest.mark.parametrize(
-    "target",
-    run_first([(90, "fp32", "fp32", 16), (80, "fp32", "bf16", 16), (90, "fp64", "fp64", 0)]),
-)
-def test_kernels_compile_for_a_gpu(compiled, kernel, target):
-    from pipeline_kernels.message.gated import cuda_kernels
-
-    capability, real, table, hidden = target
-    p, t, index, constant = f"*{real}", f"*{table}", "*i64", "constexpr"
-    factor, row = (t, index) if hidden else (constant, constant)
-    has_g = kernel != "compute_messages"
-    n_parameters = 4 if hidden else 2
-    by_rows = [t, factor] if kernel == "compute_gradient" else [p, t, factor]
-    signature = {
-        "messages": p,
-        "outputs": tuple(by_rows),
-        "sums": (p,) * n_parameters,
-        "directions": (t, t, t, t)[: 4 if hidden else 3],
-        "data": (t, t, t, factor, p if has_g else constant),
-        "rows": (index, index, row, row, row),
-        "parameters": (p,) * n_parameters,
-        "count": "i64",
-        "SHAPE": constant,
-    }
-    function = getattr(cuda_kernels, kernel)
-    precision = "tf32" if table == "bf16" else "tf32x3"
-    constants = {"SHAPE": cuda_kernels.Shape(16, hidden, 32, precision)}
-    for i, name in enumerate(function.arg_names):
-        if isinstance(signature[name], tuple):
-            missing = [j for j, kind in enumerate(signature[name]) if kind == constant]
-            constants |= {(i, j): None for j in missing}
-    made = compiled(capability, function, signature, constants, num_warps=4)
-    assert made["cubin"]
-
-
-@pytest.mark.gpu
-def test_gpu_under_autocast(gpu):
-    check_autocast(gpu)
 
 
 @pytest.mark.gpu

@@ -11,7 +11,6 @@ from kernels.contract import Call, KernelContract
 from pipeline_kernels.eager import EagerOperator
 from pipeline_kernels.message import Segments
 from pipeline_kernels.message.softmax import segment_softmax, softmax_sum
-from tiers import run_first
 
 
 def sum_by_segment(logits, values, segments):
@@ -42,6 +41,7 @@ class Attention(KernelContract):
     empty = {"n_edges": 0, "n_segments": 0}
     random = {"n_edges": st.integers(0, 60), "n_segments": st.integers(1, 9)}
     interpreted = [{"shape": (4, 3, 5)}, {"shape": (25, 2, 24)}, {"shape": (1, 1, 1)}, empty]
+    compiled = [{"ordered": False}, {}]
 
     @pytest.fixture(autouse=True)
     def leave_out_numba(self, request, monkeypatch):
@@ -105,25 +105,3 @@ def test_what_is_no_number_shows_in_its_segment_alone():
     assert torch.equal(broken[:, 1], segments.index == segments.index[5])
     assert not broken[:, 0].any()
     assert softmax_sum(logits, values, segments)[segments.index[5], :, 8:].isnan().all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", run_first([(90, "fp32"), (80, "fp64")]))
-def test_kernels_compile_for_a_gpu(compiled, target):
-    from pipeline_kernels.message.softmax import cuda
-
-    capability, dtype = target
-    p, index = f"*{dtype}", "*i64"
-    sizes = {"ROWS": cuda.ROWS, "BLOCK": 32}
-    numbers = dict.fromkeys(["heads", "size", "width", "rows", "channels"], "i32")
-    common = {"order": index, "offsets": index, **numbers, **dict.fromkeys(sizes, "constexpr")}
-    pair = {"operands": (p, p), "lists": (index, index)}
-    for kernel, signature, constants in [
-        (cuda._softmax, {"weights": p, "logits": p}, {}),
-        (cuda._softmax, {"weights": p, "logits": p, "order": "constexpr"}, {"order": None}),
-        (cuda._differentiate_softmax, dict.fromkeys(["by_logits", "weights", "by_weights"], p), {}),
-        (cuda._weighted_sum, {"sums": p, **pair}, {}),
-        (cuda._differentiate_element, {"results": (p, p), "operands": (p, p, p, index)}, {}),
-    ]:
-        arguments = {**common, **signature}, {**sizes, **constants}
-        assert compiled(capability, kernel, *arguments)["cubin"]

@@ -30,15 +30,6 @@ def test_edges_are_no_longer_than_the_cutoff_along_any_axis(edges_of, seed, pbc)
     assert (atoms.coordinates <= atoms.extent + 1e-9).all()
 
 
-def test_a_rotated_cell_has_the_same_coordinates():
-    rng = np.random.default_rng(1)
-    cell, positions = make_skewed_cell(rng, 6.0), rng.uniform(-9, 9, (25, 3))
-    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-    one = PlaneCoordinates.of(positions, cell, (True, True, True), 2.5)
-    other = PlaneCoordinates.of(positions @ rotation, cell @ rotation, (True, True, True), 2.5)
-    np.testing.assert_allclose(one.coordinates, other.coordinates, atol=1e-7)
-
-
 def test_a_skewed_cell_of_the_same_lattice_has_the_same_coordinates():
     rng = np.random.default_rng(1)
     positions, cell = rng.uniform(0, 9, (25, 3)), np.diag([5.0, 6.0, 7.0])

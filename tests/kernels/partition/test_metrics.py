@@ -56,14 +56,6 @@ def test_neither_order_nor_grouping_of_the_edges_matters(case, random):
         assert measured.summarize() == expected.summarize()
 
 
-def test_rows_hold_each_receivers_senders():
-    edges = np.array([[2, 0], [0, 1], [2, 2], [0, 1], [2, 1]])
-    rows = Rows.of(edges, 4)
-    lists = [row.tolist() for row in np.split(rows.senders, rows.offsets[1:-1])]
-    assert lists == [[1, 1], [], [0, 1, 2], []]
-    assert rows.degrees.tolist() == [2, 0, 3, 0]
-
-
 def test_slabs_of_a_lattice(lattice):
     positions, _, edges = lattice(8, 4, 4)
     measured = measure_partition(positions[:, 0] // 2, edges, 4)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.library import opcheck
 
 from kernels.calls import COMPLEX
-from kernels.contract import Call, KernelContract
+from kernels.contract import Call, KernelContract, Options
 from kernels.su3.matrices import COLOURS, draw_real, draw_unitary
 from pipeline_kernels import native
 from pipeline_kernels.eager import EagerOperator
@@ -29,6 +29,11 @@ class LinkContract(KernelContract):
     """
 
     traced: ClassVar[bool] = True
+    compiled = ({}, {"n_colours": 2})
+
+    def choose_part(self, chosen: Options) -> str:
+        """Return the front end for three colours."""
+        return "ttir" if chosen.get("n_colours", 3) == 3 else "cubin"
 
     def check_operator(self, operator: EagerOperator, arguments: Sequence[Any]) -> None:
         """Let torch check an operator."""

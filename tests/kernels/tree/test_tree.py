@@ -11,10 +11,8 @@ import torch
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from kernels.calls import differentiate
 from kernels.contract import Call, KernelContract
 from pipeline_kernels.tree import Linear, Node, TreeShape, contract, reference
-from tiers import run_first
 
 
 @st.composite
@@ -81,12 +79,17 @@ class TestTree(KernelContract):
         {"tree": "leaves"},
         empty,
     ]
+    compiled = [{"tree": "wide"}, {"tree": "HONO"}]
     refused = [
         (0, lambda features: features.float(), "expected one dtype"),
         (0, lambda features: features[1:], r"features: expected \(14, n\)"),
         (1, lambda transfers: transfers[1:], r"transfers: expected \(\d+,\)"),
         (1, lambda transfers: transfers.to("meta"), "transfers: expected device"),
     ]
+
+    def check_compiled(self, made):
+        """Expect products in full precision."""
+        assert "tf32" not in made["ptx"]
 
     def draw(self, generator, tree, n):
         """Numbers whose products at all nodes stay near one, so that float32 holds them."""
@@ -138,44 +141,6 @@ def test_infinity_stays_with_its_sample(implementation):
     call.tensors[0][0, 7] = torch.inf
     value = contract(*call.tensors, *call.constants)
     assert value.isfinite().logical_not().nonzero().tolist() == [[7]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", run_first([(90, torch.float32), (80, torch.float64)]))
-def test_kernels_compile_for_a_gpu(compiled, target):
-    from pipeline_kernels.tree import cuda
-
-    capability, dtype = target
-    p = {torch.float32: "*fp32", torch.float64: "*fp64"}[dtype]
-    tree = {"n": "i64", "SHAPE": "constexpr", "BLOCK": "constexpr"}
-    contraction = {"value": p, "u": (p, p), "transfers": p, **tree}
-    gradient = {"g": (p, p, p), "sums": (p, p, "*i32", "i32"), "u": (p, p), "transfers": p, **tree}
-    sizes = {"SHAPE": TREES["HONO"], "BLOCK": cuda.BLOCK}
-    for kernel, signature, constants in [
-        (cuda._contract, contraction, sizes),
-        (cuda._gradient, gradient, sizes),
-        (cuda._gradient, {**gradient, "g": ("constexpr", p, p)}, {**sizes, (0, 0): None}),
-    ]:
-        made = compiled(
-            capability,
-            kernel,
-            signature,
-            constants,
-            num_warps=cuda._choose_warps(TREES["HONO"], dtype),
-        )
-        assert made["cubin"]
-        assert "tf32" not in made["ptx"]  # products in full precision
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", TestTree.tolerances)
-@pytest.mark.parametrize("n", [1000, 100_000])
-def test_gpu_repeats_every_bit(gpu, n, dtype):
-    """The programs finish in another order each time."""
-    call = TestTree().make(dtype, tree="HONO", n=n).to(gpu)
-    first = differentiate(call, 1, dtype)
-    for _ in range(20):
-        assert all(map(torch.equal, first, differentiate(call, 1, dtype)))
 
 
 @pytest.mark.gpu
