@@ -9,6 +9,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
 TESTS: Final = "tests"
+DRY_RUN: Final = 5
+"""Times as long may a section of the dry run take: a processor may be busy with other work."""
 MARKS: Final = ("mark.gpu", "KernelContract)")
 """In files that have tests for a GPU."""
 MOST_SECONDS: Final = 660
