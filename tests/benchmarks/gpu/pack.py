@@ -29,9 +29,11 @@ MOST_BYTES: Final = 64 * 2**20
 MPTRJ: Final = "mattersim_benchmarks/mptrj-random-1k.xyz"
 PLATFORMS: Final = ("2_28", "2_27", "2_24", "2_17", "2_12")
 UNREAD: Final = (
-    *("ase/test/*", "*/tests/*", "include/*", "lib64/*", "*.h", "*.pyx"),
-    *("chgnet/pretrained/r2scan/*", "chgnet/pretrained/0.2.0/*"),
-    *("pymatgen/*/test*", "pymatgen/symmetry/symm_data_magnetic.sqlite", "spglib/include/*"),
+    *("ase/test/*", "*/tests/*", "tests/*", "build/*", "include/*", "lib64/*", "*.h", "*.pyx"),
+    *("chgnet/pretrained/r2scan/*", "chgnet/pretrained/0.2.0/*", "spglib/include/*"),
+    *(f"pymatgen/{part}/*" for part in ("io/lobster", "io/qchem", "io/jdftx", "command_line")),
+    *("pymatgen/symmetry/symm_*.yaml", "pymatgen/symmetry/symm_*.sqlite", "*.json.bz2"),
+    *("pymatgen/core/structure_prediction/data/*", "yaml/_yaml*", "Third_party_attr.txt"),
 )
 """Files of wheels that no benchmark reads."""
 TUNED: Final = "cuequivariance_ops/triton/cache/*"
@@ -44,6 +46,7 @@ STAND_INS: Final = {
         '"""Stands in for pandas, which mace-torch imports to draw its trainings."""\n\n'
         "DataFrame = Series = object\n"
     ),
+    "peers/lmdb.py": '"""Stands in for lmdb, which mace-torch imports to read data sets."""\n',
     "site/lxml.py": (
         '"""Stands in for lxml, which pymatgen imports to read pages of the web."""\n\n'
         "etree = html = None\n"
