@@ -1,6 +1,23 @@
-"""What the figures of plugins show, taken out of their tables and drawings."""
+"""Experiments that ship, to be drawn, and what their figures show in tables and drawings."""
 
-from pipeline_core.figures import savers
+from pathlib import Path
+
+from pipeline_core.builtin import load_registry
+from pipeline_core.figures.expected import read_expected
+from pipeline_core.project import Project
+
+ROOT = Path(__file__).parents[2]
+
+
+def load_shipped(folder, name):
+    """Return an experiment that ships with a plugin, with results in a folder."""
+    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
+
+
+def read_numbers(plugin):
+    """Return the numbers of the paper of a plugin by their names."""
+    path = ROOT / "workflows/experiments" / plugin / "expected.yaml"
+    return {entry.id: entry for entry in read_expected(path).entries}
 
 
 def select_rows(table, **wanted):
@@ -18,13 +35,3 @@ def find_row(table, **wanted):
 def list_titles(figure):
     """Return the title of each panel."""
     return [axes.get_title(loc="left") for axes in figure.axes]
-
-
-def check_bytes(first, again):
-    """Check that two drawings of the same results are the same files, with a table of them."""
-    for drawing, _ in (first, again):
-        savers.settle_layout(drawing)
-    assert savers.encode_image(first[0], "svg") == savers.encode_image(again[0], "svg")
-    assert savers.encode_table(first[1]) == savers.encode_table(again[1])
-    assert len(first[1]) > 1
-    assert {len(row) for row in first[1]} == {len(first[1][0])}

@@ -2,20 +2,17 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from pipeline_core import store
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.fields import FIELDS
-from pipeline_core.project import Project
 from pipeline_core.samples import SampleWriter
+from plugins.drawn import load_shipped
 
-ROOT = Path(__file__).parents[3]
 SECONDS = {"serial": 40e-3, "batched": 20e-3, "base": 10e-3, "heads": 2.5e-3}
 """Time of a training step an atom, s."""
 BYTES = {"serial": 12e6, "batched": 12e6, "base": 3e6, "heads": 1e6}
@@ -25,14 +22,9 @@ NAMES = ("energy_per_atom", "forces", "stress", "magmoms")
 SPREAD = {"rmse": 0.1, "r2": 0.9, "label_mean_absolute": 1.0}
 
 
-def load(folder, name="chgnet/mptrj"):
-    """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
-
-
 def write(folder):
     """Write the results of all variants of chgnet/mptrj and return it."""
-    experiment = load(folder)
+    experiment = load_shipped(folder, "chgnet/mptrj")
     for run in experiment.runs.values():
         run.folder.mkdir(parents=True, exist_ok=True)
         run.metrics.write_text(json.dumps(metrics(run)))
@@ -135,7 +127,7 @@ def write_trained(folder, name="chgnet/convergence"):
 
     Errors fall as one over the epoch, those of the reference half as fast; an epoch takes 10 s.
     """
-    experiment = load(folder, name)
+    experiment = load_shipped(folder, name)
     for number, run in enumerate(experiment.runs.values(), 1):
         run.folder.mkdir(parents=True, exist_ok=True)
         epochs = run.get_section("train", TrainOptions).epochs

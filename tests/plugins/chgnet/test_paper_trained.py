@@ -2,14 +2,12 @@
 
 import pytest
 
-from pipeline_chgnet.paper import FIGURES, accuracy, budgets, rates
+from pipeline_chgnet.paper import accuracy, budgets, rates
 from pipeline_chgnet.paper.courses import read_courses
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import reproduction
 from plugins.chgnet import made_up
-from plugins.chgnet.test_paper import TRAINED
-from plugins.drawn import check_bytes, find_row, select_rows
-from tiers import exhaustive
+from plugins.drawn import find_row, select_rows
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -115,10 +113,3 @@ def test_iron_gives_the_moments_of_table_1(tmp_path):
     assert with_heads["moment MAE (mµB)"] == pytest.approx(8)
     assert without["moment MAE (mµB)"] == pytest.approx(4)
     assert len(budgets.draw(iron)[0].axes) == 8
-
-
-@exhaustive
-@pytest.mark.parametrize("name", sorted(TRAINED))
-def test_the_same_results_give_the_same_bytes(experiment, name):
-    (figure,) = (figure for figure in FIGURES if figure.name == name)
-    check_bytes(figure.draw(experiment), figure.draw(experiment))

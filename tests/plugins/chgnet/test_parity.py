@@ -58,9 +58,21 @@ def test_predictions_are_those_of_the_peer(dtype, bound, peer, trained, batch_of
         assert max(difference.values()) < bound, (atoms, difference)
 
 
+def test_the_published_network_is_compiled(trained, crystal, batch_of):
+    network = trained(torch.float64).requires_grad_(False)
+    expected = predict(network, crystal, batch_of)
+    fast = network.compile_inference()
+    with torch.no_grad():
+        outputs = fast(batch_of([crystal], torch.float64))
+    bounds = {"energy": 1e-6, "forces": 1e-5, "stress": 1e-7, "magmoms": 1e-6}
+    for name, bound in bounds.items():
+        actual = outputs[name].numpy() / (len(crystal) if name == "energy" else 1)
+        np.testing.assert_allclose(actual, expected[name].reshape(actual.shape), rtol=0, atol=bound)
+
+
 @exhaustive
 @pytest.mark.slow
-def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mptrj, capsys):
+def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mptrj):
     """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB, or the spacing of numbers where they are large.
 
     Rounding errors grow with atoms and bonds: 40 structures cover the sizes evenly, both ends too.
@@ -73,12 +85,6 @@ def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mp
         differences.append(largest_differences(predict(model, atoms, batch_of), exact))
         spacing = {name: np.spacing(np.float32(np.abs(exact[name]).max())) for name in FIELDS}
         bounds.append({name: max(1e-5, 4 * spacing[name]) for name in FIELDS})
-
-    with capsys.disabled():
-        for name in FIELDS:
-            values = [difference[name] for difference in differences]
-            print(f"\n{name}, median, 95 %, max:", end=" ")
-            print(*(f"{q:.1e}" for q in np.quantile(values, [0.5, 0.95, 1])), end="")
     assert (len(frames[0]), len(frames[-1])) == (2, 60)
     for difference, bound in zip(differences, bounds, strict=True):
         assert all(difference[name] < bound[name] for name in FIELDS), difference
@@ -86,7 +92,7 @@ def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mp
 
 @exhaustive
 @pytest.mark.slow
-def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj, capsys):
+def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj):
     """The labels are raw DFT energies; the model was trained on corrected ones.
 
     The bound of 25 % is above what the choice of 150 structures changes.
@@ -106,8 +112,6 @@ def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj, 
         errors["stress"].append(GPA * stress.ravel())
     mae = {name: np.abs(np.concatenate(parts)).mean() for name, parts in errors.items()}
 
-    with capsys.disabled():
-        print(f"\nmean absolute errors, eV/atom, eV/Å, GPa: {mae}", end="")
     for name, expected in PUBLISHED_ERRORS.items():
         assert mae[name] == pytest.approx(expected, rel=0.25)
 

@@ -1,10 +1,14 @@
-"""Fused messages and the batched basis against the formulas, one operation after the other."""
+"""Fused messages and the batched basis against the formulas, one operation after the other.
+
+Oracle of the gradient: finite differences in double precision.
+"""
 
 from itertools import product
 
 import ase.build
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetOptions
@@ -75,3 +79,25 @@ def test_maps_are_kept_until_a_parameter_changes(crystal, batch_of):
     assert perceptron.split_maps() is not kept
     assert not torch.equal(before["energy"], changed["energy"])
     assert torch.equal(changed["energy"], trained["energy"])
+
+
+def test_the_gradient_of_the_loss_is_that_of_finite_differences(crystal, batch_of):
+    """The loss holds forces and stress, so its gradient holds second derivatives of the energy."""
+    sizes = dict.fromkeys(["atom_features", "bond_features", "angle_features"], 5)
+    sizes |= {"hidden_features": 5, "readout_features": [4], "radial_functions": 5}
+    network = make_network(torch.float64, **sizes, angular_functions=5)
+    squeezed = ase.Atoms("H2", positions=[[0, 0, 0], [0, 0.1, 0.9]], cell=[3, 3.3, 2.9], pbc=True)
+    batch, parameters = batch_of([crystal, squeezed], torch.float64), list(network.parameters())
+    start, h = parameters_to_vector(parameters).detach(), 1e-4
+
+    def compute_loss(step=0.0):
+        vector_to_parameters(start + step, parameters)
+        weights, outputs = zip(FIELDS, (1.0, 3.0, 500.0, 0.7), strict=True), network(batch)
+        return sum((weight * outputs[name].square()).sum() for name, weight in weights)
+
+    gradient = parameters_to_vector(torch.autograd.grad(compute_loss(), parameters))
+    for direction in torch.randn(5, len(start), dtype=torch.float64):
+        near, far = (compute_loss(k * h * direction) - compute_loss(-k * h * direction)
+                     for k in (1, 2))  # fmt: skip
+        slope = float(8 * near - far) / (12 * h)  # of fourth order
+        assert float(gradient @ direction) == pytest.approx(slope, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Trained with heads, finished without. Oracle: the same training in one go."""
+"""Trained with heads, finished without: what the second stage takes of the first."""
 
 import json
 import logging
@@ -13,18 +13,11 @@ from pipeline_core.calculator import load_calculator
 from pipeline_core.project import Project
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.history import TIMES
-from pipeline_core.training.session import Session
 from pipeline_core.training.trainer import train_run
-from records import read_history
 
 NAME = "chgnet/heads_then_conservative"
 SHIPPED = Path(__file__).parents[3] / "workflows/experiments" / f"{NAME}.yaml"
 VARIANTS = ("base", "conservative")
-
-
-class InterruptionError(Exception):
-    pass
 
 
 def make_project(folder: Path) -> Project:
@@ -40,47 +33,6 @@ def make_project(folder: Path) -> Project:
         call(run, stage)
     call(project.run(NAME, "conservative"), "partition")
     return project
-
-
-def interrupt_after(epoch: int, monkeypatch) -> None:
-    """Let a training fail once an epoch has ended."""
-    end_epoch = Session.end_epoch
-
-    def end_and_fail(self, *args):
-        end_epoch(self, *args)
-        if self.progress.epoch == epoch:
-            raise InterruptionError
-
-    monkeypatch.setattr(Session, "end_epoch", end_and_fail)
-
-
-def result(run):
-    history = [{k: v for k, v in line.items() if k not in TIMES} for line in read_history(run)]
-    return load_model(run.model)["weights"], history
-
-
-@pytest.mark.slow
-def test_two_interrupted_stages_end_as_if_they_had_not_been(tmp_path, monkeypatch, caplog):
-    whole = make_project(tmp_path / "whole")
-    for variant in VARIANTS:
-        train_run(whole.run(NAME, variant))
-    expected = {variant: result(whole.run(NAME, variant)) for variant in VARIANTS}
-    parts = make_project(tmp_path / "parts")
-    for variant, epoch in zip(VARIANTS, (2, 1), strict=True):
-        run = parts.run(NAME, variant)
-        with monkeypatch.context() as patch:
-            interrupt_after(epoch, patch)
-            with pytest.raises(InterruptionError):
-                train_run(run)
-        assert f'"unfinished": "epoch {epoch} of 3"' in load_model(run.model)["provenance"]
-        train_run(run)
-
-    assert "afresh" not in caplog.text
-    for variant, (weights, history) in expected.items():
-        ours, lines = result(parts.run(NAME, variant))
-        assert lines == history
-        assert weights.keys() == ours.keys()
-        assert all(torch.equal(ours[name], tensor) for name, tensor in weights.items())
 
 
 @pytest.fixture
@@ -144,14 +96,6 @@ def test_the_name_of_a_variant_that_does_not_exist_is_explained(tmp_path):
         message = rf"variants.*start_from.*'variant:{wrong}' is no other variant .* base, without"
         with pytest.raises(ValueError, match=message):
             project.run(NAME)
-
-
-@pytest.mark.slow
-def test_another_network_below_the_heads_is_explained(first):
-    edit_variant(first, model={"atom_features": 8})
-    call(first.run(NAME, "conservative"), "partition")
-    with pytest.raises(ValueError, match=r"(?s)base/model\.pt: its weights do not fit.*mismatch"):
-        train_run(first.run(NAME, "conservative"))
 
 
 def test_other_weights_below_the_heads_are_noticed(first):

@@ -82,7 +82,7 @@ def compute_gradients(run, ranks, divided):
 
 
 def run_rank(rank, folder, n_ranks, ports):
-    """Compute gradients, then does all stages; four ranks note sizes, and solve no levels."""
+    """Compute gradients, then do all stages; four ranks note sizes, and solve no levels."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": ports[0]}
     run, patch, largest = open_run(folder, str(n_ranks)), pytest.MonkeyPatch(), {}
@@ -114,15 +114,13 @@ def train_whole(run):
         Trainer(run, task, options, ranks, by_samples).fit()
 
 
-def run_ranks(folder):
-    """Do the same on two and on four ranks: processes of one program, which imports once."""
-    for n_ranks in (2, 4):
+def run_ranks(folder, n_ranks):
+    """Do the same on some ranks, if it is not done yet: processes of one program."""
+    if not (folder / f"{n_ranks}-0.pt").exists():
         open_run(folder, str(n_ranks))
-    finish([__file__, folder, *(find_free_port() for _ in range(2 * N_PORTS))])
+        finish([__file__, folder, n_ranks, *(find_free_port() for _ in range(N_PORTS))])
 
 
 if __name__ == "__main__":
-    place, *free = sys.argv[1:]
-    for n, own_ports in ((2, free[:N_PORTS]), (4, free[N_PORTS:])):
-        if fork(lambda rank, n=n, p=own_ports: run_rank(rank, Path(place), n, p), n):
-            sys.exit(1)
+    place, number, *free = sys.argv[1:]
+    sys.exit(fork(lambda rank: run_rank(rank, Path(place), int(number), free), int(number)))

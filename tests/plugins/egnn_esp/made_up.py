@@ -1,4 +1,4 @@
-"""Structures with their graphs as the network takes them."""
+"""Structures with their graphs as the network takes them, and networks of random weights."""
 
 import numpy as np
 import torch
@@ -7,9 +7,21 @@ from ase.data import atomic_numbers as number_of
 from pipeline_core.batch import collate
 from pipeline_core.fields import FIELDS
 from pipeline_core.graphs import build_neighbour_graph
+from pipeline_core.structure import Structure
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.samples import REVERSE_EDGE
 
 OWN_FIELDS = {REVERSE_EDGE.name: REVERSE_EDGE}
+
+
+def make_network(basis, cutoff, **options):
+    """Return a small network of two layers, in double precision."""
+    sizes = {"channels": 4, "lmax": 2 * basis.lmax, "layers": 2, "radial_functions": 6}
+    sizes |= {"attention_channels": 3, "value_channels": 2, "hidden_channels": 3}
+    sizes |= {"feed_forward_channels": 5, "cutoff": cutoff}
+    torch.manual_seed(0)
+    return Network(ESPOptions(**sizes | options), basis).double()
 
 
 def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
@@ -25,6 +37,11 @@ def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
         "edge_shift": edge_shift,
         "reverse_edge": find_opposite(edge_index, edge_shift),
     }
+
+
+def read_structure(sample):
+    """Return a structure without its graph."""
+    return Structure(*(sample[name] for name in ("atomic_numbers", "positions", "cell", "pbc")))
 
 
 def find_opposite(edge_index, edge_shift):

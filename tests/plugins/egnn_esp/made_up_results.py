@@ -1,20 +1,17 @@
 """Made-up results of the experiments that ship with the plugin: its layouts, simple numbers."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 
 from pipeline_core import store
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
 from pipeline_egnn_esp.paper.studies import summarize, tabulate_domains
 from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions, Packing, Partitions
 from pipeline_egnn_esp.paper.studies.partitions import study_partitions
 from pipeline_egnn_esp.paper.studies.throughput import find_saturation
 from pipeline_kernels.partition import Link
+from plugins.drawn import load_shipped
 
-ROOT = Path(__file__).parents[3]
 EDGE = 1e-4
 """Seconds that a rank takes for an edge."""
 ALPHA, BANDWIDTH = 1e-3, 1e9
@@ -22,14 +19,9 @@ WORSE = {"low_nn": 1.0, "metis": 1.2, "grid": 0.9, "auto": 0.8}
 """Neighbours of a method over those of Low-NN."""
 
 
-def load(folder, name="egnn_esp/scaling"):
-    """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
-
-
 def write(folder):
     """Write the studies of egnn_esp/scaling and return it."""
-    experiment = load(folder)
+    experiment = load_shipped(folder, "egnn_esp/scaling")
     (run,) = experiment.runs.values()
     options = run.get_section("profile", ESPProfileOptions)
     content = {
@@ -45,7 +37,7 @@ def write(folder):
 
 def write_hfo2(folder):
     """Write what the comparison with the paper reads of egnn_esp/hfo2 and return it."""
-    experiment = load(folder, "egnn_esp/hfo2")
+    experiment = load_shipped(folder, "egnn_esp/hfo2")
     (run,) = experiment.runs.values()
     record(run, "infer", {"tiled": {"atoms": 768, "edges": 300_000, "rows": 4608}})
     record(run, "train", {"epochs": 32}, ranks=2)

@@ -14,7 +14,6 @@ from pipeline_core.distributed.domains import build_domain
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.baselines import TwoCentre
-from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.plan import Extra, plan_memory
 from pipeline_egnn_esp.inference.slots import assign_slots
@@ -37,11 +36,10 @@ def tile_hafnia(repeat: tuple[int, int, int]) -> Structure:
 def main() -> None:
     """Predict twice: what is loaded once does not count."""
     sizes, work = json.loads(sys.argv[1]), int(sys.argv[2])
-    basis = Basis({symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()})
     module = ScaledNetwork(
-        Network(ESPOptions(layers=2, cutoff=CUTOFF, **sizes), basis),
-        TwoCentre(basis, CUTOFF),
-        Sizes(basis, CUTOFF),
+        Network(ESPOptions(layers=2, cutoff=CUTOFF, **sizes), reference.BASIS),
+        TwoCentre(reference.BASIS, CUTOFF),
+        Sizes(reference.BASIS, CUTOFF),
         uses_edges=True,
     )
     structure = tile_hafnia((3, 3, 4))

@@ -15,6 +15,7 @@ import yaml
 from pipeline_core.builtin import load_registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.units import HARTREE
+from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset, PackedSource
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources import make_data
@@ -26,6 +27,7 @@ CP2K = Path(__file__).parent / "cp2k"
 WHOLE = ROOT / "workflows/datasets/hfo2/levels/matrices/tetragonal-2000K.h5"
 """Frame 000 of this run with all pairs, and the levels that CP2K prints of it."""
 HAFNIA = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
+BASIS = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
 WATER = {"O": [0, 1], "H": [0]}
 
 
@@ -91,3 +93,17 @@ def change_file(path: Path, change: Callable[[str], str]) -> None:
     after = change(before)
     assert after != before
     path.write_text(after)
+
+
+def name_blocks(matrix, quantity):
+    """Return the blocks of a matrix by their cells and atoms."""
+    names = np.concatenate([matrix.block_shift, matrix.block_atoms], axis=1)
+    return dict(zip(map(tuple, names.tolist()), matrix.iterate_blocks(quantity), strict=True))
+
+
+def assert_same_blocks(ours, expected, quantity, tolerance):
+    """Compare matrices block by block."""
+    ours, expected = name_blocks(ours, quantity), name_blocks(expected, quantity)
+    assert ours.keys() == expected.keys()
+    for name, block in expected.items():
+        np.testing.assert_allclose(ours[name], block, rtol=0, atol=tolerance)

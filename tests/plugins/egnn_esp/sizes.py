@@ -1,5 +1,7 @@
 """How much of a structure a rank holds."""
 
+import sys
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,12 +25,15 @@ class Sizes(TorchDispatchMode):
         self.largest, self._shapes = {}, shapes
         for module in (domains, owners, regions):
             patch.setattr(module, "find_edges", self._note_edges)
-        for kind in (BlockMatrix, Blocks, SampleWriter, SampleFile):
-            patch.setattr(kind, *getattr(self, f"_watch_{kind.__name__}")(kind))
         patch.setattr(division, "PartPiece", self._note_piece)
+        self._watch(patch, BlockMatrix.__init__, lambda _, m, *__: ("blocks", len(m.block_atoms)))
+        self._watch(patch, Blocks.__init__, lambda _, b, *__: ("collected", len(b.names)))
+        self._watch(patch, SampleFile.read_rows, count_read)
+        self._watch(patch, SampleWriter._flush, count_written, before=True)
 
     def note(self, name, n_rows):
-        self.largest[name] = max(self.largest.get(name, 0), n_rows)
+        if n_rows:
+            self.largest[name] = max(self.largest.get(name, 0), n_rows)
 
     def __torch_dispatch__(self, function, types, arguments=(), named=None):
         outputs = function(*arguments, **(named or {}))
@@ -49,43 +54,24 @@ class Sizes(TorchDispatchMode):
         self.note("edges", len(batch["edge_index"]))
         return PartPiece(batch, *others)
 
-    def _watch_BlockMatrix(self, kind):
-        original = kind.__init__
+    def _watch(self, patch, method, count, *, before=False):
+        """Note a number of rows before a method is called, or afterwards."""
 
-        def init(matrix, *arguments, **named):
-            original(matrix, *arguments, **named)
-            self.note("blocks", len(matrix.block_atoms))
-
-        return "__init__", init
-
-    def _watch_Blocks(self, kind):
-        original = kind.__init__
-
-        def init(blocks, *arguments, **named):
-            original(blocks, *arguments, **named)
-            self.note("collected", len(blocks.names))
-
-        return "__init__", init
-
-    def _watch_SampleWriter(self, kind):
-        original = kind._append
-
-        def append(writer, part):
-            self.note("written", len(part["block_atoms"]))
-            buffered = writer._buffer["block_atoms"]
-            self.note("written", len(part["block_atoms"]) + sum(map(len, buffered)))
-            original(writer, part)
-
-        return "_append", append
-
-    def _watch_SampleFile(self, kind):
-        original = kind.read_rows
-
-        def read_rows(file, name, index, rows):
-            result = original(file, name, index, rows)
-            kind_of_rows = file.fields[name].kind
-            if kind_of_rows in ("edge", "block", "entry"):
-                self.note(f"read {kind_of_rows}", len(result))
+        def call(one, *arguments, **named):
+            if before:
+                self.note(*count(one))
+            result = method(one, *arguments, **named)
+            if not before:
+                self.note(*count(result, one, *arguments[:1]))
             return result
 
-        return "read_rows", read_rows
+        kind, name = method.__qualname__.split(".")
+        patch.setattr(getattr(sys.modules[method.__module__], kind), name, call)
+
+
+def count_written(writer):
+    return "written", sum(map(len, writer._buffer.get("block_atoms", [])))
+
+
+def count_read(rows, file, name):
+    return f"read {file.fields[name].kind}", len(rows)

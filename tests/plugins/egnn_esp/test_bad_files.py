@@ -27,7 +27,6 @@ from plugins.egnn_esp.reference import (
     WHOLE,
     change_file,
     read_matrices_of,
-    read_shipped,
     refuse,
     write_dataset,
 )
@@ -144,14 +143,12 @@ def test_a_bad_folder_of_deeph(chain, tmp_path, change, words):
     refuse(make_deeph_dataset(folder), "deeph", *words)
 
 
-@pytest.mark.slow
-def test_orbitals_in_another_order_than_stated(tmp_path):
-    write_deeph(tmp_path, read_shipped("cubic-0600K"), order="cp2k")
+def test_orbitals_in_another_order_than_stated(chain, tmp_path):
+    write_deeph(tmp_path, read_matrices_of(chain, cutoff=6.0), order="cp2k")
     assert make_data(make_deeph_dataset(tmp_path, order="cp2k"))["samples"] == 1
     shutil.rmtree(tmp_path / "results")
-    refuse(
-        make_deeph_dataset(tmp_path), "not symmetric about the line", "order stated .basis, order."
-    )
+    words = "not symmetric about the line", "order stated .basis, order."
+    refuse(make_deeph_dataset(tmp_path), *words)
 
 
 @pytest.mark.parametrize(("content", "message"), [

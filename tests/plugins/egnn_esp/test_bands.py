@@ -17,7 +17,6 @@ from pipeline_core.readers.cp2k_input import read_structure
 from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import (
-    Assembly,
     compute_density_of_states,
     compute_levels,
     compute_levels_near,
@@ -168,33 +167,6 @@ def test_levels_do_not_depend_on_the_orientation(sign):
     assert_allclose(turned.lengths, frame.lengths, atol=1e-12)
     assert_allclose(
         compute_levels(turned, [0.1, 0.2, 0.3]), compute_levels(frame, [0.1, 0.2, 0.3]), atol=1e-9
-    )
-
-
-def test_matrices_at_k_are_hermitian_and_periodic():
-    assembly = Assembly(read_shipped("tetragonal-0600K"))
-    for H in assembly.assemble([0.3, -0.2, 0.45]):
-        assert abs(H - H.conj().T).max() == 0
-    for one, next_zone in zip(
-        assembly.assemble([0.3, 0, 0.1]), assembly.assemble([1.3, -2, 0.1]), strict=True
-    ):
-        assert abs(one - next_zone).max() < 1e-10
-    assert all(np.isrealobj(M.data) for M in assembly.assemble([0, 0, 0]))
-
-
-def test_moving_an_atom_to_another_image_changes_no_level():
-    frame = read_shipped("cubic-0600K")
-    moved = np.array([1, -2, 0])
-    positions = frame.structure.positions.copy()
-    positions[3] += moved @ frame.structure.cell
-    i, j = (frame.block_atoms == 3).T
-    shift = frame.block_shift + np.outer(i, moved) - np.outer(j, moved)
-    other = replace(
-        frame, structure=replace(frame.structure, positions=positions), block_shift=shift
-    )
-    assert_allclose(other.lengths, frame.lengths, atol=1e-9)
-    assert_allclose(
-        compute_levels(other, [0.1, 0.2, 0.3]), compute_levels(frame, [0.1, 0.2, 0.3]), atol=1e-10
     )
 
 

@@ -134,17 +134,6 @@ def test_overlaps_of_cp2k_depend_on_distances_alone():
     assert float(own.abs().max()) < 1e-5
 
 
-def test_hamiltonians_do_not():
-    frames = [
-        make_frame_batch(read_shipped("cubic-2000K", name), 5.0, "hamiltonian")
-        for name in ("000", "006")
-    ]
-    model = fit_two_centre(read_shipped("cubic-2000K").basis, 5.0, frames[:1])
-    label = frames[1]["edge_blocks"]
-    error = (model.predict_edge_blocks(frames[1]) - label).nan_to_num(0).abs().mean()
-    assert 0.02 < float(error / label.nan_to_num(0).abs().mean()) < 0.5
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_blocks_of_reverse_edges_are_transposed_to_the_last_bit(dtype):
     graph = pack_grid(["C", "Si"], (3, 2, 2), CUTOFF)

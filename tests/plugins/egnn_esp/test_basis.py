@@ -53,16 +53,6 @@ def test_padding_is_undone_and_masked(basis):
     np.testing.assert_array_equal(blocks[0][at], first)
 
 
-@pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_coupling_is_orthogonal(shells):
-    coupling = Coupling(shells)
-    unit = torch.eye(coupling.n_coupled, dtype=torch.float64)
-    blocks = coupling.uncouple(unit)
-    assert blocks.shape == (coupling.n_coupled, coupling.n_common, coupling.n_common)
-    flat = blocks.flatten(1)
-    torch.testing.assert_close(flat @ flat.T, unit, rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize("a", range(4))
 @pytest.mark.parametrize("b", range(4))
 def test_the_change_is_orthogonal_and_made_of_3j_symbols(a, b):

@@ -34,11 +34,12 @@ from plugins.egnn_esp.divided import (
     run_ranks,
     train_whole,
 )
+from tiers import run_first
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Results of whole samples, and of parts on one, two and four ranks."""
+    """Results of whole samples, and of parts on one rank."""
     path = tmp_path_factory.mktemp("parts")
     prepare(path)
     with pytest.MonkeyPatch.context() as patch:
@@ -47,8 +48,15 @@ def folder(tmp_path_factory):
         trained.call(open_run(path, "serial", partition=WHOLE), "evaluate")
         for stage in STAGES:
             trained.call(open_run(path, "1"), stage)
-    run_ranks(path)
     return path
+
+
+@pytest.fixture(params=run_first([1, 2, 4], 1, 4))
+def n_ranks(request, folder):
+    """A number of ranks, of which there are results."""
+    if request.param > 1:
+        run_ranks(folder, request.param)
+    return request.param
 
 
 def read_outcome(folder, results):
@@ -57,11 +65,9 @@ def read_outcome(folder, results):
     return load_model(run.model)["weights"], lines
 
 
-@pytest.mark.parametrize("results", ["1", "2", "4"])
-def test_parts_follow_the_trajectory_of_the_whole(folder, results):
-    (weights, lines), (expected, reference_lines) = (
-        read_outcome(folder, name) for name in (results, "serial")
-    )
+def test_parts_follow_the_trajectory_of_the_whole(folder, n_ranks):
+    weights, lines = read_outcome(folder, str(n_ranks))
+    expected, reference_lines = read_outcome(folder, "serial")
     assert len(lines) == TRAIN["epochs"]
     assert weights.keys() == expected.keys()
     for line, other in zip(lines, reference_lines, strict=True):
@@ -73,7 +79,6 @@ def test_parts_follow_the_trajectory_of_the_whole(folder, results):
         np.testing.assert_allclose(weights[name], weight, rtol=1e-8, atol=1e-8, err_msg=name)
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2, 4])
 def test_gradients_of_parts_are_those_of_the_whole(folder, n_ranks, monkeypatch):
     cut_small(monkeypatch)
     run = open_run(folder, "1")
@@ -109,6 +114,7 @@ def test_no_rank_of_four_holds_a_structure(folder):
         n_edges = int(graph.count_rows("edge").min())
     totals = {"read entry": whole["entry"], "read block": whole["block"], "blocks": whole["block"]}
     totals |= {"collected": whole["block"], "written": whole["block"]}
+    run_ranks(folder, 4)
     for rank in range(4):
         _, largest = torch.load(folder / f"4-{rank}.pt")
         for stage, sizes in largest.items():
@@ -146,11 +152,10 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
     assert links == len(task.samples("train")) * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
 
 
-@pytest.mark.parametrize("n_ranks", ["1", "2", "4"])
 def test_parts_are_evaluated_as_the_whole(folder, n_ranks):
     """Levels, errors by distance and by group, and each predicted element in its place."""
     (metrics, columns), (expected, elements) = (
-        read_evaluation(open_run(folder, results)) for results in (n_ranks, "serial")
+        read_evaluation(open_run(folder, str(name))) for name in (n_ranks, "serial")
     )
     assert len(elements["hamiltonian_predicted"]) > 10_000
     assert columns.keys() == elements.keys()
@@ -158,13 +163,13 @@ def test_parts_are_evaluated_as_the_whole(folder, n_ranks):
         if values.dtype.kind in "if":
             np.testing.assert_allclose(columns[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
     for split in metrics["matrices"]["splits"].values():
-        if n_ranks == "4":  # four ranks solve no levels, see `run_rank`
+        if n_ranks == 4:  # four ranks solve no levels, see `run_rank`
             assert split["without_levels"] == 1
             split["without_levels"] = 0
         else:
             assert split["levels"]["model"]["all"]["mae"] > 0
     expected = flatten_tree(expected)
-    if n_ranks == "4":
+    if n_ranks == 4:
         expected = {path: value for path, value in expected.items() if "/levels/" not in path}
     assert flatten_tree(metrics) == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
@@ -178,9 +183,9 @@ def test_want_of_memory_of_a_part_is_named_with_the_cure(folder, monkeypatch):
         trained.call(open_run(folder, "1"), "evaluate")
 
 
-@pytest.mark.parametrize("n_ranks", ["2", "4"])
+@pytest.mark.parametrize("n_ranks", run_first([2, 4], 4), indirect=True)
 def test_matrices_do_not_depend_on_the_number_of_ranks(folder, n_ranks):
-    paths = [open_run(folder, n).folder / "matrices/one.h5" for n in (n_ranks, "1")]
+    paths = [open_run(folder, str(n)).folder / "matrices/one.h5" for n in (n_ranks, 1)]
     with h5py.File(paths[0]) as ours, h5py.File(paths[1]) as expected:
         np.testing.assert_array_equal(ours["one/atom_pairs"], expected["one/atom_pairs"])
         assert len(expected["one/H"]) > 10_000

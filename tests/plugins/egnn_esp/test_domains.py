@@ -21,12 +21,11 @@ from pipeline_core.distributed.domains import build_domain
 from pipeline_core.structure import Structure
 from pipeline_core.testing.rank_threads import Mailbox, run_on_threads
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network
-from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import op as density
 from pipeline_kernels.equivariant.density import reference as density_reference
 from pipeline_kernels.halo import MPITransport, SelfTransport
 from pipeline_kernels.partition import Method, partition
+from plugins.egnn_esp import made_up
 from processes import finish
 
 N_RANKS = 4
@@ -39,19 +38,14 @@ NODE_BYTES = 8 * (LMAX + 1) ** 2 * CHANNELS
 EDGE_BYTES = 8 * BASIS.n_common**2
 
 
-def make_network(parity=False):
-    sizes = {"channels": CHANNELS, "lmax": LMAX, "layers": N_LAYERS, "radial_functions": 5}
-    sizes |= {"attention_channels": 2, "value_channels": 2, "hidden_channels": 2}
-    sizes |= {"attention_cutoff": 2.5, "bond_cutoff": 1.5, "bond_functions": 2}
-    torch.manual_seed(0)
-    options = ESPOptions(**sizes, feed_forward_channels=4, cutoff=CUTOFF, parity=parity)
-    return Network(options, BASIS).double()
+def make_network():
+    sizes = {"channels": CHANNELS, "layers": N_LAYERS, "attention_cutoff": 2.5}
+    sizes |= {"bond_cutoff": 1.5, "bond_functions": 2, "parity": False}
+    return made_up.make_network(BASIS, CUTOFF, **sizes)
 
 
 def split_structures():
     """Return for each case and number of parts a batch and owners of its atoms."""
-    from plugins.egnn_esp import made_up
-
     packed = made_up.pack_grid(["O", "H", "H"], (6, 2, 1), CUTOFF)
     strangers = [
         made_up.pack_grid(["O", "H"], (2, 2, 1), CUTOFF, seed)["positions"] for seed in (1, 2)
@@ -84,9 +78,8 @@ def weigh_blocks(outputs, atoms, edges):
 
 def make_domain(batch, owners, transport):
     """Return a domain and the numbers of its edges in the whole structure."""
-    names = ("atomic_numbers", "positions", "cell", "pbc")
-    numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
-    structure = Structure(numbers, positions, cell[0], pbc[0])
+    numbers, positions = (batch[name].numpy() for name in ("atomic_numbers", "positions"))
+    structure = Structure(numbers, positions, batch["cell"][0].numpy(), batch["pbc"][0].numpy())
     edges = (owners[batch["edge_index"][:, 0]] == transport.rank).nonzero().flatten()
     return build_domain(structure, CUTOFF, owners.numpy(), transport), edges
 
@@ -263,35 +256,6 @@ def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, case, n):
         assert counts == [[there, N_LAYERS + 1], [back, N_LAYERS + 1]]
         n_strange += n - 1 - len(nodes.receives)
     assert n_strange > 0 or case not in CASES[len(METHODS) :]
-
-
-def test_two_ranks_equal_one_with_parity(cases):
-    batch, owners = cases["low_nn 2"]
-    module, numbers = make_network(parity=True), torch.arange(len(batch["edge_index"]))
-    atoms, transport = numbers[: len(owners)], count_exchanges(SelfTransport)()
-    expected = compute_results(module, batch, None, atoms, numbers, transport)
-
-    def work(transport):
-        mailbox = count_exchanges(Mailbox)(transport.rank, transport.size, transport._queues)
-        return run_one_rank(module, batch, owners, mailbox)
-
-    parts = run_on_threads(2, work)
-    for name, rows in (("node_blocks", "own"), ("edge_blocks", "edges")):
-        close(join_rows(parts, name, rows), expected[name], 1e-12)
-    summed = [sum(shares) for shares in zip(*(p["by weights"] for p in parts), strict=True)]
-    for gradient, reference in zip(summed, expected["by weights"], strict=True):
-        close(gradient, reference, 1e-10)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
-    """One rank works with plans, too; and its edges are those of the whole structure."""
-    batch, _ = cases["auto 2"]
-    owners = torch.zeros(len(batch["positions"]), dtype=torch.int64)
-    domain, _ = make_domain(batch, owners, SelfTransport())
-    edges = make_network().to(dtype)(collate([domain.make_inputs()], dtype), domain)["edge_blocks"]
-    assert edges.dtype == dtype
-    assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
 
 
 def test_ranks_agree_on_the_blocks_they_share(actual, cases):

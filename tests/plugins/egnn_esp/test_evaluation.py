@@ -18,12 +18,11 @@ from pipeline_core.figures import results
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
-from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
 from pipeline_egnn_esp.evaluation import evaluate_matrices
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from plugins.egnn_esp import trained
-from plugins.egnn_esp.reference import HAFNIA, read_matrices_of, read_shipped
+from plugins.egnn_esp.reference import BASIS, read_matrices_of, read_shipped
 
 SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 
@@ -166,10 +165,9 @@ def test_files_hold_what_the_module_predicts(run):
         codes = file.read_column("split").tolist()
         sample = file.read(codes.index(2))
     assert codes == [1, 2]
-    basis = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
     z, begin, n_edges, errors = sample["atomic_numbers"], 0, 0, []
     for (i, j), shift in zip(sample["block_atoms"], sample["block_shift"], strict=True):
-        places = np.ix_(basis.find_orbitals(z[i]), basis.find_orbitals(z[j]))
+        places = np.ix_(BASIS.find_orbitals(z[i]), BASIS.find_orbitals(z[j]))
         n, m = len(places[0]), places[1].shape[1]
         stored = sample["hamiltonian_predicted"][begin : begin + n * m].reshape(n, m)
         errors.append(stored.ravel() - sample["hamiltonian_label"][begin : begin + n * m])

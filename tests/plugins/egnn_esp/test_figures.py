@@ -1,21 +1,14 @@
 """Figures 3 and 5 to 8: the numbers that they show, and those of the paper."""
 
-import re
 from dataclasses import replace
-from typing import get_args
 
 import h5py
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from pipeline_core.config.sections import PartitionMethod
-from pipeline_core.figures import reproduction, results, style
-from pipeline_core.figures.drawing import choose_figures
-from pipeline_core.figures.expected import read_expected
+from pipeline_core.figures import reproduction, results
 from pipeline_core.testing.projects import call
-from pipeline_egnn_esp import figures
-from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.figures import distances, spectra, violins
 from pipeline_egnn_esp.figures.elements import read_elements
 from pipeline_egnn_esp.inference import infer_run
@@ -23,7 +16,6 @@ from pipeline_egnn_esp.inference.collect import read_matrices
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from pipeline_egnn_esp.paper import (
-    catalogue,
     domains,
     partitions,
     pictures,
@@ -33,16 +25,10 @@ from pipeline_egnn_esp.paper import (
     topology,
     weak,
 )
-from pipeline_egnn_esp.paper.results import choose_style, order_methods, read_domains
-from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
-from plugins.drawn import check_bytes, find_row, list_titles, select_rows
+from pipeline_egnn_esp.paper.results import read_domains
+from plugins.drawn import find_row, list_titles, read_numbers, select_rows
 from plugins.egnn_esp import made_up_results, reference, trained
-from real_data import read_paper
-from tiers import exhaustive
 
-FIGURES = [*figures.FIGURES, *catalogue.FIGURES]
-EXPECTED = made_up_results.ROOT / "workflows" / "experiments" / "egnn_esp" / "expected.yaml"
-BASIS = Basis({symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()})
 ELECTRONS = {"Hf": 12, "O": 6}
 WANTED = {
     "name": "cell",
@@ -76,27 +62,7 @@ def learned(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected():
-    return {entry.id: entry for entry in read_expected(EXPECTED).entries}
-
-
-@pytest.fixture(scope="module")
-def text():
-    return read_paper("egnn_esp")
-
-
-def test_every_number_stands_in_the_paper(text, expected):
-    spaced = re.sub(r"(?<=\d),(?=\d{3})", "", text).replace(r"\times", "x")
-    said = {
-        "saturation_16": "10^5",
-        "messages_128": "1.1×10^5",
-        "embeddings_512": "21k",
-        "gain_128": "10.8%",
-        "structure_atoms": "24k",
-        "metis_64": "8.54 sec",
-    }
-    for name, entry in expected.items():
-        form = said.get(name, f"{entry.value:.12g}")
-        assert re.search(rf"(?<![\d.]){re.escape(form)}(?!\d)", spaced), entry
+    return read_numbers("egnn_esp")
 
 
 def test_each_measure_leads_to_a_number(scaling, tmp_path, expected):
@@ -133,17 +99,6 @@ def test_most_numbers_of_the_paper_have_one_of_ours(scaling, tmp_path, expected)
     assert of_hfo2["tiled_rows"] == 4608
 
 
-def test_places_in_lists_are_those_that_the_pointers_mean(scaling):
-    (run,) = scaling.runs.values()
-    options = run.get_section("profile", ESPProfileOptions)
-    assert (options.throughput.channels[0], options.throughput.channels[3]) == (16, 128)
-    assert (options.partitions.parts[2], options.partitions.parts[3]) == (64, 128)
-    weak = options.scaling.weak
-    for series in (weak.line, weak.cube):
-        assert weak.ranks * np.prod(series[3]) == 512
-        assert weak.packing.atoms * np.prod(series[3]) == 192_000
-
-
 def test_figure_3_marks_where_throughput_is_saturated(scaling):
     figure, table = throughput.draw(scaling)
     # n / (n + 100) passes nine tenths of its last value at the first n above 900.
@@ -151,7 +106,6 @@ def test_figure_3_marks_where_throughput_is_saturated(scaling):
     assert marks == [1024] * 4
     row = find_row(table, channels=16, messages=1024)
     assert row["rate"] == pytest.approx(1024 / row["seconds"])
-    assert figure.legends[0].get_texts()[0].get_text() == "E = 16: 4.69 KiB a message"
 
 
 def test_figure_5_has_a_row_for_each_cutoff(scaling):
@@ -163,17 +117,6 @@ def test_figure_5_has_a_row_for_each_cutoff(scaling):
     assert len(table) == 1 + 2 * 6 * 4
     line = figure.axes[0].lines[0]  # Low-NN, the first of the methods
     assert line.get_ydata() == pytest.approx(np.sqrt([16, 32, 64, 128, 256, 512]))
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == [
-        "Low-NN", "METIS", "grid", "auto",
-    ]  # fmt: skip
-
-
-def test_every_method_has_a_name_and_a_look_of_its_own():
-    methods = get_args(PartitionMethod)
-    assert sorted(order_methods(methods)) == sorted(methods)
-    looks = [choose_style(method) for method in methods]
-    for part in ("color", "marker", "label"):
-        assert len({look[part] for look in looks}) == len(methods)
 
 
 def test_the_domains_are_those_of_all_atoms(scaling):
@@ -185,9 +128,6 @@ def test_the_domains_are_those_of_all_atoms(scaling):
     shown = {len(axes.collections[0].get_offsets()) for axes in figure.axes}
     assert len(shown) == 1
     assert shown.pop() < 250
-    colours = {to_hex(c) for c in figure.axes[0].collections[0].get_facecolors()}
-    assert colours <= {to_hex(c) for c in pictures.make_part_colours(16)}
-    assert len(colours) > 8
     assert len({to_hex(c) for c in pictures.make_part_colours(128)}) == 128
 
 
@@ -218,9 +158,6 @@ def test_atoms_are_boxed():
     assert (places < 1).all()
     moved = (points - positions + [0, 0, positions[:, 2].min() - 1]) @ np.linalg.inv(box)
     np.testing.assert_allclose(moved, np.rint(moved), atol=1e-9)
-    molecule, box = pictures.wrap_into_box(positions, np.zeros((3, 3)), np.zeros(3, dtype=bool))
-    np.testing.assert_allclose(molecule - molecule[0], positions - positions[0], atol=1e-9)
-    np.testing.assert_allclose(box, np.diag(np.ptp(positions, axis=0) + 2))
 
 
 def test_the_topology_has_each_message_once(scaling):
@@ -244,11 +181,8 @@ def test_a_ring_of_parts_is_drawn_as_a_ring():
 
 def test_figure_6_keeps_measured_and_projected_apart(scaling):
     figure, table = strong.draw(scaling)
-    assert list_titles(figure)[:3] == ["measured", "projected, 12 Å", "projected, 14 Å"]
     _, *points = figure.axes[0].lines
-    assert [p.get_markerfacecolor() for p in points] == [style.COLOURS[0]] * 2 + ["white"]
     assert [p.get_ydata()[0] for p in points] == pytest.approx([6.6, 3.3, 3.3])
-    assert {line.get_linestyle() for line in figure.axes[1].lines} == {"--", ":"}
     assert len(select_rows(table, status="measured")) == 3
     actual = find_row(table, status="projected", method="metis", cutoff=12.0, ranks=64)
     assert actual["seconds"] == pytest.approx(22.5 + 8e-3 * 1.2 * 8)
@@ -260,7 +194,6 @@ def test_figure_6_keeps_measured_and_projected_apart(scaling):
 def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
     figure, table = weak.draw(scaling)
     cross = figure.axes[2].lines[1]
-    assert cross.get_marker() == "x"
     assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (512, 87)
     lines = select_rows(table, status="projected", copies="line")
     assert [row["efficiency"] for row in lines] == [1.0] * 4
@@ -295,7 +228,7 @@ def test_elements_have_their_distance_and_their_orbitals(learned):
 
 def test_violins_have_the_means_of_the_report(learned):
     """Oracle: the errors by shell that the evaluation reports."""
-    figure, table = violins.draw(learned)
+    _, table = violins.draw(learned)
     report = results.read_json(learned.runs["base"].metrics)["matrices"]["splits"]["test"]
     for shell in report["shells"]:
         row = find_row(table, group=f"{shell['from']:g}–{shell['to']:g}")
@@ -305,7 +238,6 @@ def test_violins_have_the_means_of_the_report(learned):
     assert [row["group"] for row in own] == ["ss", "sp", "sd", "pp", "pd", "dd"]
     total = sum(row["elements"] * row["mean_meV"] for row in own)
     assert total / 528 == pytest.approx(1e3 * report["on_site"]["model"], rel=1e-5)
-    assert len(figure.axes[0].collections) >= len(report["shells"]) + 1
 
 
 def test_means_over_distance_are_those_of_the_elements(learned):
@@ -325,7 +257,7 @@ def test_means_over_distance_are_those_of_the_elements(learned):
 def test_the_picture_is_the_matrix(learned):
     """With a pixel for each element: the dense matrix, put together block by block."""
     run = learned.runs["base"]
-    matrix = read_matrices(run.folder / "matrices/tiled.h5", "tiled", BASIS)
+    matrix = read_matrices(run.folder / "matrices/tiled.h5", "tiled", reference.BASIS)
     dense = np.zeros((matrix.n_orbitals, matrix.n_orbitals))
     row, column = matrix.find_entry_orbitals()
     for i, j, value in zip(row, column, np.abs(matrix.hamiltonian), strict=True):
@@ -344,7 +276,7 @@ def test_a_picture_of_few_pixels_has_the_largest_elements(learned, tmp_path):
         fine = file["tiled/picture/elements"][:]
     with h5py.File(tmp_path / "picture.h5", "w") as file:
         path = run.folder / "matrices/tiled.h5"
-        write_picture(file.create_group("one"), path, "tiled", BASIS, 12)
+        write_picture(file.create_group("one"), path, "tiled", reference.BASIS, 12)
         coarse = file["one/picture/elements"][:]
     np.testing.assert_array_equal(coarse, fine.reshape(12, 12, 12, 12).max(axis=(1, 3)))
 
@@ -361,18 +293,3 @@ def test_spectra_are_shown_around_the_gap(learned):
     bands = select_rows(table, quantity="band_eV")
     assert len(bands) == 9 * 72
     assert bands[0]["reference"] == pytest.approx(reference_levels[0, 0])
-
-
-def test_without_results_nothing_is_drawn(tmp_path):
-    experiment = made_up_results.load(tmp_path)
-    assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
-    names = {figure.name for figure in choose_figures(experiment)}
-    assert names >= {figure.name for figure in FIGURES}
-
-
-@pytest.mark.slow
-@exhaustive
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_the_same_results_give_the_same_bytes(figure, scaling, learned):
-    experiment = scaling if figure.draw(learned) is None else learned
-    check_bytes(*(figure.draw(experiment) for _ in range(2)))

@@ -14,7 +14,6 @@ import torch
 from ase import Atoms
 
 from pipeline_core.distributed.domains import build_domain
-from pipeline_core.structure import Structure
 from pipeline_core.testing.rank_threads import run_on_threads
 from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
@@ -23,31 +22,17 @@ from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.slots import assign_slots
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, is_first
-from pipeline_egnn_esp.network import Network
-from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import partition
 from plugins.egnn_esp import made_up, reference
-from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
+from plugins.egnn_esp.reference import assert_same_blocks, name_blocks
 from processes import finish
 from tiers import cover_pairs, exhaustive
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 CUTOFF = 3.0
-
-
-def read_structure(sample):
-    return Structure(*(sample[k] for k in ("atomic_numbers", "positions", "cell", "pbc")))
-
-
-def make_network(layers=2, **sizes):
-    small = {"channels": 3, "lmax": 2, "radial_functions": 5, "attention_channels": 2}
-    small |= {"value_channels": 2, "hidden_channels": 2, "feed_forward_channels": 4}
-    torch.manual_seed(0)
-    options = ESPOptions(**{**small, **sizes}, layers=layers, cutoff=CUTOFF)
-    return Network(options, BASIS).double()
 
 
 def wrap_network(net):
@@ -85,11 +70,11 @@ def mask_padding(sample, index):
 )
 def test_parts_give_the_blocks_of_the_whole(layers, parity, n_ranks, wrap):
     sizes = {"attention_cutoff": 2.5 if layers == 2 else None, "bond_cutoff": 1.5}
-    module = wrap(make_network(layers, **sizes, parity=parity))
+    module = wrap(made_up.make_network(BASIS, CUTOFF, layers=layers, parity=parity, **sizes))
     sample = made_up.pack_grid(["O", "H", "H"], (6, 2, 1), CUTOFF)
     with torch.no_grad():
         whole = module(made_up.collate_samples(sample))
-    structure, first = read_structure(sample), mark_first(sample)
+    structure, first = made_up.read_structure(sample), mark_first(sample)
     places = sample["positions"], sample["cell"], sample["pbc"], sample["edge_index"]
     owners = partition(*places, n_ranks, CUTOFF)
 
@@ -118,8 +103,9 @@ def test_parts_give_the_blocks_of_the_whole(layers, parity, n_ranks, wrap):
 
 
 def test_a_rank_without_atoms_takes_part():
-    sample, module = made_up.pack_grid(["O", "H", "H"], (3, 2, 1), CUTOFF), make_network()
-    structure, owners = read_structure(sample), np.zeros(6, dtype=np.int64)
+    sample = made_up.pack_grid(["O", "H", "H"], (3, 2, 1), CUTOFF)
+    module = made_up.make_network(BASIS, CUTOFF)
+    structure, owners = made_up.read_structure(sample), np.zeros(6, dtype=np.int64)
 
     def one(transport):
         return predict_blocks(module, make_slots(structure, CUTOFF, owners, transport), 20)
@@ -159,9 +145,9 @@ def tile_matrix(matrix, repeat):
 
 
 def test_the_prediction_for_a_tiled_cell_is_the_tiled_prediction():
-    net = make_network()
+    net = made_up.make_network(BASIS, CUTOFF)
     sample = made_up.pack_grid(["O", "H", "H"], (3, 2, 1), CUTOFF)
-    tiling = tile_matrix(predict_cell(net, read_structure(sample)), (2, 1, 3))
+    tiling = tile_matrix(predict_cell(net, made_up.read_structure(sample)), (2, 1, 3))
     assert tiling.moved.any()
     assert_same_blocks(
         predict_cell(net, tiling.structure), tiling.build_matrix(), "hamiltonian", 1e-12

@@ -20,24 +20,19 @@ from ase import Atoms
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
 from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.structure import Structure
-from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import compute_levels
-from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import forward, infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
-from pipeline_egnn_esp.inference.structures import make_subject
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.sources.csr import read_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph
+from pipeline_egnn_esp.writers import write_cp2k
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
-from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
+from plugins.egnn_esp.reference import assert_same_blocks, name_blocks
 from processes import find_free_port, finish, fork
 from tiers import exhaustive
-
-BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +60,17 @@ def predict_structure(folder, **structure):
     summary = infer_run(run)["one"]
     path = run.folder / "matrices/one.h5"
     with h5py.File(path) as file:
-        basis = {symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()}
         names = file["one/atom_pairs"][:].astype(np.int64)
         places = [file[f"one/{k}"][()] for k in ("atomic_numbers", "positions", "cell", "pbc")]
         H, S = (file[f"one/{k}"][:] if k in file["one"] else None for k in "HS")
-    matrix = BlockMatrix(Structure(*places), Basis(basis), names[:, 3:], names[:, :3], H, S)
+    matrix = BlockMatrix(Structure(*places), reference.BASIS, names[:, 3:], names[:, :3], H, S)
     return run, summary, matrix
 
 
 @pytest.mark.slow
-def test_the_stage_writes_what_the_readers_read(own):
-    run, summary, matrix = predict_structure(own, outputs=["deeph"])
+def test_the_stage_writes_what_the_readers_read(own, tmp_path):
+    """Files of CP2K are those of `write_cp2k`, which `test_sources` reads."""
+    run, summary, matrix = predict_structure(own, outputs=["deeph", "cp2k_csr"])
     assert (summary["atoms"], summary["ranks"]) == (12, 1)
     names = np.concatenate([matrix.block_atoms, matrix.block_shift], axis=1)
     np.testing.assert_array_equal(names, np.unique(names, axis=0))  # sorted, and each once
@@ -88,31 +83,10 @@ def test_the_stage_writes_what_the_readers_read(own):
     read = read_deeph(run.folder / "matrices/one.deeph/hamiltonians.h5", layout)
     for quantity in ("hamiltonian", "overlap"):
         assert_same_blocks(read, matrix, quantity, 1e-13)
-
-
-@pytest.mark.slow
-def test_the_cp2k_files_hold_both_of_each_hermitian_pair(own):
-    run, _, matrix = predict_structure(own, outputs=["cp2k_csr"])
-    where, n = run.folder / "matrices/one.cp2k", matrix.n_orbitals
-    lines = [tuple(map(int, x.split())) for x in (where / "IMAGES").read_text().splitlines()[1:]]
-    k = np.array([0.2, -0.1, 0.3])
-    for kind, values, unit in (("KS", "hamiltonian", HARTREE), ("S", "overlap", 1)):
-        total, ours = np.zeros((n, n), complex), np.zeros((n, n), complex)
-        for number, *image in lines:
-            path = where / f"one-{kind.lower()}-{kind}_SPIN_1_R_{number}-1_0.csr"
-            row, column, value = read_csr(path, n)
-            np.add.at(total, (row, column), unit * value * np.exp(2j * np.pi * (k @ image)))
-        rows, columns = matrix.find_entry_orbitals()
-        sizes = matrix.shapes.prod(axis=1)
-        phases = np.repeat(np.exp(2j * np.pi * (matrix.block_shift @ k)), sizes)
-        np.add.at(ours, (rows, columns), getattr(matrix, values) * phases)
-        on_site = np.repeat(matrix.is_on_site, sizes)
-        lower = np.zeros_like(ours)
-        np.add.at(
-            lower, (rows[~on_site], columns[~on_site]), (getattr(matrix, values) * phases)[~on_site]
-        )
-        np.testing.assert_allclose(total, total.conj().T, atol=1e-13)
-        np.testing.assert_allclose(total, ours + lower.conj().T, atol=1e-12)
+    (tmp_path / "cp2k").mkdir()
+    for path in write_cp2k(tmp_path / "cp2k", matrix, "one"):
+        written = run.folder / "matrices/one.cp2k" / path.name
+        assert written.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.slow
@@ -193,20 +167,6 @@ def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch)
     assert links == [Link(latency=5e-5, bandwidth=1e9, bytes_per_node=8 * 25 * 3)]
 
 
-def test_an_unknown_element_is_refused_before_anything_starts(own, tmp_path):
-    path = tmp_path / "zirconia.extxyz"
-    ase.io.write(path, Atoms("ZrO2", np.eye(3), cell=5 * np.eye(3), pbc=True))
-    structures = [
-        {"name": "fine"},
-        {"name": "other", "start": str(path), "overlap": "unknown"},
-    ]
-    run = trained.open_run(own, {"structures": structures})
-    with pytest.raises(ValueError, match="other: the basis has no orbitals for Zr, only for O, Hf"):
-        infer_run(run)
-    assert not run.inference.exists()
-    assert not (run.folder / "matrices").exists()
-
-
 def test_another_cutoff_than_that_of_the_model_is_refused(own):
     run = trained.open_run(own, {"structures": [{"name": "one"}]})
     graph = GraphOptions.model_validate({"cutoff": 5.0})
@@ -215,21 +175,30 @@ def test_another_cutoff_than_that_of_the_model_is_refused(own):
         infer_run(replace(run, sections={**run.sections, "graph": graph, "model": model}))
 
 
-@pytest.mark.parametrize(
-    ("structure", "options", "message"),
-    [
-        ({"start": "test:7"}, {}, "one: start 'test:7': .* has 1 samples in the split 'test'"),
-        ({"start": "no.xyz", "overlap": "unknown"}, {}, "neither split:number nor a file"),
-        ({"levels": {}}, {"dense_orbitals": 10}, "infer.dense_orbitals allows 10; set levels"),
-        ({"levels": {"energy": 0, "count": 99}}, {}, "99 levels near an energy of 72 orbitals"),
-        ({}, {"memory_limit": 1000.0}, "rank 0 would need .*start more ranks, lower infer.work"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(own, structure, options, message):
+OXYGEN = {"start": "oxygen.xyz", "overlap": "unknown"}
+
+
+@pytest.mark.parametrize(("structure", "options", "message"), [
+    ({"start": "test:7"}, {}, "one: start 'test:7': .* has 1 samples in the split 'test'"),
+    ({"start": "no.xyz", "overlap": "unknown"}, {}, "neither split:number nor a file"),
+    ({"start": "zirconia.extxyz", "overlap": "unknown"}, {},
+     "one: the basis has no orbitals for Zr, only for O, Hf"),
+    ({**OXYGEN, "repeat": (1, 2, 1)}, {}, "not periodic along cell vector 2"),
+    ({"levels": {}}, {"dense_orbitals": 10}, "infer.dense_orbitals allows 10; set levels"),
+    ({"levels": {"energy": 0, "count": 99}}, {}, "99 levels near an energy of 72 orbitals"),
+    ({}, {"memory_limit": 1000.0}, "rank 0 would need .*start more ranks, lower infer.work"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_refused_before_anything_starts(
+    own, tmp_path, monkeypatch, structure, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    ase.io.write("zirconia.extxyz", Atoms("ZrO2", np.eye(3), cell=5 * np.eye(3), pbc=True))
+    ase.io.write("oxygen.xyz", Atoms("O2", [[0, 0, 0], [0, 0, 1.2]]))
     run = trained.open_run(own, {"structures": [{"name": "one", **structure}], **options})
     with pytest.raises(ValueError, match=message):
         infer_run(run)
     assert not run.inference.exists()
+    assert not (run.folder / "matrices").exists()
 
 
 def test_want_of_memory_is_named_with_the_cure(own, monkeypatch):
@@ -257,14 +226,6 @@ def test_contradicting_options_are_refused(structure, message):
         PredictedStructure.model_validate({"name": "one", **structure})
     with pytest.raises(ValueError, match="have to differ"):
         ESPInferOptions.model_validate({"structures": [{"name": "one"}, {"name": "one"}]})
-
-
-def test_a_molecule_cannot_be_repeated(own, tmp_path):
-    path = tmp_path / "molecule.xyz"
-    ase.io.write(path, Atoms("O2", [[0, 0, 0], [0, 0, 1.2]]))
-    wanted = PredictedStructure(name="one", start=str(path), repeat=(1, 2, 1), overlap="unknown")
-    with pytest.raises(ValueError, match="not periodic along cell vector 2"):
-        make_subject(trained.open_run(own), wanted, BASIS)
 
 
 def infer_on_one_and_two(folder, options):

@@ -12,10 +12,7 @@ import torch
 from pipeline_core.batch import collate
 from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.distributed.regions import build_region
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network
-from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.partition import Rows, count_virtual, partition
 from plugins.egnn_esp import made_up
 
@@ -23,18 +20,10 @@ CUTOFF, N_SLICES = 3.0, 4
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 
 
-def make_network(n_layers):
-    sizes = {"channels": 2, "lmax": 2, "layers": n_layers, "heads": 1, "attention_channels": 2}
-    sizes |= {"value_channels": 2, "hidden_channels": 2, "feed_forward_channels": 2}
-    torch.manual_seed(0)
-    return Network(ESPOptions(**sizes, radial_functions=3, cutoff=CUTOFF), BASIS).double()
-
-
 @pytest.fixture(scope="module")
 def packed():
     sample = made_up.pack_grid(["O", "H", "H"], (8, 1, 1), CUTOFF)
-    names = ("atomic_numbers", "positions", "cell", "pbc")
-    structure = Structure(*(np.asarray(sample[name]) for name in names))
+    structure = made_up.read_structure(sample)
     where = (structure.positions, structure.cell, structure.pbc)
     labels = partition(*where, sample["edge_index"], N_SLICES, CUTOFF, "slices")
     return sample, structure, labels
@@ -56,7 +45,7 @@ def predict_slice(module, region):
 @pytest.mark.parametrize(("n_layers", "depth"), [(1, 1), (2, 2), (2, 1)])
 def test_own_atoms_are_exact_if_virtual_ones_reach_as_far_as_the_layers(packed, n_layers, depth):
     sample, structure, labels = packed
-    module = make_network(n_layers)
+    module = made_up.make_network(BASIS, CUTOFF, layers=n_layers)
     whole = module(made_up.collate_samples(sample))["node_blocks"].detach()
     counted = count_virtual(labels, Rows.of(sample["edge_index"], len(labels)), N_SLICES, depth)
     largest = 0.0

@@ -30,7 +30,7 @@ from pipeline_egnn_esp.datasets import DeepHSource, MatrixDataset, PySCFSource
 from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within, is_first
 from pipeline_egnn_esp.sources import make_data, read_basis, read_matrix
 from pipeline_egnn_esp.sources.cp2k_log import read_log
-from pipeline_egnn_esp.sources.csr import read_csr, write_csr
+from pipeline_egnn_esp.sources.csr import read_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph, write_deeph
 from pipeline_egnn_esp.writers import write_cp2k
 from plugins.egnn_esp.reference import (
@@ -89,17 +89,6 @@ def test_upper_triangles_in_binary_files_give_the_same(water_runs):
     assert_array_equal(upper.block_shift, full.block_shift)
     assert_allclose(upper.overlap, full.overlap, atol=1e-12)
     assert_allclose(upper.hamiltonian, full.hamiltonian, atol=1e-9)
-
-
-def test_overlaps_of_s_orbitals_depend_on_the_distance_alone(water_runs):
-    """Fails if images are counted from positions that are not wrapped: O is at 0.84 of c here."""
-    matrix = read_matrices_of(water_runs / "chain", cutoff=12.0)
-    hydrogen = (matrix.structure.atomic_numbers[matrix.block_atoms] == 1).all(axis=1)
-    overlap = matrix.overlap[matrix.offsets[:-1][hydrogen]]
-    order = np.argsort(matrix.lengths[hydrogen], kind="stable")
-    # CP2K leaves out what is below 1e-10.
-    assert (np.diff(overlap[order]) < 1e-9).all()
-    assert np.ptp(matrix.structure.positions @ np.linalg.inv(matrix.structure.cell)) < 1
 
 
 def test_positions_may_be_those_of_a_restart_file(moved):
@@ -174,14 +163,6 @@ def _read_gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
     return read_matrices_of(own, cutoff=cutoff, basis=basis)
 
 
-def test_the_output_gives_the_basis_if_it_is_printed(water_runs):
-    log = read_log(water_runs / "chain/out.log")
-    assert log.shells == {"O": (0, 1), "H": (0,)}
-    assert log.elements == ("O", "H", "H")
-    quiet = read_log(water_runs / "chain_upper/out.log")
-    assert (quiet.shells, quiet.n_shells, quiet.n_orbitals) == ({}, 4, 6)
-
-
 def test_an_output_that_was_appended_to_counts_from_its_last_run(chain):
     log = chain / "out.log"
     log.write_text(log.read_text().replace("53 periodic", "54 periodic") + log.read_text())
@@ -233,15 +214,6 @@ def test_matrices_survive_the_files_of_cp2k(tmp_path):
             actual = np.zeros((72, 72))
             actual[row, column] = value * unit
             assert_allclose(actual, fill_dense(matrix, quantity, image), rtol=1e-15, atol=0)
-
-
-def test_csr_text_keeps_doubles(tmp_path):
-    value = np.random.default_rng(0).normal(size=50) * 10.0 ** np.arange(-25, 25)
-    row, column = np.divmod(np.arange(50), 10)
-    write_csr(tmp_path / "a.csr", row, column, value)
-    again = read_csr(tmp_path / "a.csr", 10)
-    assert_array_equal(again[2], value)
-    assert_array_equal(again[:2], [row, column])
 
 
 def test_blocks_are_one_of_each_pair_of_the_engines_graph():

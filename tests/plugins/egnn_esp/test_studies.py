@@ -33,10 +33,10 @@ from pipeline_egnn_esp.paper.studies.partitions import study_partitions
 from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measure_passes
 from pipeline_egnn_esp.paper.studies.scaling import Machine, study_scaling
 from pipeline_egnn_esp.paper.studies.throughput import study_throughput
-from pipeline_egnn_esp.paper.studies.volumes import Volumes, count_volumes_of_parts, pack_box, tile
+from pipeline_egnn_esp.paper.studies.volumes import Volumes, count_volumes_of_parts, pack_box
 from pipeline_kernels.partition import Link, Method, measure_partition, partition
 from pipeline_kernels.partition.synthetic import find_edges
-from plugins.egnn_esp import made_up_results
+from plugins.drawn import load_shipped
 
 BASIS = Basis({"H": (0,), "O": (0, 1)})
 SMALL = ESPOptions.model_validate(
@@ -46,19 +46,6 @@ SMALL = ESPOptions.model_validate(
 PACKING = Packing(atoms=120, box=(14.0, 13.0, 12.0))
 CUTOFF = 5.0
 CPU = torch.device("cpu")
-
-
-def test_copies_of_a_packing_are_apart_by_the_box():
-    box = pack_box(PACKING, (1, 8), 3)
-    both = tile(box, (2, 1, 3))
-    assert len(both.positions) == 720
-    np.testing.assert_allclose(np.diagonal(both.cell), [28, 13, 36])
-    np.testing.assert_allclose(both.positions[-120:], box.positions + np.array([14, 0, 24]))
-    np.testing.assert_array_equal(both.atomic_numbers[:4], [1, 8, 1, 8])
-    # An edge of the box has one copy in each copy of the box.
-    several = box, tile(box, (2, 2, 1))
-    counts = [len(find_edges(one.positions, one.cell, CUTOFF)) for one in several]
-    assert counts[1] == 4 * counts[0]
 
 
 def test_volumes_are_those_of_the_edges():
@@ -79,12 +66,6 @@ def test_volumes_are_those_of_the_edges():
         crossing = near[labels == part][:, labels != part].sum()
         assert actual.crossing[part] == crossing
     assert actual.atoms.sum() == 120
-
-
-def test_a_box_of_less_than_two_cutoffs_is_refused():
-    structure = pack_box(PACKING, (1,), 0)
-    with pytest.raises(ValueError, match="less than twice as wide as the cutoff of 7 Å"):
-        count_volumes_of_parts(structure, np.zeros(120, dtype=np.int64), 7.0)
 
 
 def test_parts_are_those_of_the_kernel():
@@ -116,6 +97,8 @@ def test_what_cannot_be_studied_is_refused():
     options = Partitions(packing=PACKING, parts=[200], drawn=None)
     with pytest.raises(ValueError, match="120 atoms cannot be shared between 200 parts"):
         study_partitions(options, (1,), Link(), 0)
+    with pytest.raises(ValueError, match="less than twice as wide as the cutoff of 7 Å"):
+        count_volumes_of_parts(pack_box(PACKING, (1,), 0), np.zeros(120, dtype=np.int64), 7.0)
 
 
 def test_throughput_is_messages_over_seconds():
@@ -270,7 +253,7 @@ def test_results_are_summed_up(one_second_an_edge):
 
 
 def test_a_profile_of_nothing_is_refused(tmp_path):
-    run = made_up_results.load(tmp_path, "egnn_esp/smoke").run("overlap")
+    run = load_shipped(tmp_path, "egnn_esp/smoke").run("overlap")
     assert not run.get_section("profile", ESPProfileOptions).has_work
     with pytest.raises(ValueError, match="names no samples and no study"):
         studies.profile_run(run)

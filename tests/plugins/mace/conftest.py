@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import lzma
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from plugins.mace.recorded import read_record
 from processes import finish
 
 HERE = Path(__file__).parent
@@ -26,6 +25,4 @@ def peer_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def recorded() -> dict[str, np.ndarray]:
     """Structures, states and predictions of mace-torch 0.3.16, by `foundations.py`."""
-    content = lzma.decompress((HERE / "foundations.npz.xz").read_bytes())
-    with np.load(io.BytesIO(content)) as file:
-        return dict(file)
+    return read_record("foundations.npz.xz")

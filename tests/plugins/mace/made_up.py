@@ -1,16 +1,13 @@
 """Made-up results of the experiment mace/scaling: the engine's layouts, simple numbers."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 
 from pipeline_core import store
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
-from pipeline_core.project import Project
+from plugins.drawn import load_shipped
 
-ROOT = Path(__file__).parents[3]
 ATOMS = np.repeat([12, 24, 48, 96, 192], 32)
 SLOW = {"fused": 1.0, "reference": 4.0}
 """Time of an epoch with these kernels, s."""
@@ -20,14 +17,9 @@ RATE = 5e-4
 """Seconds an atom of a step with fused kernels."""
 
 
-def load(folder, name="mace/scaling"):
-    """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
-
-
 def write(folder):
     """Write the results of all variants of mace/scaling and return it."""
-    experiment = load(folder)
+    experiment = load_shipped(folder, "mace/scaling")
     for run in experiment.runs.values():
         run.folder.mkdir(parents=True, exist_ok=True)
         ranks = 2 if run.variant.endswith("2ranks") else 1

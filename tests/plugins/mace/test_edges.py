@@ -35,14 +35,6 @@ def test_an_edge_and_its_reverse_are_a_pair():
     assert all(pair[n] == pair[other] for n, other in enumerate(reverse))
 
 
-def test_an_edge_without_its_reverse_stands_alone():
-    """As in a part of a domain, whose edges are those that own atoms receive."""
-    index = torch.tensor([[0, 1], [0, 2], [1, 0], [1, 1], [1, 1]])
-    shift = torch.tensor([[0, 0, 1], [0, 0, 0], [0, 0, -1], [0, -1, 1], [0, 1, -1]])
-    assert find_pairs(index, shift, 3).tolist() == [0, 1, 0, 2, 2]
-    assert find_pairs(index[:0], shift[:0], 3).tolist() == []
-
-
 def test_numbers_too_large_for_a_key_leave_each_edge_for_itself():
     index, shift = torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 3, dtype=torch.int64)
     assert find_pairs(index, shift, 3).tolist() == [0, 0]

@@ -23,6 +23,7 @@ from pipeline_core.testing.projects import call, write_project
 from pipeline_mace.export import write_peer
 from pipeline_mace.foreign import StartingMACE, describe, read_peer
 from pipeline_mace.model import MACE, Facts
+from plugins.mace.recorded import read_structures
 from processes import finish
 from tiers import exhaustive
 
@@ -33,18 +34,6 @@ PEERS = HERE.parents[2] / ".venv-peers/bin/python"
 HEADS = {name: ["Default"] for name in ("off", "mp", "density", "agnesi")}
 HEADS["two_heads"] = ["pt_head", "Default"]
 CASES = [(name, head) for name, heads in HEADS.items() for head in heads]
-
-
-def make_structures(recorded):
-    return [
-        Atoms(
-            recorded[f"{i}/numbers"],
-            recorded[f"{i}/positions"],
-            cell=recorded[f"{i}/cell"],
-            pbc=True,
-        )
-        for i in range(2)
-    ]
 
 
 def check(module, structures, expected, head, tolerance, number=None):
@@ -74,12 +63,12 @@ def test_networks_of_published_kinds(peer_files, recorded, name, head, dtype, to
     heads = [head] if name == "two_heads" else []
     module = read_peer(peer_files / f"{name}.model", heads)
     assert next(module.parameters()).dtype == torch.float64
-    check(module.to(dtype), make_structures(recorded), select(recorded, name), head, tolerance)
+    check(module.to(dtype), read_structures(recorded), select(recorded, name), head, tolerance)
 
 
 def test_heads_keep_the_order_in_which_they_are_named(peer_files, recorded):
     module = read_peer(peer_files / "two_heads.model", ["Default", "pt_head"])
-    expected, structures = select(recorded, "two_heads"), make_structures(recorded)
+    expected, structures = select(recorded, "two_heads"), read_structures(recorded)
     check(module, structures, expected, "Default", 1e-10)
     check(module, structures, expected, "pt_head", 1e-10, number=1)
     assert [float(one[8]) for one in module.list_references()] == [-4.5, -1.0]
@@ -121,6 +110,7 @@ def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, n
 CHANGES = [
     ({"heads": ["a"], "kind": "MACE"}, "the network is a MACE; take a ScaleShiftMACE"),
     ({"interaction": "RealAgnosticResidualNonLinearInteractionBlock"}, "has interactions of the"),
+    ({"average": 14.0}, "avg_num_neighbors"),
     ({"without": "U_matrix"}, "holds no couplings"),
     ({"without": "linear_1"}, "has no hidden layer"),
     ({"without": "r_max"}, "r_max: not in the file"),
@@ -161,6 +151,8 @@ for number, change in enumerate(json.loads(sys.argv[3])):
     own = change.get("interaction", stand_in.RESIDUAL)
     stand_in.INTERACTIONS["mp"] = (stand_in.RESIDUAL, own)
     network = stand_in.build("mp", state)
+    if "average" in change:
+        list(network.interactions)[1].avg_num_neighbors = change["average"]
     if "gate" in change:
         list(network.readouts)[-1].non_linearity.acts[0].f = torch.nn.functional.relu
     if "kind" in change:
@@ -240,7 +232,7 @@ def test_mace_torch_and_ours_agree_in_both_directions(made_by_peer, written_back
             module = read_peer(made_by_peer / f"{name}.model", [head])
         own = module.options.heads[0]
         expected = {k.replace(head, own, 1): x for k, x in theirs.items()}
-        check(module, make_structures(recorded), expected, own, 1e-5)
+        check(module, read_structures(recorded), expected, own, 1e-5)
     assert theirs.keys() == back.keys()
     for key, values in theirs.items():
         scale = max(1.0, np.abs(values).max())

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from ase.build import bulk
 
 from pipeline_core.batch import move_to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.testing.potentials import build_batch
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
+from plugins.test_compiled import make_structures
 
 GRAPH = GraphOptions(cutoff=4.5)
 NETWORKS = {
@@ -17,16 +17,6 @@ NETWORKS = {
     "more degrees": {"max_l": 2, "channels": 16, "first_interaction": "plain"},
     "odd channels": {"channels": 5, "normalization": "density", "pair_repulsion": True},
 }
-
-
-def make_structures():
-    both = bulk("Cu", cubic=True) * (2, 1, 1)
-    both.symbols[::3] = "Al"
-    both.rattle(0.15, seed=0)
-    cluster = bulk("Ag", cubic=True)
-    cluster.pbc = False
-    cluster.rattle(0.1, seed=1)
-    return [both, cluster]
 
 
 def train(options, dtype, device):

@@ -8,7 +8,6 @@ import subprocess
 import numpy as np
 import pytest
 import yaml
-from ase import Atoms
 from typer.testing import CliRunner
 
 from pipeline_core.calculator import load_calculator
@@ -17,6 +16,7 @@ from pipeline_core.foreign import PublishedFile, hash_as_git
 from pipeline_core.training.checkpoint import load_model
 from pipeline_mace.files import MACE_TORCH
 from pipeline_mace.options import MACEOptions
+from plugins.mace.recorded import read_structures
 
 pytestmark = pytest.mark.slow  # a process writes the files
 
@@ -37,9 +37,8 @@ def model(peer_files, tmp_path):
 def test_one_command_makes_a_calculator(model, recorded):
     """Oracle: mace-torch's own predictions."""
     calculator = load_calculator(model)
-    for i in range(2):
-        arrays = {key: recorded[f"{i}/{key}"] for key in ("numbers", "positions", "cell")}
-        atoms = Atoms(**arrays, pbc=True, calculator=calculator)
+    for i, atoms in enumerate(read_structures(recorded)):
+        atoms.calc = calculator
         energy = recorded["two_heads/Default/energy"][i]
         assert atoms.get_potential_energy() == pytest.approx(energy, rel=1e-10)
         forces = recorded["two_heads/Default/forces"][4 * i : 4 * i + 4]

@@ -49,8 +49,10 @@ def test_neighbours_and_scale_are_those_of_the_training_split(run):
     assert float(module.shift) == pytest.approx(np.mean(bonds), rel=1e-4, abs=1e-6)
 
 
-def test_an_unknown_element_is_named():
-    module = MACE(MACEOptions(**SMALL), Facts(("Al", "Cu"), 12.0))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_unknown_element_is_named(compiled):
+    module = MACE(MACEOptions(**SMALL), Facts(("Al", "Cu"), 12.0)).requires_grad_(False)
+    module = module.compile_inference() if compiled else module
     batch = build_batch([bulk("Au")], GraphOptions(cutoff=4.0), torch.float32)
     with pytest.raises(ValueError, match="hold Au, but the network was trained on Al, Cu"):
         module(batch)
@@ -115,12 +117,6 @@ def test_fine_tuning_keeps_the_network(tmp_path, run):
     assert build_task(tuned).module.facts != build_task(tuned, after).module.facts
 
 
-def test_degrees_that_do_not_exist_are_refused():
-    with pytest.raises(ValueError, match="features of degree 2 do not exist with lmax 1"):
-        MACEOptions(max_l=2, lmax=1)
-    MACEOptions(max_l=1, lmax=0, layers=1)
-
-
 def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     """Oracle: the same structure with the weights of all edges at once."""
     batch = build_batch([bulk("Al").repeat((3, 3, 3))], GraphOptions(cutoff=4.0), torch.float64)
@@ -150,6 +146,11 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     assert len(called) == 2
 
 
-def test_a_head_that_is_named_twice_is_refused():
-    with pytest.raises(ValueError, match="heads: a name is given twice"):
-        MACEOptions(**SMALL, heads=["pbe", "pbe"])
+@pytest.mark.parametrize(("options", "message"), [
+    ({"max_l": 2, "lmax": 1}, "features of degree 2 do not exist with lmax 1"),
+    ({"heads": ["pbe", "pbe"]}, "heads: a name is given twice"),
+])  # fmt: skip
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        MACEOptions(**options)
+    MACEOptions(max_l=1, lmax=0, layers=1)

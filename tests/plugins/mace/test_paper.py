@@ -9,17 +9,11 @@ import pytest
 
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.figures import reproduction, savers
-from pipeline_core.figures.drawing import choose_figures
-from pipeline_core.figures.expected import read_expected
 from pipeline_mace.paper import FIGURES, bins, losses, saturation, scaling, shares, sizes
 from pipeline_mace.paper.configurations import list_trained
-from plugins.drawn import check_bytes, find_row, list_titles, select_rows
+from plugins.drawn import find_row, list_titles, read_numbers, select_rows
 from plugins.mace import made_up
 from real_data import read_paper
-from tiers import exhaustive
-
-EXPECTED = made_up.ROOT / "workflows" / "experiments" / "mace" / "expected.yaml"
-
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -38,7 +32,7 @@ def changed(tmp_path):
 
 @pytest.fixture(scope="module")
 def expected():
-    return {entry.id: entry for entry in read_expected(EXPECTED).entries}
+    return read_numbers("mace")
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +64,6 @@ def test_the_entries_are_those_of_table_3(text, expected):
         assert entries[1].quantity.endswith("below") == numbers[1].startswith("<")
 
 
-def test_every_number_stands_in_the_paper(text, expected):
-    spaced = re.sub(r"(?<=\d),(?=\d{3})", "", text)
-    for entry in expected.values():
-        forms = {f"{entry.value:.12g}", f"{entry.value / 1e6:.12g}M"}
-        if entry.id == "plan_seconds":
-            forms = {"about one second"}
-        assert any(re.search(rf"(?<![\d.]){re.escape(f)}(?!\d)", spaced) for f in forms), entry
-
-
 def test_the_paper_gives_no_times_but_these(text, expected):
     minutes = set(map(int, re.findall(r"(\d+) minutes", text)))
     minutes |= {int(n) for pair in re.findall(r"from (\d+) to (\d+) minutes", text) for n in pair}
@@ -86,8 +71,8 @@ def test_the_paper_gives_no_times_but_these(text, expected):
     assert times == minutes == {2, 12, 18, 80, 100}
 
 
-def test_the_projected_set_is_composed_as_table_3(text, tmp_path):
-    options = made_up.load(tmp_path).runs["base"].get_section("profile", ProfileOptions)
+def test_the_projected_set_is_composed_as_table_3(text, experiment):
+    options = experiment.runs["base"].get_section("profile", ProfileOptions)
     classes = options.projection.sizes
     for name, graphs, _, least, most in read_table3(text):
         mine = [one for one in classes if one.name.lower() == name.lower()]
@@ -98,33 +83,15 @@ def test_the_projected_set_is_composed_as_table_3(text, tmp_path):
     assert max(options.projection.weak)[1] == 2_650_823
 
 
-def test_the_crystals_of_the_projection_are_as_large_as_those_of_mptrj(tmp_path):
+def test_the_crystals_of_the_projection_are_as_large_as_those_of_mptrj(experiment):
     # Oracle: MPtrj has 49,295,660 atoms in 1,580,395 structures (Deng et al. 2023).
-    options = made_up.load(tmp_path).runs["base"].get_section("profile", ProfileOptions)
+    options = experiment.runs["base"].get_section("profile", ProfileOptions)
     mptrj = [c for c in options.projection.sizes if c.name == "MPtrj"]
     atoms = [c.samples * sum(c.atoms) / 2 for c in mptrj]
     mean = sum(atoms) / sum(c.samples for c in mptrj)
     assert mean == pytest.approx(49_295_660 / 1_580_395, rel=0.03)
     edges = sum(a * c.edges_per_atom for a, c in zip(atoms, mptrj, strict=True))
     assert edges / sum(atoms) == pytest.approx(25.7, rel=0.02)
-
-
-def test_each_variant_differs_from_the_first_in_what_its_name_says(experiment):
-    result = {one.run.variant: one for one in list_trained(experiment)}
-    assert set(result) == set(experiment.runs) - {"double"}
-    names = {
-        "base": "both",
-        "both": "both",
-        "baseline": "baseline",
-        "balancer": "algorithm 1",
-        "kernels": "fused kernels",
-        "ours": "ours",
-    }
-    for variant, one in result.items():
-        first, *rest = variant.split("_")
-        assert one.configuration.name == names[first]
-        assert one.ranks == (2 if rest == ["2ranks"] else 1)
-        assert one.run.seed == (int(rest[0][-1]) if rest and "seed" in rest[0] else 0)
 
 
 def test_each_measure_leads_to_a_number(experiment, expected):
@@ -184,8 +151,7 @@ def test_figure_6_compares_with_the_baseline_on_as_many_ranks(experiment):
 
 
 def test_figure_7_keeps_measured_projected_and_published_times_apart(experiment):
-    figure, table = scaling.draw_strong(experiment)
-    assert list_titles(figure) == ["measured here", "projected", "the paper, A100"]
+    _, table = scaling.draw_strong(experiment)
     assert find_row(table, configuration="both", status="measured", ranks=2)["seconds"] == 0.525
     published = {
         (r["configuration"], r["ranks"]): r["seconds"] / 60
@@ -199,12 +165,6 @@ def test_figure_7_keeps_measured_projected_and_published_times_apart(experiment)
         ("both", 740): 2,
     }
     assert {len(select_rows(table, status="projected", ranks=n)) for n in (16, 740)} == {5}
-    measured, projected = (axes.lines[0] for axes in figure.axes[:2])
-    assert (measured.get_linestyle(), projected.get_linestyle()) == ("-", "--")
-    assert measured.get_markerfacecolor() == measured.get_color()
-    assert projected.get_markerfacecolor() == "white"
-    labels = [entry.get_text() for entry in figure.legends[0].get_texts()]
-    assert "projected from the measured cost model" in labels
 
 
 def test_figure_8_has_the_efficiency_of_the_paper(experiment):
@@ -226,12 +186,6 @@ def test_figure_8_has_the_efficiency_of_the_paper(experiment):
 def test_figure_9_compares_trainings_of_the_same_seed(experiment):
     figure, table = losses.draw(experiment)
     assert {row["seed"] for row in select_rows(table, configuration="baseline")} == {0, 1, 2}
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == [
-        "baseline, 3 seeds",
-        "algorithm 1, fused kernels, 3 seeds",
-        "ours, fused kernels",
-    ]
     mean = figure.axes[0].lines[0].get_ydata()
     assert np.allclose(mean, 1.03 / np.arange(1, 6))
     apart, *_, ours, spread = figure.axes[1].lines
@@ -241,13 +195,12 @@ def test_figure_9_compares_trainings_of_the_same_seed(experiment):
 
 
 def test_figure_10_counts_samples_as_well_as_ranks(experiment):
-    figure, table = scaling.draw_weak(experiment)
+    _, table = scaling.draw_weak(experiment)
     assert {row["status"] for row in select_rows(table)} == {"projected"}
     result = find_row(table, configuration="both", ranks=64)
     # 2,650,823 / 64 samples a rank are more than 600,000 / 16; the efficiency heeds that.
     assert result["samples"] == 2_650_823
     assert result["efficiency"] == pytest.approx(1.06 / (1.01 + 0.05 * 6 / 4))
-    assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines)
 
 
 def test_figure_11_marks_saturation_and_capacity(experiment):
@@ -256,10 +209,7 @@ def test_figure_11_marks_saturation_and_capacity(experiment):
     assert list_titles(figure)[::3] == titles
     row = find_row(table, variant="baseline", class_atoms=48, samples=4)
     assert row["seconds"] == pytest.approx(0.01 + 4 * made_up.RATE * 192)
-    steps, rates, memory = figure.axes[:3]
-    guide = next(line for line in steps.lines if line.get_label() == "slope one")
-    x, y = guide.get_data()
-    assert y[1] / y[0] == pytest.approx(x[1] / x[0])
+    _, rates, memory = figure.axes[:3]
     assert [text.get_text() for text in rates.texts] == ["saturated: 192"]
     assert [text.get_text() for text in memory.texts] == [
         "capacity: 3,072\n(the largest batch tried)"
@@ -299,7 +249,6 @@ def test_figure_12_draws_each_sample_once_in_each_way(experiment):
 
 def test_figure_13_has_all_the_time_of_each_rank(experiment):
     figure, table = shares.draw(experiment)
-    assert list_titles(figure) == ["measured here, by rank", "projected on 740 ranks"]
     ranks = select_rows(table, configuration="baseline", status="measured")
     assert [(r["rank"], r["compute"], r["idle"]) for r in ranks] == [(0, 2.5, 0.0), (1, 1.5, 1.0)]
     assert [sum(r[part] for part in ("compute", "communication", "idle")) for r in ranks] == [
@@ -326,22 +275,3 @@ def test_other_settings_are_not_compared(changed):
     run = changed.runs["baseline"]
     run.sections["train"] = run.sections["train"].model_copy(update={"batch_size": 4})
     assert run.variant not in {one.run.variant for one in list_trained(changed)}
-
-
-def test_without_results_nothing_is_drawn(tmp_path):
-    experiment = made_up.load(tmp_path)
-    assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
-    assert {figure.name for figure in choose_figures(experiment)} >= {
-        f"figure{n}" for n in range(5, 14)
-    }
-
-
-@pytest.mark.parametrize("name", ["mace/hfo2", "mace/smoke", "chgnet/smoke"])
-def test_other_experiments_have_no_figures_of_a_paper(tmp_path, name):
-    assert not any(figure.paper for figure in choose_figures(made_up.load(tmp_path, name)))
-
-
-@exhaustive
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_the_same_results_give_the_same_bytes(experiment, figure):
-    check_bytes(*(figure.draw(experiment) for _ in range(2)))

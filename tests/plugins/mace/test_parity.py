@@ -5,27 +5,21 @@ combinations of degree and correlation, two strained cells of four atoms, and st
 that do what ours does not.
 """
 
-import io
-import lzma
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from ase import Atoms
 
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.testing.potentials import build_batch
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
+from pipeline_mace.peer import INTERACTIONS, PeerOptions
 from pipeline_mace.weights import export_to_peer, load_from_peer
+from plugins.mace.recorded import read_record, read_structures
 from tiers import exhaustive, run_first
 
-PEER = Path(__file__).with_name("peer.npz.xz")
 PLAIN, RESIDUAL = (INTERACTIONS[kind, "average"] for kind in ("plain", "residual"))
 CASES = [(max_l, n, RESIDUAL) for max_l in range(3) for n in (1, 2, 3)]
 CASES.append((1, 2, PLAIN))
@@ -36,8 +30,7 @@ BASE = CASES[0]
 
 @cache
 def record():
-    with np.load(io.BytesIO(lzma.decompress(PEER.read_bytes()))) as file:
-        return dict(file)
+    return read_record("peer.npz.xz")
 
 
 def name_of(case):
@@ -84,16 +77,7 @@ def build_ours(case, *, independent=False):
 
 
 def make_batch(dtype):
-    structures = [
-        Atoms(
-            record()[f"{i}/numbers"],
-            record()[f"{i}/positions"],
-            cell=record()[f"{i}/cell"],
-            pbc=True,
-        )
-        for i in range(2)
-    ]
-    return build_batch(structures, GraphOptions(cutoff=4.0), dtype)
+    return build_batch(read_structures(record()), GraphOptions(cutoff=4.0), dtype)
 
 
 def check_predictions(module, case, dtype, tolerance):
@@ -149,11 +133,6 @@ def test_reduced_couplings_go_back_as_they_came(case, independent):
         torch.testing.assert_close(tensor, state[name], rtol=1e-9, atol=1e-9)
 
 
-def test_energies_of_free_atoms_come_along():
-    module, _ = build_ours(BASE)
-    assert module.atom_energies[[8, 13, 29]].tolist() == [-1.0, -2.0, -3.0]
-
-
 def refuse(module, state, options, match):
     """Check that the network is refused in both directions, and ours stays as it was."""
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
@@ -186,6 +165,33 @@ def test_a_network_whose_state_shows_another_is_refused_by_name(name):
     refuse(make_network(*BASE), kept | state_of(name), list_peer_options(BASE), STATES[name])
 
 
+def lack(part):
+    return lambda state: {key: x for key, x in state.items() if part not in key}
+
+
+def have(name, tensor):
+    return lambda state: state | {name: tensor}
+
+
+def roll_couplings(state):
+    key = "products.0.symmetric_contractions.contractions.0.U_matrix_1"
+    return state | {key: torch.roll(state[key], 1, 0)}
+
+
+@pytest.mark.parametrize(("change", "match"), [
+    (have("r_max", torch.tensor(5.0)), "r_max"),
+    (have("atomic_numbers", torch.tensor([8, 13, 30])), "atomic_numbers"),
+    (have("atomic_energies_fn.atomic_energies", torch.zeros(2, 3)), "atomic_energies_fn"),
+    (have("node_embedding.linear.bias", torch.ones(4)), "node_embedding.linear.bias"),
+    (have("interactions.0.attention.weight", torch.ones(4)), "interactions.0.attention.weight"),
+    *((lack(name), name) for name in ("r_max", "U_matrix_1", "weights_max", "atomic_energies")),
+    (roll_couplings, "span other products"),
+])  # fmt: skip
+def test_a_state_of_another_network_is_refused(change, match):
+    state = change(state_of(name_of(BASE)))
+    refuse(make_network(*BASE), state, list_peer_options(BASE), match)
+
+
 @pytest.mark.parametrize(("change", "match"), [
     ({"average_neighbours": 14.0}, "average_neighbours: the network has 14.0, ours 17.0"),
     ({"gate": "tanh"}, "gate: the network has tanh, ours silu"),
@@ -194,70 +200,11 @@ def test_a_network_whose_state_shows_another_is_refused_by_name(name):
     ({"interactions": (PLAIN, RESIDUAL)}, "interactions"),
 ])  # fmt: skip
 def test_what_the_state_does_not_show_is_asked(change, match):
-    refuse(
-        make_network(*BASE),
-        state_of(name_of(BASE)),
-        replace(list_peer_options(BASE), **change),
-        match,
-    )
-
-
-@pytest.mark.parametrize(("name", "value"), [
-    ("r_max", torch.tensor(5.0)),
-    ("atomic_numbers", torch.tensor([8, 13, 30])),
-    ("atomic_energies_fn.atomic_energies", torch.zeros(2, 3)),
-    ("node_embedding.linear.bias", torch.ones(4)),
-    ("interactions.0.attention.weight", torch.ones(4)),
-])  # fmt: skip
-def test_another_network_is_refused(name, value):
-    refuse(
-        make_network(*BASE), state_of(name_of(BASE)) | {name: value}, list_peer_options(BASE), name
-    )
-
-
-@pytest.mark.parametrize("name", ["r_max", "U_matrix_1", "weights_max", "atomic_energies"])
-def test_a_state_that_lacks_something_is_refused(name):
-    state = {key: x for key, x in state_of(name_of(BASE)).items() if name not in key}
-    refuse(make_network(*BASE), state, list_peer_options(BASE), name)
-
-
-def test_couplings_of_other_products_are_refused():
-    state = dict(state_of(name_of(BASE)))
-    key = "products.0.symmetric_contractions.contractions.0.U_matrix_1"
-    state[key] = torch.roll(state[key], 1, 0)
-    refuse(make_network(*BASE), state, list_peer_options(BASE), "span other products")
+    options = replace(list_peer_options(BASE), **change)
+    refuse(make_network(*BASE), state_of(name_of(BASE)), options, match)
 
 
 def test_other_options_are_refused():
-    module = MACE(
-        MACEOptions(channels=8, radial_functions=5, cutoff=4.0), Facts(("O", "Al", "Cu"), 17.0)
-    )
+    options = MACEOptions(channels=8, radial_functions=5, cutoff=4.0)
+    module = MACE(options, Facts(("O", "Al", "Cu"), 17.0))
     refuse(module, state_of(name_of(BASE)), list_peer_options(BASE), "has other options")
-
-
-def stand_in(**changes):
-    """An object with the names that a network of mace-torch has."""
-    layers = [type(name, (), {"avg_num_neighbors": 17.0})() for name in (PLAIN, RESIDUAL)]
-    gate = SimpleNamespace(acts=[SimpleNamespace(f=torch.nn.functional.silu)])
-    members = {"interactions": layers, "readouts": [None, SimpleNamespace(non_linearity=gate)]}
-    return type("ScaleShiftMACE", (), members | {"apply_cutoff": True} | changes)()
-
-
-def test_options_are_read_from_the_network():
-    expected = PeerOptions(17.0, "silu", True, (PLAIN, RESIDUAL), ("default",))
-    assert read_peer_options(stand_in()) == expected
-    gate = SimpleNamespace(non_linearity=SimpleNamespace(acts=[None]))
-    other = read_peer_options(stand_in(apply_cutoff=False, readouts=[gate]))
-    assert (other.gate, other.apply_cutoff) == ("none", False)
-
-
-def test_a_network_of_another_class_has_no_options_here():
-    with pytest.raises(ValueError, match="EnergyDipolesMACE"):
-        read_peer_options(type("EnergyDipolesMACE", (), {})())
-
-
-def test_layers_with_different_averages_are_refused():
-    network = stand_in()
-    network.interactions[1].avg_num_neighbors = 14.0
-    with pytest.raises(ValueError, match="avg_num_neighbors"):
-        read_peer_options(network)

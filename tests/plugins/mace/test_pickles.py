@@ -209,15 +209,3 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     torch.save(module, tmp_path / "b.model")
     with pytest.raises(ValueError, match="numbers of numpy of the type 'c16'"):
         read_module(tmp_path / "b.model")
-
-
-def test_attributes_read_as_those_of_the_module(tmp_path):
-    module = make_modules()
-    module.heads = ["a", "b"]
-    torch.save(module, tmp_path / "a.model")
-    record = read_module(tmp_path / "a.model")
-    assert type(record).__name__ == "Sequential"
-    assert record.heads == ["a", "b"]
-    assert [type(part).__name__ for part in record] == ["Linear", "BatchNorm1d", "ModuleList"]
-    assert record[0].in_features == 3
-    assert not hasattr(record, "forward")
