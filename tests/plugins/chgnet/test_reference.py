@@ -99,5 +99,5 @@ def test_the_gradient_of_the_loss_is_that_of_finite_differences(crystal, batch_o
     for direction in torch.randn(5, len(start), dtype=torch.float64):
         near, far = (compute_loss(k * h * direction) - compute_loss(-k * h * direction)
                      for k in (1, 2))  # fmt: skip
-        slope = float(8 * near - far) / (12 * h)  # of fourth order
-        assert float(gradient @ direction) == pytest.approx(slope, rel=1e-6)
+        slope = (8 * near - far).item() / (12 * h)  # of fourth order
+        assert (gradient @ direction).item() == pytest.approx(slope, rel=1e-6)

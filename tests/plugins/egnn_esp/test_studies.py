@@ -239,7 +239,7 @@ def test_results_are_summed_up(one_second_an_edge):
     options = ESPProfileOptions.model_validate_json(json.dumps(wanted))
     content = studies.study(options, SMALL, BASIS, CPU, 0, LinkOptions())
     assert json.loads(json.dumps(content)) == content
-    assert set(content) == {"throughput", "partitions", "domains", "scaling"}
+    assert set(content) == {"throughput", "partitions", "domains", "scaling", "bulk"}
     assert np.shape(content["domains"]["labels"]["auto"]) == (120,)
     assert np.shape(content["domains"]["traffic"]["auto"]) == (4, 4)
     summary = studies.summarize(content)
