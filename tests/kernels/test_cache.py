@@ -12,6 +12,7 @@ import warnings
 import pytest
 
 from pipeline_kernels import cache, operators
+from tiers import exhaustive
 
 LOOP = """
 from pipeline_kernels.jit import njit
@@ -68,17 +69,12 @@ def find_files(folder):
 
 
 @pytest.mark.slow
-def test_loops_are_kept_beside_their_source(loops):
+def test_a_loop_is_kept_beside_its_source_and_follows_those_that_it_calls(loops):
+    """Of itself numba looks at the file of the loop alone."""
     assert call(loops) == (2, 0, 0)
     assert call(loops) == (2, 1, 0)
     assert find_files(loops / "__pycache__") == {"numba"}
     assert (loops / "__pycache__/numba").stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.slow
-def test_a_loop_follows_those_that_it_calls(loops):
-    """Of itself numba looks at the file of the loop alone."""
-    assert call(loops)[0] == 2
     (loops / "constants.py").write_text(ADD.replace("ADDED", "5"))
     assert call(loops) == (6, 0, 0)
 
@@ -94,7 +90,7 @@ def test_loops_that_others_could_have_written_are_not_loaded(loops):
     assert call(loops) == (2, 0, 1)
 
 
-@pytest.mark.slow
+@exhaustive
 def test_a_folder_that_is_named_for_numba_is_looked_at_too(loops, tmp_path):
     named = tmp_path / "named"
     named.mkdir(mode=0o700)

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from processes import start
+from tiers import exhaustive
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +62,7 @@ def test_kernels_calculate_and_warn_once(run_without_compiler):
     assert errors.count("times as long") == 1
 
 
-@pytest.mark.slow
+@exhaustive
 def test_mace_trains_by_the_command_line_and_warns_once(run_without_compiler, tmp_path):
     experiment = yaml.safe_load((ROOT / "workflows/experiments/mace/smoke.yaml").read_text())
     folders = ROOT / "workflows", tmp_path / "project"

@@ -71,9 +71,11 @@ def test_gauge_covariance(extents, n_colours):
     assert_close(DiracOperator(turned, extents, **MASSES).apply(turn(psi)), turn(plain))
 
 
-@pytest.mark.parametrize(("extents", "n_colours"), [((4, 2), 2), ((2, 4), 3), ((2, 2, 2, 2), 2)])
-def test_the_identity_of_determinants(extents, n_colours):
-    operator = DiracOperator(draw_links(extents, n_colours), extents, **MASSES)
+@pytest.mark.parametrize("boundary", [-1, 1])
+@pytest.mark.parametrize(("extents", "n_colours"), [((4, 2), 2), ((2, 2), 3), ((2, 2, 2, 2), 2)])
+def test_the_identity_of_determinants(extents, n_colours, boundary):
+    signs = (boundary,) + (1,) * (len(extents) - 1)
+    operator = DiracOperator(draw_links(extents, n_colours), extents, **MASSES, boundary=signs)
     M, S = write_out(operator), len(extents)
     n = len(M) // 2
     units = torch.eye(n, dtype=M.dtype).reshape(1, n, -1, S, n_colours)
@@ -84,7 +86,8 @@ def test_the_identity_of_determinants(extents, n_colours):
     assert_close(value, value_hat + diagonal, rtol=1e-12, atol=1e-12)
     assert_close(sign, sign_hat)
     psi = draw_spinors(extents, n_colours)
-    assert_close(operator.apply(psi).flatten(), M @ psi.flatten())
+    for adjoint, matrix in ((False, M), (True, M.mH)):
+        assert_close(operator.apply(psi, adjoint=adjoint).flatten(), matrix @ psi.flatten())
 
 
 @pytest.mark.parametrize(("extents", "n_colours"), LATTICES)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from kernels.contract import compute_interpreted, run_kernels
 from kernels.message.gated_case import KINDS, Case, ours, plain
 from kernels.message.test_gated import Gated
-from tiers import exhaustive, run_first
+from tiers import exhaustive
 
 ATOMS, ANGLES = "atom convolution", "angle update"
 
@@ -37,8 +37,8 @@ class Narrow(Gated):
         return ours(mix(arguments[-1].replace(arguments[:-1])))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", run_first([ATOMS, ANGLES]))
+@exhaustive
+@pytest.mark.parametrize("kind", [ATOMS, ANGLES])
 def test_interpreted_kernels_read_narrow_tables(interpreted, kind):
     chosen, dtype = {"kind": kind, "n_messages": 10, "widths": (8, 3)}, torch.float32
     results, _ = interpreted(compute_interpreted, __file__, "Narrow", dtype, chosen)

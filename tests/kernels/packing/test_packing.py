@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 from pipeline_kernels.packing import assign_by_lpt, cut_windows, measure_balance, split_by_capacity
 
-costs_of = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=7)
+costs_of = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=5)
 
 
 def find_fullest(costs, bins, n_bins):

@@ -122,11 +122,3 @@ def test_multiples_of_one_have_derivatives(implementation, n_colours, phase):
     (result,) = torch.autograd.grad(polar(M.requires_grad_()), M, G)
     # du = (dm - u dm^dagger u) / 2
     assert_close(result, (G - phase**2 * G.mH) / 2, rtol=0, atol=1e-15)
-
-
-def test_solve_anticommutator_solves_its_equation():
-    Y = draw_normal(20, 3, 3)
-    P = draw_normal(20, 3, 3, seed=1)
-    P = P @ P.mH
-    X = reference.solve_anticommutator(P, Y)
-    assert_close(P @ X + X @ P, Y, rtol=0, atol=1e-10)

@@ -21,7 +21,8 @@ class TestResidual(MatrixContract):
     tolerances = {torch.float64: 1e-10, torch.float32: 1e-4}
     options = {**MatrixContract.options, "n": [7], "n_paths": [3, 1], "inverse": [False, True]}
     few = {"n": 1, "n_colours": 2}
-    random = {**MatrixContract.random, "n_paths": st.integers(1, 20)}
+    many = {"n": 17}
+    random = {"n": st.integers(0, 9), "n_paths": st.integers(1, 20)}
     refused = [
         (0, lambda U: U.real, "U: expected one dtype"),
         (0, lambda U: U[0], r"U: expected \(n, N, N\)"),
