@@ -1,8 +1,7 @@
 """Sharing of samples of unequal cost.
 
-Oracles: the best of all assignments by enumeration, the proven bounds of Graham (1969) and Dosa
-(LNCS 4614, 1, 2007: first fit decreasing needs at most 11/9 of the fewest bins + 6/9), Graham's own
-worst case, and Python's `heapq`.
+Oracles: Graham's worst case (1969); the fewest bins of all assignments by enumeration, of which
+first fit decreasing needs at most 11/9 + 6/9 (Dosa, LNCS 4614, 1, 2007); Python's `heapq`.
 """
 
 import heapq
@@ -16,31 +15,15 @@ from numpy.testing import assert_array_equal
 
 from pipeline_kernels.packing import assign_by_lpt, cut_windows, measure_balance, split_by_capacity
 
-costs_of = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=5)
-
 
 def find_fullest(costs, bins, n_bins):
     return np.bincount(bins, weights=costs, minlength=n_bins).max()
-
-
-def find_least_makespan(costs, n_bins):
-    return min(find_fullest(costs, a, n_bins) for a in product(range(n_bins), repeat=len(costs)))
 
 
 def count_least_bins(costs, capacity):
     n = len(costs)
     fits = [a for a in product(range(n), repeat=n) if find_fullest(costs, a, n) <= capacity]
     return min(len(set(a)) for a in fits)
-
-
-@settings(max_examples=15)
-@given(costs=costs_of, n_bins=st.integers(1, 4))
-def test_lpt_stays_within_grahams_bound(costs, n_bins):
-    best = find_least_makespan(costs, n_bins)
-    assert (
-        find_fullest(costs, assign_by_lpt(costs, n_bins), n_bins)
-        <= (4 / 3 - 1 / (3 * n_bins)) * best + 1e-9
-    )
 
 
 @pytest.mark.parametrize("m", [2, 3, 5, 8])

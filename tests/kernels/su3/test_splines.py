@@ -5,7 +5,7 @@ Oracles: torch's softmax and softplus, finite differences, symmetry, exact inver
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import softmax, softplus
 from torch.testing import assert_close
@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from kernels.su3.matrices import draw_real
 from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH, count_bins, evaluate_spline
 
+FEW = settings(max_examples=25)
 # What softplus takes to a slope of 1.
 SHIFT = torch.log(torch.expm1(torch.tensor(1 - MIN_SLOPE, dtype=torch.float64)))
 
@@ -30,6 +31,7 @@ def map_by_spline(x, parameters, inverse=False):
     return x * (1 + result.low)
 
 
+@FEW
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20))
 def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
     parameters = draw_parameters(1, bins, seed)
@@ -47,6 +49,7 @@ def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
     assert_close(at_ends.slope, expected[[0, -1]], rtol=1e-8, atol=0)
 
 
+@FEW
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20), inverse=st.booleans())
 def test_slope_is_the_derivative(bins, seed, inverse):
     x, step = 0.01 + 0.98 * draw_points(50, seed), 1e-6
@@ -67,6 +70,7 @@ def test_one_bin_is_a_quotient_of_quadratics():
     assert_close(map_by_spline(x, parameters.expand(4, -1)), expected)
 
 
+@FEW
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20))
 def test_inverse_undoes(bins, seed):
     x, parameters = draw_points(200, seed), draw_parameters(200, bins, seed)
@@ -80,6 +84,7 @@ def test_inverse_undoes(bins, seed):
 
 
 @pytest.mark.slow
+@FEW
 @given(bins=st.integers(1, 9), seed=st.integers(0, 2**20), inverse=st.booleans())
 def test_mirrored_parameters_mirror_it(bins, seed, inverse):
     x, parameters = draw_points(60, seed), draw_parameters(60, bins, seed)
