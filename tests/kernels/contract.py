@@ -167,7 +167,7 @@ class KernelContract:
     def check_compiled(self, made: Mapping[str, Any]) -> None:
         """Look at what Triton makes of a kernel."""
 
-    def choose_part(self, chosen: Options) -> str:
+    def choose_part(self, dtype: torch.dtype, chosen: Options) -> str:
         """Return up to what Triton compiles the kernels of a call: to "ttir", or to "cubin"."""
         return "cubin"
 
@@ -381,7 +381,7 @@ class KernelContract:
     def test_kernels_compile_for_a_gpu(self, compile_launches, compiled_case):
         chosen, dtype = compiled_case
         capability = 90 if dtype in (torch.float32, torch.float16) else 80
-        launches = compile_launches(capability, self.choose_part(chosen))
+        launches = compile_launches(capability, self.choose_part(dtype, chosen))
         run_kernels(self, dtype, chosen)
         assert launches
         for made in launches:

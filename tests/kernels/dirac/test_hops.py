@@ -74,7 +74,7 @@ class TestHops(KernelContract):
         (0, lambda psi: psi.repeat(2, 1, 1, 1, 1), "psi: expected a batch of 2"),
     ]
 
-    def choose_part(self, chosen):
+    def choose_part(self, dtype, chosen):
         """Return the front end for four dimensions."""
         return "ttir" if len(chosen["extents"]) == 4 else "cubin"
 

@@ -29,9 +29,9 @@ class LinkContract(KernelContract):
     traced: ClassVar[bool] = True
     compiled = ({}, {"n_colours": 2})
 
-    def choose_part(self, chosen: Options) -> str:
-        """Return the front end for three colours."""
-        return "ttir" if chosen.get("n_colours", 3) == 3 else "cubin"
+    def choose_part(self, dtype: torch.dtype, chosen: Options) -> str:
+        """Return the front end for three colours, and in double precision."""
+        return "cubin" if chosen and dtype == torch.float32 else "ttir"
 
     def check_operator(self, way: str, operator: EagerOperator, arguments: Sequence[Any]) -> None:
         """Let torch check an operator."""
