@@ -41,6 +41,7 @@ from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
 from pipeline_core.training.precision import choose_dtype
 from pipeline_core.training.profile import StepClock
+from pipeline_core.training.trainer import train_run
 
 
 class SleepClock:
@@ -256,6 +257,13 @@ def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any)
     return run
 
 
+def train(folder: Path, train: dict[str, Any] | None = None, **sections: Any) -> Run:
+    """Write an experiment, as `make_run`, and train it."""
+    run = make_run(folder, train, **sections)
+    train_run(run)
+    return run
+
+
 def load_run_on_cpu(folder: Path) -> Run:
     """Load a run in a process that has read nothing before."""
     return replace(load_run(folder), device="cpu")
@@ -291,8 +299,6 @@ def train_on_ranks(folder: Path, n_ranks: int, **extra: str) -> str:
 
 
 if __name__ == "__main__":
-    from pipeline_core.training.trainer import train_run
-
     folder, device = sys.argv[1:]
     if "TOY_SLEEP_CLOCK" in os.environ:
         SleepClock().install()

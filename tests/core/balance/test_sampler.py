@@ -17,7 +17,6 @@ import toy_potential as toy
 from pipeline_core.balance.sampler import Sampler
 from pipeline_core.seeds import draw_order
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.trainer import train_run
 from pipeline_kernels.packing import assign_by_lpt, pack_mace_bins
 from records import read_history
 
@@ -164,8 +163,7 @@ SETTINGS = {
 
 @pytest.mark.mpi
 def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
-    alone = toy.make_run(tmp_path / "alone", **SETTINGS)
-    train_run(alone)
+    alone = toy.train(tmp_path / "alone", **SETTINGS)
     run = toy.make_run(tmp_path / "pairs", partition={"strategy": "pairing"}, **SETTINGS)
     toy.train_on_ranks(tmp_path / "pairs", 2)
     expected = load_model(alone.model)["weights"]
@@ -178,8 +176,7 @@ def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
     "partition", [{"strategy": "mace_bins"}, {"strategy": "capped", "capacity": 60.0}]
 )
 def test_other_steps_train_too_and_start_afresh_on_other_ranks(tmp_path, partition):
-    run = toy.make_run(tmp_path, partition=partition, **SETTINGS)
-    train_run(run)
+    run = toy.train(tmp_path, partition=partition, **SETTINGS)
     assert read_history(run)[-1]["train"]["loss"] < read_history(run)[0]["train"]["loss"]
     errors = toy.train_on_ranks(tmp_path, 2)
     assert "another partition.strategy" in errors

@@ -64,8 +64,7 @@ def read_result(run):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    run = toy.make_run(tmp_path_factory.mktemp("alone"), **SETTINGS)
-    train_run(run)
+    run = toy.train(tmp_path_factory.mktemp("alone"), **SETTINGS)
     return read_result(run)
 
 

@@ -209,6 +209,8 @@ def test_the_limit_has_to_be_a_number_of_seconds(monkeypatch, text):
     monkeypatch.setenv("PIPELINE_SILENCE", text)
     with pytest.raises(ValueError, match=r"PIPELINE_SILENCE.*no positive number"):
         read_silence()
+    monkeypatch.delenv("PIPELINE_SILENCE")
+    assert read_silence() == 100
 
 
 def test_strangers_are_not_listened_to(tmp_path):

@@ -70,12 +70,9 @@ def make_structures(n: int = 12) -> list[Atoms]:
     return frames
 
 
-def label_atoms(atoms: Atoms, missing: bool) -> dict[str, np.ndarray]:
-    """Return a sample whose labels are ASE's; some have no stress, and one force is unknown."""
+def label_atoms(atoms: Atoms) -> dict[str, np.ndarray]:
+    """Return a sample whose labels are ASE's."""
     energy = atoms.get_potential_energy() + sum(REFERENCES[s] for s in atoms.symbols)
-    forces, stress = atoms.get_forces(), atoms.get_stress(voigt=False)
-    if missing:
-        forces[0, 1], stress = np.nan, np.full((3, 3), np.nan)
     return {
         "cell": np.array(atoms.cell),
         "pbc": atoms.pbc,
@@ -83,8 +80,8 @@ def label_atoms(atoms: Atoms, missing: bool) -> dict[str, np.ndarray]:
         "atomic_numbers": atoms.numbers,
         "positions": atoms.positions,
         "energy": np.asarray(energy),
-        "forces": forces,
-        "stress": stress,
+        "forces": atoms.get_forces(),
+        "stress": atoms.get_stress(voigt=False),
     }
 
 
@@ -93,13 +90,12 @@ def list_splits(n: int) -> np.ndarray:
     return (np.arange(n) % len(SPLITS)).astype(np.int8)
 
 
-def write_data(path: Path, atoms_list: list[Atoms], codes: np.ndarray, missing: bool) -> None:
+def write_data(path: Path, atoms_list: list[Atoms], codes: np.ndarray) -> None:
     names = ("cell", "pbc", "group", "source", "atomic_numbers", "positions")
     fields = [FIELDS[name] for name in (*names, "energy", "forces", "stress")]
     with SampleWriter(path, "data", {}, fields) as writer:
         for number, atoms in enumerate(atoms_list):
-            sample = label_atoms(atoms, missing=missing and number % 4 == 1)
-            writer.add(sample | {"source": np.asarray(f"argon.xyz:{number}")})
+            writer.add(label_atoms(atoms) | {"source": np.asarray(f"argon.xyz:{number}")})
         writer.add_column("split", codes)
         writer.attributes["labels"] = json.dumps(["energy", "forces", "stress"])
         writer.attributes["elements"] = json.dumps(["Ar", "Kr"])
@@ -122,7 +118,6 @@ def make_run(
     atoms_list: list[Atoms] | None = None,
     codes: np.ndarray | None = None,
     *,
-    missing: bool = False,
     scale: float = SCALE,
     dtype: torch.dtype = torch.float32,
     **sections: dict,
@@ -139,7 +134,7 @@ def make_run(
     }
     write_project(folder, "lj", content)
     run = load_run(folder)
-    write_data(run.data, atoms_list, codes, missing)
+    write_data(run.data, atoms_list, codes)
     write_graphs(run.data, run.graph, GRAPH, {})
     built = build_task(run)
     built.module.to(dtype)

@@ -93,22 +93,6 @@ def test_metrics_equal_those_of_ase_and_numpy(evaluated):
         assert {name: quantities[name]["unit"] for name in units} == units
 
 
-def test_groups_and_elements_have_their_own_errors(tmp_path):
-    run = make_run(tmp_path, evaluate={"splits": ["train"]})
-    metrics = evaluate_and_read(run)["splits"]["train"]
-    atoms_list = select_split(make_structures(), "train")
-    krypton = [a.get_forces()[a.symbols == "Kr"] for a in atoms_list]
-    check(metrics["elements"]["Kr"]["forces"], krypton, [(SCALE - 1) * f for f in krypton])
-    counts = {e: table["forces"]["count"] for e, table in metrics["elements"].items()}
-    assert counts == {s: sum(3 * (a.symbols == s).sum() for a in atoms_list) for s in ("Ar", "Kr")}
-    names = {a.info["group"] for a in atoms_list}
-    assert set(metrics["groups"]) == names
-    for name in names:
-        forces = [a.get_forces() for a in atoms_list if a.info["group"] == name]
-        check(metrics["groups"][name]["forces"], forces, [(SCALE - 1) * f for f in forces])
-        assert metrics["groups"][name]["energy"]["count"] == len(forces)
-
-
 @pytest.fixture
 def little_memory(monkeypatch):
     """Returns what lets modules take no more than some samples at a time."""
@@ -160,30 +144,6 @@ def test_labels_and_predictions_stand_side_by_side(evaluated):
             stress = atoms.get_stress(voigt=False)
             assert np.allclose(sample["stress_predicted"], SCALE * stress, atol=1e-6)
         assert file.fields["forces_predicted"].unit == "eV/Å"
-
-
-def test_missing_labels_are_counted_and_left_out(tmp_path):
-    metrics = evaluate_and_read(make_run(tmp_path, missing=True))
-
-    test = select_split(make_structures(), "test")  # numbers 2, 5, 8, 11; number 5 lacks labels
-    quantities = metrics["splits"]["test"]["quantities"]
-    assert quantities["stress"]["missing"] == 9
-    assert quantities["stress"]["count"] == 27
-    assert quantities["forces"]["missing"] == 1
-    forces = [a.get_forces().ravel() for a in test]
-    forces[1] = np.delete(forces[1], 1)
-    check(quantities["forces"], forces, [(SCALE - 1) * f for f in forces])
-
-
-def test_a_quantity_without_labels_is_null(tmp_path):
-    run = make_run(tmp_path, make_structures(2), np.array([0, 2]), missing=True)
-    metrics = evaluate_and_read(run)  # the test sample is number 1, which has no stress
-
-    assert metrics["splits"]["test"]["quantities"]["stress"]["count"] == 0
-    assert metrics["splits"]["test"]["quantities"]["stress"]["mae"] is None
-    assert metrics["splits"]["val"]["n_samples"] == 0
-    assert metrics["splits"]["val"]["quantities"]["energy"]["r2"] is None
-    assert metrics["splits"]["val"]["quantities"]["energy"]["unit"] == "eV"
 
 
 @pytest.mark.slow

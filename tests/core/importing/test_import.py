@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 import weakref
 from importlib.metadata import EntryPoint
 
@@ -267,34 +265,6 @@ def test_one_source_that_confirms_the_stress_speaks_for_others_of_its_format(wor
     units = {"stress": "GPa"}
     _, summary = workshop.import_(sources=[{"path": "raw/a.xyz"}, {**still, "units": units}])
     assert "stress of raw/still.xyz: its sign" in summary["warnings"][-1]
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_nothing(workshop, alloys):
-    workshop.write("raw/a.xyz", alloys)
-    run = workshop.dataset()
-    code = """
-import resource, signal, sys
-from pathlib import Path
-from pipeline_core.readers import catalogue
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.stages import data
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-folder = Path(sys.argv[1])
-registry = load_registry(points=(), builtin=[("readers", catalogue), ("data", data)])
-run = Project(folder / "workflows", folder / "results", registry).load_dataset("alloys")
-try:
-    registry.select_hook("data", None)(run=run)
-except ValueError as error:
-    print(error)
-"""
-    command = [sys.executable, "-c", code, workshop.project.results.parent]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{run.data}: cannot be written (File too large)" in shown.stdout
-    left = {path.name for path in run.folder.iterdir()}
-    assert left <= {"import.json"}
 
 
 def test_the_record_names_the_plugin_that_read_the_data(tmp_path, monkeypatch):

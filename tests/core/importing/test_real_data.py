@@ -102,19 +102,6 @@ def import_shipped(workshop, name, archive):
 
 
 @pytest.mark.slow
-def test_the_dataset_of_iron_has_magnetic_moments(workshop):
-    """Oracle: the values in the archive; sizes of moments alone, as CHGNet predicts them."""
-    run = import_shipped(workshop, "iron", find(IRON))
-    with SampleFile(run.data, "data") as samples:
-        magmoms, split = samples.read_column("magmoms"), samples.read_column("split")
-        n_atoms = samples.count_rows("atom")
-    assert len(magmoms) == n_atoms.sum() == 62_932
-    assert magmoms.min() > 0
-    assert magmoms.max() == pytest.approx(3.042, abs=5e-4)
-    assert np.bincount(split).tolist() == [1484, 261, 772]
-
-
-@pytest.mark.slow
 def test_no_material_of_mptrj_is_on_both_sides_of_the_split(workshop):
     run = import_shipped(workshop, "mptrj_1k_materials", find(MPTRJ))
     with SampleFile(run.data, "data") as samples:
@@ -122,13 +109,6 @@ def test_no_material_of_mptrj_is_on_both_sides_of_the_split(workshop):
     assert np.bincount(split).tolist() == [800, 100, 100]
     by_split = [set(groups[split == code]) for code in range(3)]
     assert len(set.union(*by_split)) == sum(map(len, by_split))
-
-
-@exhaustive
-def test_iron_with_the_sign_of_another_code_is_refused(workshop):
-    units = {"stress_sign": "tension"}
-    with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):
-        workshop.import_(sources=[{"path": str(find(IRON)), "units": units}])
 
 
 @exhaustive

@@ -10,8 +10,6 @@ import pytest
 from ase import Atoms
 from ase.build import bulk
 from ase.calculators.emt import EMT
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline_core.importing.agreement import measure_agreement
 from pipeline_core.importing.stress_check import WorkCheck
@@ -124,25 +122,6 @@ def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
     assert actual.factor == pytest.approx(1 / ase.units.Hartree, rel=0.05)
 
 
-def test_the_trapezoid_rule_is_of_third_order():
-    """Half the strain and displacement leaves an eighth of the error: the work is the right one."""
-    rng = np.random.default_rng(3)
-    direction = rng.uniform(-1, 1, (3, 3)), rng.normal(0, 1, (4, 3))
-    base = strain(rng, rattle=0.05)
-    errors = []
-    for size in (0.02, 0.01, 0.005):
-        other = base.copy()
-        other.set_cell(base.cell.array @ (np.eye(3) + size * direction[0]), scale_atoms=True)
-        other.positions += 2 * size * direction[1]
-        check = WorkCheck(1)
-        check.add(sample_of(base.copy()))
-        check.add(sample_of(other))
-        ((difference, of_forces, of_stress),) = check._reservoirs["stress"].get_pairs()
-        errors.append(abs(difference - of_forces - of_stress))
-    ratios = np.array(errors[:-1]) / errors[1:]
-    np.testing.assert_allclose(ratios, 8, rtol=0.25)
-
-
 def test_shifted_and_wrapped_atoms_are_the_same(strained_frames):
     rng = np.random.default_rng(4)
     moved = [atoms.copy() for atoms in strained_frames]
@@ -212,25 +191,6 @@ def test_pairs_and_memory_are_bounded(strained_frames, monkeypatch):
         kept = sum(len(s["positions"]) for f in check._families.values() for s in f.values())
         assert kept == check._n_atoms <= 40 + 4
     assert len(check._reservoirs["stress"].get_pairs()) == 16
-
-
-@given(
-    factor=st.sampled_from([-30.0, -1.0, 0.05, 1.0, 10.0]),
-    n=st.integers(20, 80),
-    noise=st.floats(0.0, 0.3),
-    seed=st.integers(0, 100),
-)
-@settings(max_examples=50, deadline=None)
-def test_the_interval_holds_the_factor(factor, n, noise, seed):
-    """A 99 % interval may miss; far away it may not be."""
-    rng = np.random.default_rng(seed)
-    work = rng.normal(0, 0.01, n)
-    difference = factor * work * (1 + rng.normal(0, noise, n))
-    actual = measure_agreement(difference, work)
-    low, high = actual.interval
-    width = max(high - low, 1e-9 * abs(factor))
-    assert low - 2 * width <= factor <= high + 2 * width
-    assert low <= actual.factor <= high
 
 
 def test_chance_decides_nothing():

@@ -68,54 +68,17 @@ def test_labels_of_copies_are_those_of_the_repeated_cell(name, numbers):
         np.testing.assert_allclose(result[label], value, rtol=1e-9, atol=1e-9, err_msg=label)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "pbc", "most", "expected"),
-    [
-        ((4, 4, 4), "TTT", 8, (2, 2, 2)),
-        ((4, 4, 4), "TTT", 27, (3, 3, 3)),
-        ((4, 4, 8), "TTT", 4, (2, 2, 1)),  # a cube
-        ((5, 5, 2.5), "TTT", 16, (2, 2, 4)),  # a cube
-        ((4, 4, 4), "TTT", 3, (1, 1, 2)),  # three in a row would be a needle
-        ((4, 4, 20), "TTF", 9, (3, 3, 1)),
-        ((4, 40, 4), "TTT", 2, (1, 1, 2)),  # long already, and made no longer
-        ((4, 4, 4), "FFF", 8, (1, 1, 1)),
-        ((4, 4, 4), "TTT", 0, (1, 1, 1)),
-    ],
-)
-def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
-    cell = Atoms("Cu2", cell=lengths, pbc=[letter == "T" for letter in pbc])
-    source = Source(path="a", repeat_to=max(1, 2 * most))
-    assert sorted(count_copies(source, make_structure(cell))) == sorted(expected)
-    result = np.array(count_copies(source, make_structure(cell))) * lengths
-    np.testing.assert_allclose(sorted(result), sorted(np.array(expected) * lengths))
-
-
-@given(
-    lengths=st.lists(st.floats(2, 30), min_size=3, max_size=3),
-    n_atoms=st.integers(1, 40),
-    size=st.integers(1, 300),
-)
-def test_a_cell_never_outgrows_its_size_nor_its_shape(lengths, n_atoms, size):
-    cell = Atoms(f"Cu{n_atoms}", cell=lengths, pbc=True)
-    numbers = np.array(count_copies(Source(path="a", repeat_to=size), make_structure(cell)))
-    n = numbers.prod()
-    assert n == 1 or n * n_atoms <= size
-    edges = numbers * lengths
-    before = max(lengths) / min(lengths)
-    assert edges.max() / edges.min() <= max(2, before) * (1 + 1e-6)
-    if size >= 2 * n_atoms and before <= 1.0 + 1e-9:
-        assert n >= 2
-
-
 @given(
     lengths=st.lists(st.sampled_from([2.5, 4.0, 5.0, 7.3, 30.0]), min_size=3, max_size=3),
     pbc=st.lists(st.booleans(), min_size=3, max_size=3).filter(any),
-    most=st.integers(2, 60),
+    most=st.integers(1, 60),
+    n_atoms=st.integers(1, 3),
 )
-def test_the_copies_are_the_best_of_all(lengths, pbc, most):
-    """Oracle: a search over all of them."""
-    atoms, lengths = Atoms("Cu", cell=lengths, pbc=pbc), np.array(lengths)
-    result = count_copies(Source(path="a", repeat_to=most), make_structure(atoms))
+def test_the_copies_are_the_best_of_all(lengths, pbc, most, n_atoms):
+    """Oracle: a search over all that are no longer than twice their width, or than the cell was."""
+    atoms, lengths = Atoms(f"Cu{n_atoms}", cell=lengths, pbc=pbc), np.array(lengths)
+    source = Source(path="a", repeat_to=n_atoms * most + n_atoms - 1)
+    result = count_copies(source, make_structure(atoms))
 
     before = lengths[pbc].max() / lengths[pbc].min()
     ranges = [range(1, (most if one else 1) + 1) for one in pbc]
@@ -128,6 +91,7 @@ def test_the_copies_are_the_best_of_all(lengths, pbc, most):
 
 
 def test_copies_for_which_there_is_no_memory_are_refused(monkeypatch):
+    assert count_copies(Source(path="a", repeat_to=8), make_structure(Atoms("H"))) == (1, 1, 1)
     million = Source(path="a", repeat_to=10**6)  # found at once
     one = make_structure(Atoms("H", cell=[4, 5, 6], pbc=True))
     assert count_copies(million, one) == (125, 100, 80)

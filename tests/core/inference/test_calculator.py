@@ -6,7 +6,6 @@ import pytest
 import torch
 from ase import Atoms
 from ase.calculators.calculator import PropertyNotImplementedError
-from ase.calculators.fd import calculate_numerical_forces, calculate_numerical_stress
 
 from core.inference.lennard_jones import GRAPH, LennardJones, make_ase_lennard_jones
 from pipeline_core.inference.calculator import PotentialCalculator
@@ -43,45 +42,6 @@ def test_equals_the_calculator_of_ase(name):
         assert np.allclose(ours.get_stress(), theirs.get_stress(), atol=1e-11)
 
 
-def test_forces_and_stress_are_derivatives_of_the_energy():
-    atoms = make_argon(seed=1)
-    atoms.calc = make_calculator()
-
-    assert np.allclose(atoms.get_forces(), calculate_numerical_forces(atoms, eps=1e-4), atol=1e-7)
-    assert np.allclose(
-        atoms.get_stress(voigt=False),
-        calculate_numerical_stress(atoms, eps=1e-5, voigt=False),
-        atol=1e-8,
-    )
-    assert atoms.get_potential_energy(force_consistent=True) == atoms.get_potential_energy()
-
-
-def test_steps_with_one_graph_share_its_tensors():
-    """And equal calculations from nothing, to the last bit."""
-    atoms, seen = make_argon(), []
-
-    class Watched(LennardJones):
-        def energies(self, batch, vectors):
-            seen.append(batch)
-            return super().energies(batch, vectors)
-
-    atoms.calc = make_calculator(module=Watched())
-    atoms.get_potential_energy()
-    atoms.positions += 1e-6
-    forces = atoms.get_forces()
-    atoms.set_cell(1.001 * np.array(atoms.cell), scale_atoms=True)
-    atoms.get_forces()
-    first, second, third = seen
-
-    assert second["edge_index"] is first["edge_index"]
-    assert not torch.equal(second["positions"], first["positions"])
-    assert third["edge_index"] is not first["edge_index"]
-    assert torch.allclose(third["cell"], 1.001 * first["cell"])
-    atoms.set_cell(np.array(atoms.cell) / 1.001, scale_atoms=True)
-    atoms.calc = make_calculator()
-    assert np.allclose(forces, atoms.get_forces(), rtol=0, atol=1e-13)
-
-
 def test_atoms_that_become_another_element_are_seen():
     class Heavier(LennardJones):
         def energies(self, batch, vectors):
@@ -108,15 +68,6 @@ def test_the_answer_does_not_depend_on_the_images_that_atoms_stand_in():
 
     assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-7)
     assert np.allclose(atoms.get_forces(), forces, atol=1e-6)
-
-
-def test_a_supercell_has_the_energy_of_its_cells():
-    atoms = make_argon()
-    big = atoms.repeat((2, 1, 3))
-    atoms.calc = big.calc = make_calculator()
-
-    assert big.get_potential_energy() == pytest.approx(6 * atoms.get_potential_energy(), rel=1e-12)
-    assert np.allclose(big.get_stress(), atoms.get_stress(), atol=1e-13)
 
 
 def assert_as_fresh(atoms):

@@ -131,15 +131,6 @@ def compute_expected(atoms):
     return base + SCALE * atoms.get_potential_energy(), SCALE * atoms.get_forces()
 
 
-def test_the_calculator_of_a_run(plain):
-    calculator = plain.registry.select_hook("calculator", "argon")(run=plain, device="cpu")
-    for atoms in make_structures(3):
-        energy, forces = compute_expected(atoms)
-        atoms.calc = calculator
-        assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-5)
-        assert np.allclose(atoms.get_forces(), forces, atol=1e-5)
-
-
 def test_a_model_alone_is_enough_for_a_calculator(tmp_path):
     run = make_run(tmp_path)
     moved = tmp_path / "elsewhere" / "argon-2024.pt"

@@ -20,16 +20,13 @@ from pipeline_core.calculator import load_calculator
 from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.model_files import BEST, find_model_file
 from pipeline_core.training.trainer import train_run
-from records import read_history
-from tiers import run_first
+from records import assert_same_weights, read_history
 
 
 def assert_same_model(path, run):
     """The weights, and all by which they are known again."""
     found, wanted = load_model(path), load_model(run.model)
-    assert found["weights"].keys() == wanted["weights"].keys()
-    for name, tensor in wanted["weights"].items():
-        assert torch.equal(found["weights"][name], tensor), name
+    assert_same_weights(found["weights"], wanted["weights"])
     for key in ("plugin", "metadata", "dtype", "elements", "experiment"):
         assert found[key] == wanted[key]
     outputs = wanted["probe"]["outputs"]
@@ -38,12 +35,6 @@ def assert_same_model(path, run):
 
 STEADY = {"optimizer": {"lr": 3e-3}}
 """With this rate each epoch is better than the one before."""
-
-
-def train_epochs(folder, epochs):
-    run = toy.make_run(folder, STEADY | {"epochs": epochs})
-    train_run(run)
-    return run
 
 
 class BestFiles:
@@ -69,13 +60,16 @@ def test_after_each_epoch_it_is_that_of_the_best(tmp_path):
     """The rate is too high for steady progress. A finished training has its model alone."""
     run = toy.make_run(tmp_path, {"epochs": 6, "optimizer": {"lr": 0.3}})
     files = BestFiles(run)
-    train_run(run)
+    summary = train_run(run)
     losses = [record["val"]["loss"] for record in read_history(run)]
     best = [1 + losses.index(min(losses[:n])) for n in range(1, 7)]
     assert len(set(best)) < 6
     assert files.epochs == best
     assert not (run.folder / BEST).exists()
     assert find_model_file(run.folder) == run.model
+    assert summary["best_epoch"] == best[-1] < 6
+    shorter = toy.train(tmp_path / "shorter", {"epochs": best[-1], "optimizer": {"lr": 0.3}})
+    assert_same_model(run.model, shorter)
 
 
 @pytest.mark.slow
@@ -83,7 +77,7 @@ def test_after_a_kill_it_is_used_with_a_warning(tmp_path, caplog):
     """Killed in the third epoch, it predicts what a training of two does."""
     run = toy.make_run(tmp_path / "killed", STEADY | {"epochs": 4})
     train_and_kill(tmp_path / "killed", 13)
-    two = train_epochs(tmp_path / "two", 2)
+    two = toy.train(tmp_path / "two", STEADY | {"epochs": 2})
     assert not run.model.exists()
     assert_same_model(run.folder / BEST, two)
     assert json.loads(load_model(run.folder / BEST)["provenance"])["unfinished"] == "epoch 2 of 4"
@@ -102,7 +96,7 @@ def test_after_a_kill_it_is_used_with_a_warning(tmp_path, caplog):
 
 def test_it_is_there_again_when_a_training_goes_on_and_not_in_another(tmp_path, caplog):
     """As Snakemake calls it: without the model of before, and no epoch may be better."""
-    before = train_epochs(tmp_path, 2)
+    before = toy.train(tmp_path, STEADY | {"epochs": 2})
     weights = load_model(before.model)["weights"]
     before.model.unlink()
     longer = toy.make_run(tmp_path, STEADY | {"epochs": 3})
@@ -116,17 +110,3 @@ def test_it_is_there_again_when_a_training_goes_on_and_not_in_another(tmp_path, 
         train_run(other)
     assert "starts afresh" in caplog.text
     assert files.weights[0] is None
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize("rank", run_first([1, 0]))
-def test_of_two_ranks_the_best_survives_the_death_of_one(tmp_path, rank):
-    run = toy.make_run(tmp_path / "killed", STEADY | {"epochs": 4})
-    # In the third epoch, and so late that rank 0 has written what it keeps of the second one.
-    at_batch = {0: 13, 1: 9}[rank]
-    fate = f"{at_batch} dies {rank}"
-    assert toy.start_on_ranks(tmp_path / "killed", 2, TOY_FATE=fate).returncode != 0
-    two = toy.make_run(tmp_path / "two", STEADY | {"epochs": 2})
-    toy.train_on_ranks(tmp_path / "two", 2)
-    assert_same_model(run.folder / BEST, two)

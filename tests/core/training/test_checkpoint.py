@@ -16,9 +16,7 @@ from pipeline_core.training.trainer import train_run
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    run = toy.make_run(tmp_path_factory.mktemp("trained"), {"precision": "32-true"})
-    train_run(run)
-    return run
+    return toy.train(tmp_path_factory.mktemp("trained"), {"precision": "32-true"})
 
 
 def test_content_and_that_the_probe_is_what_the_weights_predict(trained):
@@ -75,16 +73,6 @@ def test_damaged_and_other_files_are_refused(trained, tmp_path, write, message):
         load_model(path)
 
 
-@pytest.mark.parametrize("precision", ["32-true", "64-true"])
-def test_fine_tuning_starts_from_the_trained_weights(trained, tmp_path, precision):
-    train = {"start_from": str(trained.model), "precision": precision, "epochs": 1}
-    tuned = toy.make_run(tmp_path, train | {"optimizer": {"lr": 1e-12}})
-    train_run(tuned)
-    weights = load_model(trained.model)["weights"]
-    for name, tensor in load_model(tuned.model)["weights"].items():
-        torch.testing.assert_close(tensor.float(), weights[name].float(), rtol=0, atol=1e-7)
-
-
 @pytest.mark.parametrize("choice", ["model", "dataset"])
 def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choice):
     """Of elements that the model does not know it takes those of the dataset in any case."""
@@ -134,8 +122,7 @@ def test_rounding_of_forces_that_vanish_by_symmetry_is_no_deviation(tmp_path):
 def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path, caplog):
     path = tmp_path / "model.pt"
     path.write_bytes(trained.model.read_bytes())
-    tuned = toy.make_run(tmp_path, {"start_from": str(path)})
-    train_run(tuned)
+    tuned = toy.train(tmp_path, {"start_from": str(path)})
     content = load_model(path)
     torch.save(content | {"variant": "other"}, path)
     train_run(tuned)
@@ -144,8 +131,7 @@ def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path,
 
 def test_published_weights(tmp_path, monkeypatch):
     train = {"start_from": "published:ones", "epochs": 1, "optimizer": {"lr": 1e-12}}
-    run = toy.make_run(tmp_path, train)
-    train_run(run)
+    run = toy.train(tmp_path, train)
     assert (load_model(run.model)["weights"]["net.0.weight"] - 1).abs().max() < 1e-9
     as_they_are = toy.make_run(tmp_path / "ones", train | {"epochs": 0})
     summary = train_run(as_they_are)

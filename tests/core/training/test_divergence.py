@@ -74,8 +74,7 @@ def test_the_best_model_stays_and_advice_continues_the_training(tmp_path, bad_ba
     provenance = json.loads(load_model(run.model)["provenance"])
     assert provenance["unfinished"] == "epoch 5 of 10"
     assert provenance["epoch"] == best
-    shorter = toy.make_run(tmp_path / "b", {"epochs": 5})
-    train_run(shorter)
+    shorter = toy.train(tmp_path / "b", {"epochs": 5})
     expected = load_model(shorter.model)["weights"]
     weights = load_model(run.model)["weights"]
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
@@ -83,8 +82,7 @@ def test_the_best_model_stays_and_advice_continues_the_training(tmp_path, bad_ba
         evaluate_run(run)
     assert "unfinished training (epoch 5 of 10)" in caplog.text
 
-    lower = toy.make_run(tmp_path / "a", TEN | {"optimizer": {"lr": 1e-3}, "clip_norm": 1.0})
-    train_run(lower)
+    lower = toy.train(tmp_path / "a", TEN | {"optimizer": {"lr": 1e-3}, "clip_norm": 1.0})
     assert "train.optimizer.lr 0.001 instead of 0.01" in caplog.text
     assert "afresh" not in caplog.text
     after = read_history(lower)
@@ -177,8 +175,7 @@ def test_samples_are_called_by_file_and_frame(tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_keeps_state_and_model(tmp_path):
     """The limit on the size of files makes writes fail as a full disk does."""
-    run = toy.make_run(tmp_path)
-    train_run(run)
+    run = toy.train(tmp_path)
     kept = {p: p.read_bytes() for p in (run.model, run.state / "last.pt")}
     toy.make_run(tmp_path, {"epochs": 6})
 
@@ -247,8 +244,7 @@ def test_what_cannot_be_trained_or_finished_is_explained(tmp_path):
 
 @pytest.mark.parametrize("broken", ["progress", "learner", "facts", "totals", "generators"])
 def test_a_state_of_unknown_content_is_explained(tmp_path, caplog, broken):
-    run = toy.make_run(tmp_path, {"epochs": 1})
-    train_run(run)
+    run = toy.train(tmp_path, {"epochs": 1})
     path = run.state / "last.pt"
     state = load_archive(path, "")
     torch.save({**state, broken: {"unknown": 1}}, path)

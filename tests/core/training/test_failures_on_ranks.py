@@ -7,12 +7,11 @@ import json
 import re
 
 import pytest
-import torch
 
 import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
-from records import read_history
+from records import assert_same_weights, read_history, read_weights
 from tiers import run_first
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -27,7 +26,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     run = toy.make_run(folder, {"epochs": 4})
     toy.train_on_ranks(folder, 2)
-    return load_model(run.model)["weights"]
+    return read_weights(run)
 
 
 def train_until(folder, fate, rank):
@@ -41,12 +40,6 @@ def train_until(folder, fate, rank):
 
 def read_progress(run):
     return json.loads(load_model(run.model)["provenance"])["unfinished"]
-
-
-def assert_same_weights(run, weights):
-    found = load_model(run.model)["weights"]
-    assert found.keys() == weights.keys()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in found.items())
 
 
 @pytest.mark.parametrize("rank", run_first([1, 0]))
@@ -74,7 +67,7 @@ def test_want_of_memory_of_one(tmp_path, whole, rank):
     assert "goes on after epoch 2" in errors
     assert read_progress(run) == "epoch 2 of 4"
     toy.train_on_ranks(tmp_path, 2)
-    assert_same_weights(run, whole)
+    assert_same_weights(read_weights(run), whole)
 
 
 def test_ranks_that_read_another_experiment_do_not_train_together(tmp_path):
@@ -94,7 +87,7 @@ def test_a_full_disk_of_the_rank_that_writes(tmp_path, whole):
     run, errors = train_until(tmp_path, "fills", 0)
     assert f"{run.state}/last.pt: cannot be written (File too large)" in errors
     toy.train_on_ranks(tmp_path, 2)
-    assert_same_weights(run, whole)
+    assert_same_weights(read_weights(run), whole)
 
 
 def test_one_goes_on_alone_after_a_loss(tmp_path, caplog):

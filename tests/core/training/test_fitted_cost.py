@@ -84,14 +84,6 @@ def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path,
         assert times.tolist() == CostModel.of(model).predict_seconds(sizes).tolist()
 
 
-def test_given_costs_stay(tmp_path, monkeypatch):
-    run = toy.make_run(tmp_path)
-    used = record_plans(monkeypatch)
-    train_run(run)
-    assert used == [None] * 3
-    assert not any("cost_model" in record for record in read_history(run))
-
-
 def record_plans(monkeypatch):
     """Return a list to which each plan of a training adds the times that it is made by."""
     used, plan = [], Sampler.plan_epoch
@@ -135,32 +127,10 @@ def interrupt(monkeypatch, at_step):
     monkeypatch.setattr(Learner, "step", interrupted)
 
 
-@pytest.mark.slow
-def test_the_time_of_an_edge_is_found(tmp_path):
-    model = {"n_train": 40, "n_val": 0, "seconds_per_edge": 1e-3}
-    run = toy.make_run(tmp_path, {"epochs": 1}, model=model, **FITTED)
-    train_run(run)
-    result = CostModel.of(read_history(run)[0]["cost_model"])
-    # Many edges, so that the pass itself and the sleep's own delay matter little.
-    totals = {"atom": [60, 120], "edge": [1000, 2000]}
-    less, more = result.predict_batch_seconds(totals)
-    assert more - less == pytest.approx(1.0, rel=0.25)
-
-
-def test_capped_shares_too(tmp_path):
-    partition = {"strategy": "capped", "capacity": 60.0, "cost": "fitted"}
-    run = toy.make_run(tmp_path, partition=partition, **SLEEPY)
-    train_run(run)
-    losses = [record["train"]["loss"] for record in read_history(run)]
-    assert losses[-1] < losses[0]
-    assert "cost_model" in read_history(run)[-1]
-
-
 @pytest.mark.mpi
 def test_the_training_is_the_same(tmp_path):
     partition = {"capacity": 30.0}
-    alone = toy.make_run(tmp_path / "given", partition=partition, **SLEEPY)
-    train_run(alone)
+    alone = toy.train(tmp_path / "given", partition=partition, **SLEEPY)
     partition |= {"cost": "fitted"}
     run = toy.make_run(tmp_path / "fitted", partition=partition, **SLEEPY)
     toy.train_on_ranks(tmp_path / "fitted", 2)

@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from torch import nn
 
-import toy_potential as toy
-from core.training.test_trainer import ROUNDING, assert_same_weights, train_plainly
-from pipeline_core.task import build_task
 from pipeline_core.training.freezing import freeze
-from pipeline_core.training.state import load_state
-from pipeline_core.training.trainer import train_run
-
-
-def test_the_rest_is_trained_as_an_optimizer_of_the_rest_does(tmp_path):
-    run = toy.make_run(tmp_path, {"freeze": ["net.0", "unused"]})
-    summary = train_run(run)
-    module = build_task(run).module.double()
-    start, trained = module.net[0].weight.clone(), module.net[2]
-    *_, expected = train_plainly(run, module, 3, trained=trained)
-    weights = load_state(run.state / "last.pt", run.model_info)["learner"]["module"]
-    assert_same_weights(weights, expected.state_dict(), **ROUNDING)
-    assert torch.equal(weights["net.0.weight"], start)
-    assert summary["frozen"] == summary["parameters"] - sum(p.numel() for p in trained.parameters())
 
 
 def make_module():

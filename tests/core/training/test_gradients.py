@@ -33,45 +33,6 @@ def make_model_and_loss():
     return model, lambda m: m[1](m[0](x).double()).square().sum()
 
 
-def test_gradients_add_up_over_backward_passes():
-    model, loss = make_model_and_loss()
-    plain = deepcopy(model)
-    loss(plain).backward()
-    flat = FlatGradients(model.parameters(), ALONE)
-    for _ in range(2):  # the second round starts from zero again
-        flat.zero()
-        loss(model).mul(0.25).backward()
-        loss(model).mul(0.75).backward()
-        for ours, torchs in zip(model.parameters(), plain.parameters(), strict=True):
-            assert_close(ours.grad, torchs.grad)
-
-
-def test_a_parameter_without_influence_has_gradient_zero_and_a_frozen_one_none():
-    used, unused, frozen = (nn.Parameter(torch.ones(2)) for _ in range(3))
-    frozen.requires_grad_(False)
-    flat = FlatGradients([used, unused, frozen], ALONE)
-    flat.zero()
-    (used * frozen).sum().backward()
-    assert used.grad.tolist() == [1, 1]
-    assert unused.grad.tolist() == [0, 0]
-    assert frozen.grad is None
-
-
-@pytest.mark.parametrize("largest", [0.1, 1e6])
-def test_clipping(largest):
-    model, loss = make_model_and_loss()
-    plain = deepcopy(model)
-    loss(plain).backward()
-    expected = nn.utils.clip_grad_norm_(plain.parameters(), largest)
-    flat = FlatGradients(model.parameters(), ALONE)
-    loss(model).backward()
-    norm = flat.compute_norm()
-    flat.clip(norm, largest)
-    assert_close(norm, expected.double())
-    for ours, torchs in zip(model.parameters(), plain.parameters(), strict=True):
-        assert_close(ours.grad, torchs.grad, rtol=1e-5, atol=1e-7)
-
-
 @pytest.mark.parametrize("bucket_bytes", [1, 20, 1 << 20])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_sums_over_ranks_do_not_depend_on_how_they_are_sent(bucket_bytes, overlap):

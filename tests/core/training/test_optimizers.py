@@ -65,6 +65,11 @@ def make_plateau(optimizer):
             {},
         ),
         (
+            {"name": "step", "factor": 0.5, "every": 2, "final_fraction": 0.2},
+            lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+            {5: 0.125, 6: 0.1},  # where it stops
+        ),
+        (
             {"name": "plateau", "every": 2, "factor": 0.5, "final_fraction": 0.2},
             make_plateau,
             {4: 0.25, -1: 0.1},  # after two epochs that were not better
@@ -75,15 +80,10 @@ def test_schedules_are_those_of_torch(schedule, make, known):
     metrics = [LOSSES] if schedule["name"] == "plateau" else []
     expected = record_torch_rates(make, len(LOSSES), *metrics)
     rates = record_rates(Schedule(**schedule), LOSSES)
-    assert rates == pytest.approx(expected)
+    lowest = 0.5 * schedule["final_fraction"]
+    assert rates == pytest.approx([max(rate, lowest) for rate in expected])
     for epoch, rate in known.items():
         assert rates[epoch] == pytest.approx(rate)
-
-
-def test_step_stops_at_the_lowest_rate():
-    expected = record_torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 6)
-    schedule = Schedule(name="step", factor=0.5, every=2, final_fraction=0.2)
-    assert record_rates(schedule, LOSSES) == pytest.approx(expected + [0.2 * 0.5] * 5)
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
@@ -116,6 +116,10 @@ def test_optimizers_by_name():
     assert adamw.param_groups[0]["weight_decay"] == 0.2
     assert len(adamw.param_groups[0]["params"]) == 1  # the other one is frozen
     assert type(make_optimizer(TrainOptions(), parameters)) is torch.optim.Adam
+    links = torch.nn.Parameter(torch.ones(1, dtype=torch.complex128))  # which torch does not fuse
+    links.grad = torch.ones_like(links)
+    make_optimizer(TrainOptions(optimizer=ADAMW), [links]).step()
+    assert links.item() == pytest.approx(1 - 0.1 * 0.2 - 0.1)
 
 
 def test_the_rate_grows_with_the_batch_as_published():
@@ -127,22 +131,3 @@ def test_the_rate_grows_with_the_batch_as_published():
     assert TrainOptions(batch_size=2048).learning_rate == Optimizer().lr
     with pytest.raises(ValueError, match=r"give train\.batch_size as a number"):
         TrainOptions(batch_size="all", optimizer=published)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
-def test_a_step_equals_that_of_plain_adam(dtype):
-    generator = torch.Generator().manual_seed(0)
-    start, gradient = torch.randn(2, 37, generator=generator, dtype=dtype)
-    result = []
-    for make in (
-        lambda p: make_optimizer(TrainOptions(optimizer=ADAMW), [p]),
-        lambda p: torch.optim.AdamW([p], lr=0.1, weight_decay=0.2, foreach=False, fused=False),
-    ):
-        parameter = torch.nn.Parameter(start.clone())
-        optimizer = make(parameter)
-        for _ in range(5):
-            parameter.grad = gradient * parameter.detach().abs()
-            optimizer.step()
-        result.append(parameter.detach())
-    torch.testing.assert_close(*result)
-    assert not torch.equal(result[0], start)

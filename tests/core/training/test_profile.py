@@ -16,7 +16,7 @@ from pipeline_core.balance.sampler import Sampler
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.training import profile
-from pipeline_core.training.profile import EpochTimes, StepClock
+from pipeline_core.training.profile import StepClock
 from pipeline_core.training.trainer import train_run
 from records import read_history
 
@@ -71,31 +71,6 @@ def test_ranks_that_do_not_meet_are_never_idle(ticking):
     assert clock.read().tolist() == [1, 2, 0]
 
 
-def test_times_of_an_epoch(ticking):
-    clock = StepClock(ALONE, runs=True, synchronizes=True)
-    times = EpochTimes.zero(n_steps=3, n_ranks=2)
-    for step in range(3):
-        clock.start()  # at ticks 0, 3 and 6 of 1, 2, ... seconds
-        clock.finish_share()
-        times.add(step, 1, clock, warm=step > 0)
-    assert times.profile() == {
-        "compute": [0, 1 + 4 + 7],
-        "communication": [0, 0],
-        "idle": [0, 2 + 5 + 8],
-    }
-    assert times.shares.tolist() == [[0, 0], [0, 4], [0, 7]]
-
-
-@pytest.mark.slow
-def test_the_profile_accounts_for_no_more_than_all_time(tmp_path):
-    run = toy.make_run(tmp_path, **SETTINGS)
-    train_run(run)
-    for epoch, record in enumerate(read_history(run)):
-        compute, communication, idle = (record["profile"][phase][0] for phase in profile.PHASES)
-        assert compute > sleep_times(run, epoch, 1).sum()
-        assert compute + communication + idle <= record["seconds"]
-
-
 def test_a_training_is_continued_with_a_profile_and_not_changed(tmp_path, monkeypatch, caplog):
     """Without one nothing is measured."""
 
@@ -108,8 +83,7 @@ def test_a_training_is_continued_with_a_profile_and_not_changed(tmp_path, monkey
         without.setattr(StepClock, "_read_clock", refuse)
         train_run(plain)
         train_run(toy.make_run(tmp_path / "profiled", {"epochs": 1}))
-    run = toy.make_run(tmp_path / "profiled", {"epochs": 2, "profile": True})
-    train_run(run)
+    run = toy.train(tmp_path / "profiled", {"epochs": 2, "profile": True})
     assert "afresh" not in caplog.text
     assert ["profile" in record for record in read_history(run)] == [False, True]
     losses = [[record["train"] for record in read_history(one)] for one in (plain, run)]

@@ -117,8 +117,7 @@ def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch,
     assert saved["epoch"] == epoch
     assert saved["step"] in steps
     train_run(run)
-    whole = toy.make_run(tmp_path / "whole", train)
-    train_run(whole)
+    whole = toy.train(tmp_path / "whole", train)
     assert_same_bits(run, whole)
 
 
@@ -161,8 +160,7 @@ def test_a_changed_experiment_starts_afresh(tmp_path, caplog, before, changed, r
         train_run(again)
     assert reason in caplog.text
     assert "starts afresh" in caplog.text
-    fresh = toy.make_run(tmp_path / "b", **changed)
-    train_run(fresh)
+    fresh = toy.train(tmp_path / "b", **changed)
     assert_same_bits(again, fresh)
 
 
@@ -203,8 +201,7 @@ def test_a_state_that_predicts_something_else_is_noticed(trained, caplog):
 
 @pytest.mark.parametrize(("width", "resumes"), [(8, True), (4, False)])
 def test_an_option_that_came_later_had_its_default_before(tmp_path, caplog, width, resumes):
-    run = toy.make_run(tmp_path, model={"width": width})
-    train_run(run)
+    run = toy.train(tmp_path, model={"width": width})
     saved = load_archive(run.state / "last.pt", "")
     del saved["facts"]["model.width"]
     torch.save(saved, run.state / "last.pt")

@@ -12,15 +12,12 @@ import torch
 
 import toy_potential as toy
 from core.training.test_resume import assert_same_bits, train_and_kill
-from core.training.test_trainer import ROUNDING, assert_same_weights, train_plainly
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.figures import results
-from pipeline_core.task import Quantity, build_task
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.task import Quantity
 from pipeline_core.training.start_errors import StartErrors
-from pipeline_core.training.state import load_state
 from pipeline_core.training.trainer import train_run
 from records import read_history
 
@@ -55,21 +52,10 @@ def test_they_are_what_the_training_before_ended_with(trained, tmp_path):
     assert results.read_history(run, with_start=True) == lines
 
 
-def test_they_change_no_step(trained, tmp_path):
-    run = tune(tmp_path, trained)
-    train_run(run)
-    module = build_task(run).module.double()
-    module.load_state_dict(load_model(trained.model)["weights"])
-    *_, expected = train_plainly(run, module, 2)
-    steps = load_state(run.state / "last.pt", run.model_info)["learner"]["module"]
-    assert_same_weights(steps, expected.state_dict(), **ROUNDING)
-
-
 def test_of_random_weights_and_without_validation_nothing_is_told(trained, tmp_path):
     start = {"start_from": str(trained.model)}
     for train, model in (({}, {}), (start, {"n_val": 0})):
-        run = toy.make_run(tmp_path, train | {"epochs": 1}, model=model)
-        train_run(run)
+        run = toy.train(tmp_path, train | {"epochs": 1}, model=model)
         assert [line["epoch"] for line in read_history(run)] == [1]
 
 
