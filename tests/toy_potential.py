@@ -291,6 +291,11 @@ def start_on_ranks(folder: Path, n_ranks: int, **extra: str) -> subprocess.Compl
     return run_on_ranks("toy_potential", [folder, "cpu"], n_ranks, **extra)
 
 
+def train_and_kill(folder: Path, at_batch: int) -> None:
+    """Train in a process that is killed while it makes a batch; the first one is the probe."""
+    assert start_on_ranks(folder, 1, TOY_FATE=f"{at_batch} dies 0").returncode != 0
+
+
 def train_on_ranks(folder: Path, n_ranks: int, **extra: str) -> str:
     """Train the experiment of a folder to its end on several ranks; return what they said."""
     done = start_on_ranks(folder, n_ranks, **extra)

@@ -4,7 +4,6 @@ Oracle: the same on one rank and whole structures. `plugins/test_parts.py` compa
 """
 
 import json
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -13,24 +12,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.io import write
 
 from core.evaluation.test_evaluate import flatten_tree, read_all
+from forked_ranks import run_on_ranks
 from pipeline_core.builtin import load_registry
 from pipeline_core.distributed import regions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.distributed.world import find_world
 from pipeline_core.neighbours import find_edges
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
-from pipeline_core.training.checkpoint import load_model
-from processes import find_free_port, finish, fork
-from records import read_history
+from records import assert_same_weights, read_history, read_weights
 
 N_RANKS = (1, 2, 4)
 
@@ -90,14 +88,11 @@ class Sizes:
         return edges
 
 
-def run_rank(rank, folder, n_ranks, ports):
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    run, sizes = open_run(folder, "divided", str(n_ranks)), Sizes(pytest.MonkeyPatch())
-    for stage, port in zip(("train", "evaluate"), ports, strict=True):
-        os.environ["MASTER_PORT"] = port
-        call(run, stage)
-    (folder / f"{n_ranks}-{rank}.size").write_text(str(sizes.largest))
+def run_as_rank(folder, n_ranks, stage):
+    """Run a stage as one of several ranks, and note what part of a graph it holds."""
+    sizes = Sizes(pytest.MonkeyPatch())
+    call(open_run(folder, "divided", n_ranks), stage)
+    (folder / f"{n_ranks}-{stage}-{find_world().rank}.size").write_text(str(sizes.largest))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +105,11 @@ def folder(tmp_path_factory):
     call(open_run(path, "divided"), "partition")
     for n_ranks in N_RANKS:
         shutil.copytree(path / "results", path / str(n_ranks))
-    finish([__file__, path, *(find_free_port() for _ in range(2 * len(N_RANKS)))])
+        for stage in ("train", "evaluate"):
+            done = run_on_ranks(
+                "core.distributed.test_divided_potential", [path, n_ranks, stage], n_ranks
+            )
+            assert done.returncode == 0, done.stderr
     return path
 
 
@@ -126,9 +125,7 @@ def test_training_by_parts_is_training(folder, outcome):
     for line, other in zip(ours, expected, strict=True):
         for split in ("train", "val", "mae"):
             assert line[split] == pytest.approx(other[split], rel=1e-8)
-    ours, expected = (load_model(one.model)["weights"] for one in (outcome, run))
-    for name, weight in expected.items():
-        torch.testing.assert_close(ours[name], weight, rtol=1e-8, atol=1e-8)
+    assert_same_weights(read_weights(outcome), read_weights(run), rtol=1e-8, atol=1e-8)
 
 
 def test_evaluation_by_parts_is_evaluation(folder, outcome):
@@ -150,7 +147,8 @@ def test_evaluation_by_parts_is_evaluation(folder, outcome):
 
 def test_no_rank_of_four_holds_the_graph_of_a_structure(folder):
     """Neither in training nor in evaluation, with all that a region adds to own atoms."""
-    sizes = [float((folder / f"4-{rank}.size").read_text()) for rank in range(4)]
+    sizes = [float(path.read_text()) for path in folder.glob("4-*.size")]
+    assert len(sizes) == 2 * 4
     assert min(sizes) > 0.2
     assert max(sizes) < 0.9, sizes
 
@@ -164,8 +162,5 @@ def test_a_model_that_does_not_say_how_far_it_sees_is_refused(folder):
 
 
 if __name__ == "__main__":
-    place, *free = sys.argv[1:]
-    for k, n in enumerate(N_RANKS):
-        own = free[2 * k : 2 * k + 2]
-        if fork(lambda rank, n=n, own=own: run_rank(rank, Path(place), n, own), n):
-            sys.exit(1)
+    place, *rest = sys.argv[1:]
+    run_as_rank(Path(place), *rest)

@@ -13,8 +13,7 @@ from forked_ranks import run_on_ranks
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from processes import make_environment, start
-from records import read_history
-from tiers import exhaustive
+from records import assert_same_weights, read_history, read_weights
 
 pytestmark = pytest.mark.mpi
 
@@ -57,15 +56,10 @@ def srun(folder, n):
     return subprocess.CompletedProcess(PROGRAM, code, stderr=errors)
 
 
-def read_result(run):
-    lines = read_history(run)
-    return load_model(run.model)["weights"], lines
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     run = toy.train(tmp_path_factory.mktemp("alone"), **SETTINGS)
-    return read_result(run)
+    return read_weights(run), read_history(run)
 
 
 @pytest.mark.parametrize(("launch", "n"), [(mpiexec, 2), (torchrun, 2), (srun, 3)])
@@ -73,9 +67,8 @@ def test_any_number_of_ranks_equals_one(alone, tmp_path, launch, n):
     run = toy.make_run(tmp_path, **SETTINGS)
     done = launch(tmp_path, n)
     assert done.returncode == 0, done.stderr
-    weights, lines = read_result(run)
-    for name, tensor in alone[0].items():
-        torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
+    lines = read_history(run)
+    assert_same_weights(read_weights(run), alone[0], rtol=1e-9, atol=1e-11)
     assert len(lines) == len(alone[1]) == 3
     for ours, expected in zip(lines, alone[1], strict=True):
         for key in ("train", "val", "mae", "grad_norm", "lr", "epoch"):
@@ -93,24 +86,7 @@ def test_ranks_continue_what_one_has_begun(alone, tmp_path):
     done = mpiexec(tmp_path, 2)
     assert done.returncode == 0, done.stderr
     assert "afresh" not in done.stderr
-    for name, tensor in alone[0].items():
-        torch.testing.assert_close(read_result(run)[0][name], tensor, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("launch", "fate"),
-    [
-        (mpiexec, "dies"),
-        (srun, "fails"),
-        pytest.param(mpiexec, "fails", marks=exhaustive),
-    ],
-)
-def test_when_one_rank_ends_all_do(tmp_path, monkeypatch, launch, fate):
-    run = toy.make_run(tmp_path, **SETTINGS)
-    monkeypatch.setenv("TOY_FATE", f"4 {fate} 1")
-    done = launch(tmp_path, 2)
-    assert done.returncode != 0
-    assert not run.model.exists()
+    assert_same_weights(read_weights(run), alone[0], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.slow
@@ -131,9 +107,7 @@ def test_a_training_of_a_stopped_rank_ends_and_continues_bit_for_bit(tmp_path, m
     for folder in ("stopped", "whole"):
         done = run_on_ranks("toy_potential", [tmp_path / folder, "cpu"], 2)
         assert done.returncode == 0, done.stderr
-    weights = read_result(whole)[0]
-    for name, tensor in read_result(run)[0].items():
-        assert torch.equal(tensor, weights[name])
+    assert_same_weights(read_weights(run), read_weights(whole))
 
 
 @pytest.mark.gpu
@@ -144,5 +118,4 @@ def test_gpus_equal_the_cpu(alone, tmp_path, n):
     run = toy.make_run(tmp_path, **SETTINGS)
     done = mpiexec(tmp_path, n, "cuda")
     assert done.returncode == 0, done.stderr
-    for name, tensor in alone[0].items():
-        torch.testing.assert_close(read_result(run)[0][name], tensor, rtol=1e-7, atol=1e-9)
+    assert_same_weights(read_weights(run), alone[0], rtol=1e-7, atol=1e-9)

@@ -1,20 +1,13 @@
 """Argon of a Lennard-Jones potential, for the engines: ours, and ASE's calculator as the oracle."""
 
 import numpy as np
-import torch
 from ase import units
 from ase.md.verlet import VelocityVerlet
 
-from core.inference.lennard_jones import GRAPH, LennardJones
 from core.inference.test_calculator import make_argon
-from pipeline_core.inference.calculator import PotentialCalculator
 
 STEPS = 50
 TIMESTEP = 2.0  # fs
-
-
-def make_calculator(predicts=("energy", "forces", "stress"), scale=1.0):
-    return PotentialCalculator(LennardJones(predicts, scale), GRAPH, ["Ar"], dtype=torch.float64)
 
 
 def make_moving_argon(seed=3):

@@ -11,8 +11,8 @@ import pytest
 from ase.calculators.socketio import SocketIOCalculator
 
 from core.engines.ipi_runs import read_energies, read_pressures, run_ipi
-from core.engines.systems import STEPS, TIMESTEP, make_calculator, make_moving_argon, run_with_ase
-from core.inference.lennard_jones import make_ase_lennard_jones
+from core.engines.systems import STEPS, TIMESTEP, make_moving_argon, run_with_ase
+from core.inference.lennard_jones import make_ase_lennard_jones, make_calculator
 from pipeline_core.engines.ipi import answer_server, parse_address
 from tiers import exhaustive
 

@@ -7,10 +7,9 @@ from ase.filters import FrechetCellFilter
 from ase.optimize import BFGS
 
 from core.engines.lammps_runs import find_rotation, list_energies, run_lammps
-from core.engines.systems import STEPS, TIMESTEP, make_calculator, make_moving_argon, run_with_ase
-from core.inference.lennard_jones import make_ase_lennard_jones
+from core.engines.systems import STEPS, TIMESTEP, make_moving_argon, run_with_ase
+from core.inference.lennard_jones import make_ase_lennard_jones, make_calculator
 from pipeline_core.engines.lammps import attach_to_lammps
-from pipeline_core.inference.committee import Committee
 from pipeline_core.units import find_factor
 
 BAR, KCAL = find_factor("stress", "bar"), find_factor("energy", "kcal/mol")
@@ -68,16 +67,6 @@ def test_a_cluster_has_energy_and_no_pressure_of_the_model(tmp_path):
         lmp.command("run 0")
         assert lmp.get_thermo("pe") == pytest.approx(atoms.get_potential_energy(), abs=1e-9)
         assert lmp.get_thermo("press") == 0
-
-
-def test_a_committee_gives_its_mean(tmp_path):
-    atoms = make_moving_argon()
-    atoms.calc = make_ase_lennard_jones()
-    energy = atoms.get_potential_energy()
-    members = [make_calculator(scale=1.1), make_calculator(scale=0.7)]
-    with run_lammps(atoms, tmp_path, Committee(members), ["Ar"]) as lmp:
-        lmp.command("run 0")
-        assert lmp.get_thermo("pe") == pytest.approx(0.9 * energy, abs=1e-6)
 
 
 def test_a_box_does_not_follow_a_pressure_that_there_is_not(tmp_path):

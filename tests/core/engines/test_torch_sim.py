@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
-from core.engines.systems import STEPS, TIMESTEP, make_calculator, make_moving_argon, run_with_ase
-from core.inference.lennard_jones import make_ase_lennard_jones
+from core.engines.systems import STEPS, TIMESTEP, make_moving_argon, run_with_ase
+from core.inference.lennard_jones import make_ase_lennard_jones, make_calculator
 from pipeline_core.inference.committee import Committee
 
 pytest.importorskip("torch_sim", reason="needs the extra `torch-sim`", exc_type=ImportError)
@@ -64,13 +63,6 @@ def test_clusters_have_no_stress():
     atoms.calc = make_ase_lennard_jones()
     assert outputs.keys() == {"energy", "forces"}
     assert outputs["energy"].item() == pytest.approx(atoms.get_potential_energy(), abs=1e-9)
-
-
-def test_what_torch_sim_asks_of_a_model():
-    model = make_model()
-    assert (model.dtype, model.device) == (torch.float64, torch.device("cpu"))
-    assert model.compute_forces
-    assert model.compute_stress
 
 
 def test_what_is_no_potential_is_refused():

@@ -18,13 +18,12 @@ from core.evaluation.argon import (
     make_run,
     make_structures,
 )
-from pipeline_core import hookimpl
 from pipeline_core.batch import count_samples
 from pipeline_core.distributed.pieces import Piece
+from pipeline_core.evaluation import evaluate
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
-from pipeline_core.task import build_task
 from processes import finish
 
 TESTS = Path(__file__).parents[2]
@@ -201,24 +200,14 @@ def test_what_cannot_be_evaluated_is_explained(tmp_path):
         evaluate_run(empty)
 
 
-def test_a_model_without_labels_to_compare_with_is_explained(tmp_path):
-    run = make_run(tmp_path)
-    nothing = replace(build_task(run), quantities=())
-    run.registry.manager.unregister(name="argon")
-    run.registry.manager.register(_Tasks(nothing), "argon")
-
+def test_a_model_without_labels_to_compare_with_is_explained(tmp_path, monkeypatch):
+    run, load = make_run(tmp_path), evaluate.load_trained_task
+    monkeypatch.setattr(
+        evaluate, "load_trained_task", lambda *given: replace(load(*given), quantities=())
+    )
     with pytest.raises(ValueError, match=r"no prediction of plugin 'argon' has labels"):
         evaluate_run(run)
     assert not run.predictions.exists()
-
-
-class _Tasks:
-    def __init__(self, task):
-        self._task = task
-
-    @hookimpl
-    def task(self):
-        return self._task
 
 
 def test_options_that_differ_from_those_of_the_training_are_noticed(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ase.io
 import numpy as np
@@ -40,6 +41,14 @@ def label_atoms(atoms: Atoms) -> Atoms:
         "stress": copy.get_stress(voigt=False),
     }
     copy.calc = SinglePointCalculator(copy, **values)
+    return copy
+
+
+def change_results(atoms: Atoms, **values: Any) -> Atoms:
+    """Return a copy with other results; None leaves one out."""
+    copy = atoms.copy()
+    results = {k: v for k, v in (atoms.calc.results | values).items() if v is not None}
+    copy.calc = SinglePointCalculator(copy, **results)
     return copy
 
 

@@ -7,8 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from ase.calculators.singlepoint import SinglePointCalculator
 
+from core.importing.conftest import change_results
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.importing.duplicates import (
     Duplicates,
@@ -48,9 +48,7 @@ def test_frames_of_a_copied_file_are_in_one_split(workshop, alloys, method):
 
 
 def test_what_is_held_out_anywhere_is_held_out_everywhere(workshop, alloys):
-    other = alloys[4].copy()
-    energy = alloys[4].get_potential_energy() + 0.3
-    other.calc = SinglePointCalculator(other, **alloys[4].calc.results | {"energy": energy})
+    other = change_results(alloys[4], energy=alloys[4].get_potential_energy() + 0.3)
     workshop.write("raw/a.xyz", alloys)
     workshop.write("raw/b.xyz", [*alloys[:4], other, *alloys[5:20]])
     sources = [{"path": "raw/a.xyz", "split": "train"}, {"path": "raw/b.xyz", "split": "test"}]

@@ -11,16 +11,17 @@ import ase.io
 import ase.units
 import numpy as np
 import pytest
-from ase.calculators.singlepoint import SinglePointCalculator
 
-from core.importing.conftest import make_alloy
+from core.importing.conftest import change_results, make_alloy
 from fake_packages import forget, install
-from pipeline_core import PROJECT, hookimpl, provenance
+from pipeline_core import PROJECT, provenance
 from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS, SPLITS
+from pipeline_core.importing import frames as frames_module
+from pipeline_core.importing import shards
 from pipeline_core.importing.sources import identify_readers
 from pipeline_core.project import Project
-from pipeline_core.readers import Frame, Reader, Units, catalogue
+from pipeline_core.readers import Frame, catalogue
 from pipeline_core.samples import SampleFile
 from pipeline_core.stages import data
 from pipeline_core.store import read_provenance
@@ -121,10 +122,7 @@ def test_artifacts_say_where_they_come_from_and_what_was_found(workshop, alloys)
 
 
 def test_bad_frames_are_skipped_and_listed(workshop, alloys):
-    frames = [atoms.copy() for atoms in alloys]
-    for atoms, original in zip(frames, alloys, strict=True):
-        atoms.calc = original.calc
-    path = workshop.write("raw/a.xyz", frames)
+    path = workshop.write("raw/a.xyz", alloys)
     lines = path.read_text().splitlines(keepends=True)
     lines[6 * 3 + 2] = lines[6 * 3 + 2].replace(".", "x", 1)  # frame 3
     lines[6 * 7 + 5] = " ".join([*lines[6 * 7 + 5].split()[:4], "nan nan nan\n"])  # frame 7
@@ -143,13 +141,10 @@ def test_bad_frames_are_skipped_and_listed(workshop, alloys):
 
 def test_a_partial_label_is_nan_where_it_is_missing(workshop, alloys):
     """A slab has no stress: its volume is a matter of taste, and so would be its stress."""
-    slabs = [atoms.copy() for atoms in alloys[30:45]]
-    for slab, original in zip(slabs, alloys[30:45], strict=True):
+    slabs = [change_results(atoms) for atoms in alloys[30:45]]
+    for slab in slabs:
         slab.pbc[2] = False
-        slab.calc = original.calc
-    without = [atoms.copy() for atoms in alloys[45:]]
-    for atoms, original in zip(without, alloys[45:], strict=True):
-        atoms.info["energy"] = original.get_potential_energy()
+    without = [change_results(atoms, forces=None, stress=None) for atoms in alloys[45:]]
     workshop.write("raw/a.xyz", [*alloys[:30], *slabs])
     workshop.write("raw/b.xyz", without)
     message = r"stress is missing in 30 of 60 .*three periodic directions"
@@ -178,57 +173,38 @@ def test_moments_are_kept_without_their_sign(workshop, alloys):
         np.testing.assert_array_equal(samples.read(0)["magmoms"], [3.0, 3.0, 0.5, 0.25])
 
 
-@pytest.mark.slow
-def test_frames_are_not_kept(tmp_path, monkeypatch):
-    alive: weakref.WeakSet[Frame] = weakref.WeakSet()
-    most = 0
-
-    def read(path, keys):
-        nonlocal most
-        for index in range(300):
-            frame = Frame(
-                atomic_numbers=np.full(2, 1 + index % 3, np.int32),
-                positions=np.array([[0.0, 0, 0], [0, 0, 0.7 + 1e-3 * index]]),
-                cell=np.eye(3) * (10 + index % 7),
-                pbc=np.ones(3, bool),
-                labels={"energy": np.array(float(index))},
-                index=index,
-            )
-            alive.add(frame)
-            yield frame
-            most = max(most, len(alive))
-
-    class Lazy:
-        @staticmethod
-        @hookimpl
-        def readers():
-            return [Reader(name="lazy", summary="", suffixes=(".lazy",), units=Units(), read=read)]
-
+def test_frames_are_not_kept(workshop, alloys, monkeypatch):
     monkeypatch.setattr(Frame, "__hash__", object.__hash__)
     monkeypatch.setattr(Frame, "__eq__", object.__eq__)
-    datasets = tmp_path / "workflows" / "datasets"
-    datasets.mkdir(parents=True)
-    (datasets / "a.lazy").write_text("")
-    (datasets / "d.yaml").write_text(
-        "description: d\nsources: [{path: a.lazy}]\nlabels: [energy]\nreference_energies: none\n"
-    )
-    registry = load_registry(points=(), builtin=[("lazy", Lazy), ("engine.data", data)])
-    run = Project(tmp_path / "workflows", tmp_path / "results", registry).load_dataset("d")
+    alive: weakref.WeakSet[Frame] = weakref.WeakSet()
+    most = []
+
+    def open_frames(*arguments):
+        for frame in catalogue.open_frames(*arguments):
+            alive.add(frame)
+            most.append(len(alive))
+            yield frame
+
+    monkeypatch.setattr(frames_module, "open_frames", open_frames)
+    monkeypatch.setattr(shards, "open_frames", open_frames)
+    workshop.write("raw/a.xyz", alloys)
     gc.collect()
-    assert registry.select_hook("data", None)(run=run)["samples"] == 300
-    assert most <= 3
+    assert workshop.import_()[1]["samples"] == len(most) == 60
+    assert max(most) <= 3
 
 
 def test_a_mixture_of_units_is_a_warning(workshop, alloys):
-    frames = [atoms.copy() for atoms in alloys]
-    for i, (atoms, original) in enumerate(zip(frames, alloys, strict=True)):
-        results = dict(original.calc.results)
-        results["stress"] = original.get_stress(voigt=False) * (1 if i < 30 else 1000)
-        atoms.calc = SinglePointCalculator(atoms, **results)
-    workshop.write("raw/a.xyz", frames)
+    others = [change_results(a, stress=1000 * a.get_stress(voigt=False)) for a in alloys[30:]]
+    workshop.write("raw/a.xyz", [*alloys[:30], *others])
     _, summary = workshop.import_()
     assert summary["stress"] == ["undetermined"]
     assert any("are methods or units mixed?" in warning for warning in summary["warnings"])
+
+
+def test_elements_that_occur_together_alone_are_told(workshop, alloys):
+    alike = [atoms for atoms in alloys if (atoms.numbers == 13).sum() == 2]
+    workshop.write("raw/a.xyz", alike)
+    assert any("fixed proportions" in warning for warning in workshop.import_()[1]["warnings"])
 
 
 def test_forces_that_no_energies_can_check_are_a_warning(workshop):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from core.importing.conftest import change_results
 from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.fields import SPLITS
 from pipeline_core.model_info import ModelInfo
@@ -126,12 +127,9 @@ def test_given_reference_energies_are_those_of_the_mixture(workshop, parts):
 def test_a_part_of_another_method_is_noticed(workshop, parts, alloys):
     _, _, summary, *_ = write_mixture(workshop, parts)
     assert not any("another method" in warning for warning in summary["warnings"])
-    shifted = []
-    for atoms in alloys:
-        one = atoms.copy()
-        energy = atoms.get_potential_energy() + 500.0
-        one.calc = SinglePointCalculator(one, energy=energy, forces=atoms.get_forces())
-        shifted.append(one)
+    shifted = [
+        change_results(a, energy=a.get_potential_energy() + 500.0, stress=None) for a in alloys
+    ]
     workshop.write("other/c.xyz", shifted)
     write(workshop, "other", sources=[{"path": "other/c.xyz"}], labels=["energy", "forces"])
     _, _, summary, *_ = write_mixture(workshop, ["alloys", "other"])

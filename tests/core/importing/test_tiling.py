@@ -14,6 +14,7 @@ from ase.calculators.lj import LennardJones
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.importing.conftest import change_results
 from pipeline_core import memory
 from pipeline_core.config.datasets import Source
 from pipeline_core.importing.tiling import count_copies, tile_sample
@@ -133,8 +134,7 @@ def test_a_source_makes_copies_and_leaves_groups_splits_and_energies_of_atoms(wo
 
 
 def test_what_is_not_periodic_cannot_be_repeated(workshop, alloys):
-    flat = alloys[3].copy()
-    flat.calc = alloys[3].calc
+    flat = change_results(alloys[3])
     flat.pbc = [True, True, False]
     workshop.write("raw/a.xyz", [*alloys[:3], flat])
     source = {"path": "raw/*.xyz", "repeat": [1, 1, 2]}

@@ -114,34 +114,33 @@ def starve(folder, starved):
             divided.follow()
 
 
+def lead(ranks):
+    """Yield the calculators that rank 0 leads, by name; others follow meanwhile."""
+    for name, calculator in make_calculators().items():
+        divided = DividedCalculator(calculator, ranks)
+        if ranks.is_rank_zero:
+            with divided.lead():
+                yield name, divided
+        else:
+            divided.follow()
+
+
 def main(folder):
+    outcome = {}
     with connect_ranks("cpu", folder) as ranks:
-        outcome = {}
-        for name, calculator in make_calculators().items():
-            divided = DividedCalculator(calculator, ranks)
-            if not ranks.is_rank_zero:
-                divided.follow()
-                continue
-            with divided.lead():
-                atoms = make_gas()
-                atoms.calc = divided
-                outcome[name] = follow_atoms(atoms)
-                part = divided.part
-                outcome[name] |= {"searches": part.n_searches, "migrated": part.n_migrated}
-                outcome[name]["mistakes"] = list_mistakes(divided)
-                simulate_gas(divided, folder / f"{name}-whole")
-                broken = simulate_gas(divided, folder / f"{name}-broken", last=8)
-            outcome[name]["broken"] = broken
-        # A new calculator, as a new process has.
-        for name, calculator in make_calculators().items():
-            divided = DividedCalculator(calculator, ranks)
-            if not ranks.is_rank_zero:
-                divided.follow()
-                continue
-            with divided.lead():
-                again = simulate_gas(divided, folder / f"{name}-broken")
-                whole = (folder / f"{name}-whole/md/test.extxyz").read_text()
-                outcome[name]["goes_on"] = again == whole
+        for name, divided in lead(ranks):
+            atoms = make_gas()
+            atoms.calc = divided
+            outcome[name] = follow_atoms(atoms)
+            part = divided.part
+            outcome[name] |= {"searches": part.n_searches, "migrated": part.n_migrated}
+            outcome[name]["mistakes"] = list_mistakes(divided)
+            simulate_gas(divided, folder / f"{name}-whole")
+            outcome[name]["broken"] = simulate_gas(divided, folder / f"{name}-broken", last=8)
+        for name, divided in lead(ranks):  # new ones, as a new process has
+            again = simulate_gas(divided, folder / f"{name}-broken")
+            whole = (folder / f"{name}-whole/md/test.extxyz").read_text()
+            outcome[name]["goes_on"] = again == whole
         if ranks.is_rank_zero:
             (folder / "outcome.json").write_text(json.dumps(outcome))
 

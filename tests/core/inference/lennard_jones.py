@@ -4,6 +4,7 @@ import torch
 from ase.calculators.lj import LennardJones as AseLennardJones
 
 from pipeline_core.config.sections import GraphOptions
+from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.potential import Potential
 
 ARGON = {"sigma": 3.405, "epsilon": 0.01032, "onset": 5.0, "cutoff": 6.5}
@@ -29,6 +30,11 @@ class LennardJones(Potential):
         atoms = atoms.index_add(0, batch["edge_index"][:, 0], 0.5 * pair)
         energy = pair.new_zeros(len(batch["cell"])).index_add(0, batch["atom_sample"], atoms)
         return {"energy": energy, "magmoms": atoms}
+
+
+def make_calculator(predicts=("energy", "forces", "stress"), scale=1.0, dtype=torch.float64):
+    """Return our calculator of it."""
+    return PotentialCalculator(LennardJones(predicts, scale), GRAPH, ["Ar"], dtype=dtype)
 
 
 def make_ase_lennard_jones():

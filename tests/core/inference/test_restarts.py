@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from ase.build import bulk
 
 from core.inference.interruptions import simulate
-from core.inference.lennard_jones import GRAPH, LennardJones
+from core.inference.lennard_jones import make_calculator
+from core.inference.test_dynamics import ENSEMBLES
 from pipeline_core.config.sections import MolecularDynamics
-from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.dynamics import remove_restarts
-
-ENSEMBLES = ("nve", "nvt_langevin", "nvt_nose_hoover", "npt")
 
 
 def make_options(ensemble, **changes):
@@ -20,15 +17,15 @@ def make_options(ensemble, **changes):
 
 
 def run(folder, options, last=-1, atoms=None, **more):
-    calculator = PotentialCalculator(LennardJones(), GRAPH, ["Ar"], dtype=torch.float64)
     atoms = atoms or bulk("Ar", "fcc", 5.4, cubic=True).repeat((2, 2, 1))
-    return simulate(folder, options, calculator, atoms, last, **more)
+    return simulate(folder, options, make_calculator(), atoms, last, **more)
 
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_it_goes_on_to_the_bit(tmp_path, ensemble):
     options = make_options(ensemble)
-    expected, text, _ = run(tmp_path / "whole", options)
+    expected, text, n_done = run(tmp_path / "whole", options)
+    assert n_done == 1 + 11 + 2  # of the start, of each step, and after the restarts
     assert expected["time"].tolist() == [0, 8, 16, 24, 32, 40]
     for folder, places in (("once", [8]), ("before a restart", [2, 9]), ("often", [7, 6, 3])):
         for last in places:

@@ -76,12 +76,6 @@ def test_start_structures(tmp_path, plain):
     assert masses.tolist() == [2.014, 1.008]
 
 
-def test_names_of_simulations_differ(tmp_path):
-    md = [{"name": "twice", **SHORT}, {"name": "twice", **SHORT}]
-    with pytest.raises(ValueError, match=r"md: .*names twice, twice have to differ"):
-        make_run(tmp_path, infer={"md": md})
-
-
 def place(distance, **more):
     return ase.Atoms("Ar2", positions=[[0, 0, 0], [0, 0, distance]], **more)
 

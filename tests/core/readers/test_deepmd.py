@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ase.calculators.emt import EMT
 
 from core.readers.deepmd_systems import make_frames, write_system
 from pipeline_core.readers import BadFrame
@@ -26,20 +25,6 @@ def test_frames_are_those_of_ase(tmp_path, flat):
         assert frame.labels["energy"] == atoms.get_potential_energy()
         np.testing.assert_array_equal(frame.labels["forces"], atoms.get_forces())
         np.testing.assert_allclose(frame.labels["stress"], atoms.get_stress(voigt=False), rtol=1e-9)
-
-
-def test_the_stress_is_the_derivative_of_the_energy(tmp_path):
-    """Oracle: a difference of energies, which knows nothing of virials."""
-    (atoms,) = make_frames(1)
-    (frame,) = open_frames(write_system(tmp_path / "alloy", [atoms]), READER, {})
-    energies = []
-    for size in (1e-4, -1e-4):
-        strained = atoms.copy()
-        strained.set_cell(atoms.cell.array * (1 + size), scale_atoms=True)
-        strained.calc = EMT()
-        energies.append(strained.get_potential_energy())
-    slope = (energies[0] - energies[1]) / 2e-4 / atoms.get_volume()
-    assert np.trace(frame.labels["stress"]) == pytest.approx(slope, rel=1e-4)
 
 
 def test_single_precision_molecules_and_missing_labels(tmp_path):

@@ -263,11 +263,6 @@ def test_files_of_windows_are_read_like_others(tmp_path, mark, end):
         assert frame.positions.tolist() == [[0, 0, 0], [1, 2, 3]]
 
 
-def test_one_magnetic_moment_an_atom(tmp_path):
-    text = "2\nProperties=species:S:1:pos:R:3:magmoms:R:1\nFe 0 0 0 2.5\nFe 0 0 2 -2.5\n"
-    assert np.array_equal(read_one(tmp_path, text).labels["magmoms"], [2.5, -2.5])
-
-
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_truncated_file_loses_its_last_frame_only(tmp_path, compressed):
     source = find("mattersim_benchmarks/high_level_water.xyz")

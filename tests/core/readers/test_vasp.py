@@ -114,12 +114,6 @@ def test_the_real_run_has_the_moments_of_its_outcar():
         assert np.array_equal(frame.labels["magmoms"], expected)
 
 
-def test_the_real_outcar_is_what_ase_reads():
-    path = find("vasp_licl/OUTCAR")
-    (frame,) = read_frames(path)
-    assert_as_ase(frame, ase.io.read(path, format="vasp-out"))
-
-
 @pytest.mark.parametrize("file_format", ["vasp-xml", "vasp-out"])
 def test_longer_runs_are_what_ase_reads(folder, file_format):
     path = folder / ("vasprun.xml" if file_format == "vasp-xml" else "OUTCAR")

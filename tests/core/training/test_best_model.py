@@ -14,7 +14,6 @@ import torch
 from ase import Atoms
 
 import toy_potential as toy
-from core.training.test_resume import train_and_kill
 from pipeline_core import hookimpl
 from pipeline_core.calculator import load_calculator
 from pipeline_core.training.checkpoint import check_probe, load_model
@@ -76,7 +75,7 @@ def test_after_each_epoch_it_is_that_of_the_best(tmp_path):
 def test_after_a_kill_it_is_used_with_a_warning(tmp_path, caplog):
     """Killed in the third epoch, it predicts what a training of two does."""
     run = toy.make_run(tmp_path / "killed", STEADY | {"epochs": 4})
-    train_and_kill(tmp_path / "killed", 13)
+    toy.train_and_kill(tmp_path / "killed", 13)
     two = toy.train(tmp_path / "two", STEADY | {"epochs": 2})
     assert not run.model.exists()
     assert_same_model(run.folder / BEST, two)

@@ -5,7 +5,6 @@ Oracles: trainings by a number of epochs, bit for bit, and the formula of the co
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -14,8 +13,8 @@ import toy_potential as toy
 from core.training.test_resume import assert_same_bits
 from pipeline_core.config.sections import UNLIMITED, TrainOptions
 from pipeline_core.pace import Pace
+from pipeline_core.store import read_provenance
 from pipeline_core.training import session
-from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.trainer import train_run
 from records import read_history
@@ -74,7 +73,7 @@ def test_an_epoch_that_would_end_too_late_is_not_begun(tmp_path, clock):
     train_run(run)
     assert list_epochs(run) == [1, 2, 3]
     assert [record["elapsed"] for record in read_history(run)] == [EPOCH, 2 * EPOCH, 3 * EPOCH]
-    assert "unfinished" not in json.loads(load_model(run.model)["provenance"])
+    assert "unfinished" not in read_provenance(run.model)
     by_epochs = make_run(tmp_path / "epochs", epochs=3)
     train_run(by_epochs)
     assert_same_bits(run, by_epochs)
@@ -159,7 +158,7 @@ def test_two_ranks_end_together(tmp_path, schedule):
     epochs = list_epochs(run)
     assert epochs == list(range(1, len(epochs) + 1))
     assert epochs
-    facts = json.loads(load_model(run.model)["provenance"])
+    facts = read_provenance(run.model)
     assert facts["epochs"] == epochs[-1]
     assert "unfinished" not in facts
 

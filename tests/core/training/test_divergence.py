@@ -2,10 +2,6 @@
 
 import json
 import logging
-import resource
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,13 +16,13 @@ from pipeline_core.fields import FIELDS
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.seals import identify
+from pipeline_core.store import read_provenance
 from pipeline_core.task import build_task
 from pipeline_core.training import divergence
 from pipeline_core.training.checkpoint import load_archive, load_model
 from pipeline_core.training.state import load_state
 from pipeline_core.training.trainer import train_run
-from processes import make_environment
-from records import read_history
+from records import assert_same_weights, read_history, read_weights
 
 TEN = {"epochs": 10}
 BAD_BATCH = 5 * 4 + 3  # the third step of the sixth epoch, of four steps each
@@ -71,13 +67,11 @@ def test_the_best_model_stays_and_advice_continues_the_training(tmp_path, bad_ba
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5]
     best = 1 + int(np.argmin([line["val"]["loss"] for line in lines]))
     assert f"{run.model} is the best model so far, of epoch {best}" in message
-    provenance = json.loads(load_model(run.model)["provenance"])
+    provenance = read_provenance(run.model)
     assert provenance["unfinished"] == "epoch 5 of 10"
     assert provenance["epoch"] == best
     shorter = toy.train(tmp_path / "b", {"epochs": 5})
-    expected = load_model(shorter.model)["weights"]
-    weights = load_model(run.model)["weights"]
-    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+    assert_same_weights(read_weights(run), read_weights(shorter))
     with caplog.at_level(logging.WARNING):
         evaluate_run(run)
     assert "unfinished training (epoch 5 of 10)" in caplog.text
@@ -90,7 +84,7 @@ def test_the_best_model_stays_and_advice_continues_the_training(tmp_path, bad_ba
     assert [line["lr"] for line in after] == [0.01] * 5 + [0.001] * 5
     changed = {"train.clip_norm": ["None", "1.0"], "train.optimizer.lr": ["0.01", "0.001"]}
     assert after[5]["changes"] == {"epoch": 6, **changed}
-    provenance = json.loads(load_model(run.model)["provenance"])
+    provenance = read_provenance(run.model)
     assert provenance["changes"] == [{"epoch": 6, **changed}]
     assert "unfinished" not in provenance
     assert not (run.state / "diverged.json").exists()
@@ -101,13 +95,13 @@ def test_a_model_that_is_gone_comes_back_from_the_state(tmp_path, bad_batch):
     """Snakemake removes the outputs of a failed job."""
     run = toy.make_run(tmp_path, TEN)
     assert f"`{run.name_command('train')} --finish` brings it back" in diverge(run)
-    model, lines = load_model(run.model), read_history(run)
+    weights, lines = read_weights(run), read_history(run)
     run.model.unlink()
     run.history.unlink()
     train_run(replace(run, is_finished=True))
     again = load_model(run.model)
     assert json.loads(again["provenance"])["unfinished"] == "epoch 5 of 10"
-    assert all(torch.equal(again["weights"][n], x) for n, x in model["weights"].items())
+    assert_same_weights(again["weights"], weights)
     assert read_history(run) == lines
     lower = toy.make_run(tmp_path, TEN | {"optimizer": {"lr": 1e-3}})
     with pytest.raises(ValueError, match=r"another train.optimizer.lr; only without a change"):
@@ -131,7 +125,7 @@ def test_a_model_says_of_which_inputs_it_is_though_they_are_made_anew_meanwhile(
     monkeypatch.setattr(toy.PairPotential, "energies", partition_again)
     train_run(run)
     assert identify(run.partition) != before
-    assert json.loads(load_model(run.model)["provenance"])["inputs"]["partition"] == before
+    assert read_provenance(run.model)["inputs"]["partition"] == before
 
 
 @pytest.mark.slow
@@ -174,27 +168,12 @@ def test_samples_are_called_by_file_and_frame(tmp_path):
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_state_and_model(tmp_path):
-    """The limit on the size of files makes writes fail as a full disk does."""
     run = toy.train(tmp_path)
     kept = {p: p.read_bytes() for p in (run.model, run.state / "last.pt")}
     toy.make_run(tmp_path, {"epochs": 6})
-
-    def limit_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
-
-    words = [sys.executable, "-m", "toy_potential", tmp_path, "cpu"]
-    done = subprocess.run(
-        words,
-        env=make_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limit_files,
-    )
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"ValueError: {run.state}/last.pt: cannot be written (File too large)")
+    done = toy.start_on_ranks(tmp_path, 1, TOY_FATE="1 fills 0")
+    assert done.returncode != 0
+    assert f"ValueError: {run.state}/last.pt: cannot be written (File too large)" in done.stderr
     assert {p: p.read_bytes() for p in kept} == kept
     assert not list(tmp_path.rglob("*.part"))
     train_run(toy.load_run(tmp_path))
@@ -229,7 +208,7 @@ def test_want_of_memory_is_named_with_samples_and_cure(
     assert "train sample" in str(caught.value)
     assert cure in str(caught.value)
     assert "goes on after epoch 2" in str(caught.value)
-    assert json.loads(load_model(run.model)["provenance"])["unfinished"] == "epoch 2 of 3"
+    assert read_provenance(run.model)["unfinished"] == "epoch 2 of 3"
 
 
 def test_what_cannot_be_trained_or_finished_is_explained(tmp_path):

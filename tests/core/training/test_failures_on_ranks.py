@@ -9,7 +9,7 @@ import re
 import pytest
 
 import toy_potential as toy
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.store import read_provenance
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history, read_weights
 from tiers import run_first
@@ -39,7 +39,7 @@ def train_until(folder, fate, rank):
 
 
 def read_progress(run):
-    return json.loads(load_model(run.model)["provenance"])["unfinished"]
+    return read_provenance(run.model)["unfinished"]
 
 
 @pytest.mark.parametrize("rank", run_first([1, 0]))

@@ -14,20 +14,15 @@ def make_parameter_optimizer(lr=0.5):
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
 
 
-def record_rates(schedule, losses, epochs=None, state=None):
-    """Return the rate of each epoch, of all epochs or of those that follow a saved state."""
+def record_rates(schedule, losses):
+    """Return the rate of each epoch."""
     ours = make_parameter_optimizer()
-    rate = LearningRate(ours, schedule, epochs=epochs or len(losses))
-    if state:
-        ours.load_state_dict(state["optimizer"])
-        rate.load_state_dict(state["rate"])
+    rate = LearningRate(ours, schedule, epochs=len(losses))
     result = []
     for loss in losses:
         result.append(rate.value)
         ours.step()
         rate.step(loss)
-    if epochs:
-        return result, {"optimizer": ours.state_dict(), "rate": rate.state_dict()}
     return result
 
 
@@ -92,17 +87,6 @@ def test_warmup_rises_from_a_tenth_and_the_schedule_starts_then(name):
     result = record_rates(Schedule(name=name, warmup_epochs=4), losses)
     assert result[:5] == pytest.approx([0.05, 0.1625, 0.275, 0.3875, 0.5])
     assert result[4:] == pytest.approx(record_rates(Schedule(name=name), losses[4:]))
-
-
-@pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
-def test_a_saved_schedule_continues(name, tmp_path):
-    schedule = Schedule(name=name, every=2, warmup_epochs=2)
-    losses = [1.0] * 12
-    first, state = record_rates(schedule, losses[:5], epochs=12)
-    torch.save(state, tmp_path / "state")
-    state = torch.load(tmp_path / "state", weights_only=True)
-    second, _ = record_rates(schedule, losses[5:], epochs=12, state=state)
-    assert first + second == record_rates(schedule, losses)
 
 
 def make_parameters(requires_grad=(True,)):
