@@ -14,6 +14,7 @@ import pytest
             ("torch", "ase", "pymatgen", "h5py", "scipy"),
         ),
         ("import pipeline_core.stages.data", ("torch", "h5py", "ase")),
+        ("import pipeline_htfbr.datasets", ("torch", "ase", "tblite", "scipy", "h5py")),
         # It takes longer than all else that an import of few frames, or a cheap label, does.
         ("import pipeline_core.importing.dataset, pipeline_core.learning.labels", ("torch",)),
         ("import pipeline_core.stages.figures", ("torch", "matplotlib", "h5py")),
@@ -26,7 +27,7 @@ import pytest
             ("torch._dynamo",),
         ),
     ],
-    ids=["readers", "data", "importing", "figures", "drawing", "seeds"],
+    ids=["readers", "data", "datasets", "importing", "figures", "drawing", "seeds"],
 )
 def test_modules_that_take_long_are_not_loaded(code, absent):
     code = f"{code}\nimport sys; print(*sys.modules, sep='\\n')"

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.figures import reproduction
 from pipeline_core.figures.archives import unpack_archive, write_archive
-from pipeline_core.figures.evidence import check_evidence, list_drift, list_evidence
+from pipeline_core.figures.evidence import check_evidence, list_drift, list_evidence, load_evidence
+from pipeline_core.figures.expected import read_expected
 from pipeline_core.project import Project
 from pipeline_core.working_folder import make_folder
 from processes import start
@@ -78,3 +80,15 @@ def test_what_the_repository_keeps_is_as_it_was_kept(name, tmp_path):
     assert check_evidence(name, project) == []
     if drift := list_drift(name, project):
         print(f"{name}: made before changes of {', '.join(drift)}")
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_each_measure_of_a_paper_leads_to_a_number_of_ours(name, tmp_path):
+    report = reproduction.compare(
+        load_evidence(name, Project(WORKFLOWS, tmp_path, load_registry()))
+    )
+    ours = {row["id"]: row["ours"] for row in report["entries"]}
+    path = WORKFLOWS / "experiments" / Path(name).parent / "expected.yaml"
+    measured = [one for one in read_expected(path).entries if one.measure is not None]
+    here = [one.id for one in measured if one.measure.experiment == name]
+    assert [one for one in here if ours[one] is None] == []

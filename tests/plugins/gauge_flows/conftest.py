@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.run import DatasetRun
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from plugins.gauge_flows import made_up
-from plugins.gauge_flows.evaluated import HEATBATH, THEORY
-from plugins.gauge_flows.trained import SQUARE, make_fresh_run
+from plugins.gauge_flows.small import write_dataset
+from plugins.gauge_flows.trained import HEATBATH, SQUARE, THEORY, make_fresh_run
 
 
 @pytest.fixture(scope="session")
@@ -41,10 +40,7 @@ def identity(tmp_path_factory):
 @pytest.fixture
 def dataset(tmp_path) -> Callable[..., DatasetRun]:
     def make(**content: Any) -> DatasetRun:
-        text = {"description": "A theory.", "plugin": "gauge_flows", **content}
-        path = tmp_path / "workflows/datasets/theory.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(text))
+        path = write_dataset(tmp_path, "theory", content)
         options = validate_content(EnsembleDataset, read_yaml(path), path)
         folder = tmp_path / "results/datasets/theory"
         return DatasetRun("theory", path, options, folder, load_registry())

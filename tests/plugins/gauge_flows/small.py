@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import yaml
+from torch.testing import assert_close
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
@@ -17,6 +18,7 @@ from pipeline_core.testing.projects import call
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_neighbours
 from pipeline_gauge_flows.layout import FlowLayout
+from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_gauge_flows.masks import list_updates
 from pipeline_gauge_flows.network import build_flow
 from pipeline_gauge_flows.options import (
@@ -47,8 +49,6 @@ LAYERS = {
     ),
 }  # fmt: skip
 """All types of layers."""
-STAGES = ("graph", "partition")
-"""What `make_run` does."""
 
 
 class OwnDensity:
@@ -82,13 +82,34 @@ def make_generator(seed: int = 0) -> torch.Generator:
 
 
 def draw_links(lattice: Lattice, n: int = 2, seed: int = 1) -> torch.Tensor:
-    return draw_hot(lattice, n, torch.Generator().manual_seed(seed))
+    return draw_hot(lattice, n, make_generator(seed))
 
 
 def draw_gauge(lattice: Lattice, n: int = 2, seed: int = 2) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    matrices = draw_haar(n * lattice.volume, lattice.n_colours, generator)
+    matrices = draw_haar(n * lattice.volume, lattice.n_colours, make_generator(seed))
     return matrices.reshape(n, lattice.volume, *matrices.shape[1:])
+
+
+def draw_direction(links: torch.Tensor, seed: int = 1) -> torch.Tensor:
+    """Return an element of the algebra for each link."""
+    gauss = torch.randn(links.shape, generator=make_generator(seed), dtype=links.dtype)
+    return project_to_algebra(gauss)
+
+
+def measure_slope(function, links: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+    """Return the derivative of a function of links along exp(t X) U, by seven points: O(h^6)."""
+    h = 1e-3
+    ends = [function(torch.linalg.matrix_exp(k * h * X) @ links) for k in (1, -1, 2, -2, 3, -3)]
+    one, two, three = (ends[i] - ends[i + 1] for i in (0, 2, 4))
+    return (45 * one - 9 * two + three) / (60 * h)
+
+
+def check_force(action, links: torch.Tensor) -> None:
+    """Check that the force is in the algebra, and the slope of the action by differences."""
+    X, force = draw_direction(links), action.force(links)
+    expected = 2 * (X @ force).diagonal(dim1=-2, dim2=-1).sum((1, 2, 3)).real
+    assert_close(measure_slope(action, links, X), expected, rtol=1e-8, atol=1e-8)
+    assert_close(project_to_algebra(force), force)
 
 
 def multiply_plaquettes(links: torch.Tensor, lattice: Lattice) -> torch.Tensor:
@@ -147,16 +168,34 @@ def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor
     return columns.T / (12 * step)
 
 
-def make_run(folder: Path, **sections: Any) -> Run:
-    """Write an experiment into a folder and do its stages before the training."""
+def make_run(folder: Path, dataset: dict[str, Any] | None = None, **sections: Any) -> Run:
+    """Write an experiment into a folder and do its stages before the training.
+
+    Args:
+        folder: Where to.
+        dataset: Content of a dataset file, whose data are made.
+        **sections: Of the experiment.
+    """
     content = {"description": "A flow.", "plugin": "gauge_flows", **sections}
+    if dataset is not None:
+        write_dataset(folder, "ensemble", dataset)
+        content["dataset"] = "ensemble"
     path = folder / "workflows/experiments/flow.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
     run = load_run(folder)
-    for stage in STAGES:
+    for stage in ("graph", "partition") if dataset is None else ("data", "graph", "partition"):
         call(run, stage)
     return run
+
+
+def write_dataset(folder: Path, name: str, content: dict[str, Any]) -> Path:
+    """Write a dataset file."""
+    path = folder / f"workflows/datasets/{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = {"plugin": "gauge_flows", "description": "A theory.", **content}
+    path.write_text(yaml.safe_dump(text))
+    return path
 
 
 def load_project(folder: Path) -> Project:

@@ -12,16 +12,11 @@ from torch.testing import assert_close
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
-from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_kernels.su3 import draw_haar
-from plugins.gauge_flows.small import transform_gauge
+from plugins.gauge_flows.small import check_force, make_generator, transform_gauge
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 2), 2), Lattice((3, 2, 4, 2), 3)]
 NAMES = ["wilson", "symanzik", "iwasaki"]
-
-
-def make_generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def make_action(
@@ -85,20 +80,7 @@ def test_action_does_not_depend_on_the_gauge_and_force_turns_with_it(name, latti
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_force_is_the_slope_of_the_action(name, lattice):
-    ours = make_action(name, lattice)
-    links = draw_hot(lattice, 1, make_generator())
-    gauss = torch.randn(links.shape, generator=make_generator(1), dtype=links.dtype)
-    direction, h = project_to_algebra(gauss), 1e-4
-
-    def moved(step: float) -> torch.Tensor:
-        return ours(torch.linalg.matrix_exp(step * direction) @ links)
-
-    # Five points: an error of order h^4.
-    slope = (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h)
-    force = ours.force(links)
-    product = (direction @ force).diagonal(dim1=-2, dim2=-1).sum().real
-    assert slope.item() == pytest.approx(2 * product.item(), rel=1e-9, abs=1e-8)
-    assert_close(project_to_algebra(force), force)
+    check_force(make_action(name, lattice), draw_hot(lattice, 2, make_generator()))
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
@@ -125,15 +107,6 @@ def test_numbers_are_double_for_links_of_single_precision():
     assert_close(ours(single), ours(links), rtol=1e-6, atol=1e-4)
     assert ours.force(single).dtype == torch.complex64
     assert_close(ours.force(single), ours.force(links).to(torch.complex64), rtol=1e-4, atol=1e-5)
-
-
-def test_autograd_of_the_action_is_minus_the_force():
-    lattice = LATTICES[2]
-    ours = make_action("iwasaki", lattice)
-    links = draw_hot(lattice, 2, make_generator()).requires_grad_()
-    (gradient,) = torch.autograd.grad(ours(links).sum(), links)
-    # dS = Re tr(gradient^dag dU) with dU = X U.
-    assert_close(project_to_algebra(links @ gradient.mH) / 2, ours.force(links))
 
 
 def test_identity_needs_links_that_a_rectangle_holds_once():

@@ -17,7 +17,7 @@ from pipeline_gauge_flows.evaluation.cost import (
     read_training_seconds,
 )
 from pipeline_gauge_flows.evaluation.options import CostOptions
-from plugins.gauge_flows.evaluated import call_evaluate
+from plugins.gauge_flows.trained import call_evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 

@@ -1,4 +1,4 @@
-"""The data stage of lattice gauge theories, which makes ensembles.
+"""The data stage of lattice gauge theories, which makes ensembles, and mistakes in dataset files.
 
 Oracles: exact plaquettes of the two-dimensional torus.
 """
@@ -165,13 +165,6 @@ def test_action_alone_is_a_dataset(dataset):
         assert ensemble.read_links([]).shape == (0, 4, 256, 2, 2)
 
 
-def test_trajectories_that_are_never_accepted_are_an_error(dataset):
-    generate = {"method": "hmc", "n_configurations": 3, "n_steps": 1, "tau": 50.0, "start": "cold"}
-    run = dataset(**{**SMALL, "action": {"beta": 60.0}}, generate={**generate, "thermalisation": 0})
-    with pytest.raises(ValueError, match=r"theory.yaml: generate: no trajectory was accepted"):
-        make_data(run)
-
-
 def test_warnings_tell_of_chains_that_are_too_short(dataset):
     generate = {"method": "heatbath", "n_configurations": 40, "thermalisation": 1}
     run = dataset(**SMALL, generate=generate, split={"val": 0.01, "test": 0.0})
@@ -182,3 +175,74 @@ def test_warnings_tell_of_chains_that_are_too_short(dataset):
     run = dataset(**SMALL, generate={**generate, "n_configurations": 4, "thermalisation": 50})
     make_data(run)
     assert "too few configurations a chain" in " ".join(read_report(run)["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"lattice": {"extents": [4]}}, "lattice.extents"),
+        ({"lattice": {"extents": [4, 1]}}, "lattice.extents.1"),
+        ({"lattice": {"extents": [4, 4], "n_colours": 4}}, "lattice.n_colours"),
+        ({"action": {"beta": 1.0, "name": "dbw2"}}, "action.name"),
+        ({"action": {"beta": float("nan")}}, "action.beta"),
+        ({"generate": {"method": "metropolis", "n_configurations": 1}}, "generate"),
+        ({"generate": {"method": "heatbath"}}, "n_configurations"),
+        (
+            {"generate": {"method": "heatbath", "n_configurations": 5, "chains": 2}},
+            "cannot be shared evenly",
+        ),
+        (
+            {
+                "generate": {"method": "heatbath", "n_configurations": 1},
+                "action": {"name": "iwasaki", "beta": 2.0},
+            },
+            "choose method: hmc",
+        ),
+        (
+            {"generate": {"method": "heatbath", "n_configurations": 1}, "action": QUARKS},
+            "'heatbath' has no quarks; choose method: hmc",
+        ),
+        (
+            {"lattice": {"extents": [3, 4]}, "action": QUARKS},
+            r"even-odd preconditioned .* extents \[3, 4\]; make them even",
+        ),
+        (
+            {"generate": {"method": "hmc", "n_configurations": 1, "masses": [0.5]}},
+            "no quarks to be preconditioned",
+        ),
+        (
+            {
+                "generate": {"method": "hmc", "n_configurations": 1, "masses": [0.3, 0.5]},
+                "action": QUARKS,
+            },
+            "each has to be above the next",
+        ),
+        (
+            {
+                "generate": {"method": "hmc", "n_configurations": 1, "n_steps": [1, 2, 3]},
+                "action": QUARKS,
+            },
+            r"n_steps \[1, 2, 3\]: this action has 2 terms",
+        ),
+        ({"sources": [{"reader": "ildg", "path": "*"}]}, "hold four dimensions, not 2"),
+        (
+            {
+                "lattice": {"extents": [2, 2, 2, 2], "n_colours": 2},
+                "sources": [{"reader": "ildg", "path": "*"}],
+            },
+            r"ILDG files hold SU\(3\), not SU\(2\); use NERSC",
+        ),
+        (
+            {
+                "generate": {"method": "heatbath", "n_configurations": 1},
+                "sources": [{"reader": "ildg", "path": "*"}],
+            },
+            "exclude each other",
+        ),
+        ({"split": {"method": "energy"}}, "neither compositions nor energies"),
+        ({"generat": {}}, "did you mean 'generate'"),
+    ],
+)
+def test_wrong_dataset_files_are_refused(dataset, content, message):
+    with pytest.raises(ValueError, match=message):
+        dataset(**{**SMALL, **content})

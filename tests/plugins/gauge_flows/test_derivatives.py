@@ -26,6 +26,11 @@ from tiers import exhaustive
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
 
+def read_report(run):
+    with store.open_artifact(run.inference, SCHEMA) as file:
+        return json.loads(file["derivatives"].attrs["report"])
+
+
 @pytest.fixture(scope="module")
 def between(tmp_path_factory):
     """A flow that maps nothing, by a step of the anisotropy."""
@@ -53,8 +58,7 @@ def test_derivatives_on_an_ensemble_of_another_volume(between):
     run = add_ensemble(between, "long", theory)
     options = DerivativeOptions(ensemble="long", resamples=100, fractions=[1.0])
     _, run = call_infer(run, derivatives=options)
-    with store.open_artifact(run.inference, SCHEMA) as file:
-        report = json.loads(file["derivatives"].attrs["report"])
+    report = read_report(run)
     assert (report["dataset"], report["n_configurations"]) == ("long", 600)
     assert report["independent_configurations"] == 1200
     conjugate = report["observables"][CONJUGATE]
@@ -83,8 +87,7 @@ def test_derivatives_by_a_mass_of_quarks(tmp_path):
     model = {"prior": "ensemble", "action": end}
     run = make_fresh_run(tmp_path, theory, graph=SQUARE, model=model)
     _, run = call_infer(run, derivatives=DerivativeOptions(resamples=100, fractions=[1.0]))
-    with store.open_artifact(run.inference, SCHEMA) as file:
-        report = json.loads(file["derivatives"].attrs["report"])
+    report = read_report(run)
     assert report["parameter"] == "two_kappa_mu"
     assert 0.5 < report["weights"]["flow"]["ess"]["value"] < 0.999
     conjugate = report["observables"][CONJUGATE]
@@ -100,10 +103,9 @@ def report(between):
     options = DerivativeOptions(resamples=300, fractions=[1.0, 0.5])
     summary, run = call_infer(between, derivatives=options)
     with store.open_artifact(run.inference, SCHEMA) as file:
-        group = file["derivatives"]
-        return summary, json.loads(group.attrs["report"]), {
-            name: group[name][:] for name in ("log_weight", "start/plaquette", "end/base")
-        }  # fmt: skip
+        names = ("log_weight", "start/plaquette", "end/base")
+        series = {name: file["derivatives"][name][:] for name in names}
+    return summary, read_report(run), series
 
 
 @pytest.mark.slow
@@ -149,40 +151,6 @@ def test_series_are_kept(report, between):
     action = -2 * 16 * report[2]["start/plaquette"]
     np.testing.assert_allclose(report[2]["end/base"], action, atol=1e-8)
     np.testing.assert_allclose(report[2]["log_weight"], -0.1 * action, atol=1e-8)
-
-
-@pytest.mark.slow
-def test_a_trained_flow_has_smaller_errors(tmp_path):
-    """By a step of the anisotropy to 0.2, at equal configurations, against the best of the rest."""
-    run = make_fresh_run(
-        tmp_path,
-        {
-            "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
-            "generate": {"method": "heatbath", "n_configurations": 1500, "thermalisation": 30},
-            "split": {"val": 0.1, "test": 0.6},
-        },
-        graph=SQUARE,
-        model={
-            "layers": {"hidden": [16]}, "prior": "ensemble",
-            "action": {"beta": 2.0, "anisotropy": 0.2},
-        },
-        train={
-            "epochs": 16, "batch_size": 50, "gradient": "path", "optimizer": {"lr": 2.5e-3},
-            "schedule": {"name": "cosine"},
-        },
-    )  # fmt: skip
-    summary, _ = call_infer(run, derivatives=DerivativeOptions())
-    with store.open_artifact(run.inference, SCHEMA) as file:
-        content = json.loads(file["derivatives"].attrs["report"])
-    for name in (CONJUGATE, "plaquette"):
-        one = content["observables"][name]
-        assert abs(one["known_sigmas"]) < SIGMAS
-        assert abs(one["ends"]["sigmas"]) < SIGMAS
-        ratios = one["error_ratio"]
-        assert 3 < ratios["best"] <= ratios["same_step"]
-        assert ratios["independent"] > ratios["best"]
-    assert summary["ESS"] > 0.98 > summary["ESS_identity"]
-    print({name: one["error_ratio"] for name, one in content["observables"].items()})
 
 
 @pytest.mark.parametrize("work", ["samples", "derivatives"])

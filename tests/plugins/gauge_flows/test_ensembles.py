@@ -19,7 +19,9 @@ from scipy.stats import kstest
 from torch.testing import assert_close
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.datasets import HmcOptions
 from pipeline_gauge_flows.ensembles import sweeps
+from pipeline_gauge_flows.ensembles.chains import HmcChains, refuse_stuck
 from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo, TimeScale
 from pipeline_gauge_flows.ensembles.philox import draw_philox, make_key
 from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, compute_drift, estimate
@@ -33,7 +35,7 @@ from pipeline_gauge_flows.exact import (
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.observables import average_plaquettes, plaquette
 from plugins.gauge_flows.small import make_generator
-from tiers import exhaustive, run_first
+from tiers import run_first
 
 SIGMAS = 4.0
 
@@ -55,6 +57,13 @@ def run_heatbath(ours: GaugeAction, n: int, seed: int = 0, warm: int = 50):
 
 def compute_sigmas(estimated: Estimate, expected: float) -> float:
     return abs(estimated.mean - expected) / estimated.error
+
+
+def compute_plaquette(lattice: Lattice, beta: float) -> float:
+    """Return the exact plaquette of a torus, else that of strong coupling."""
+    if lattice.dimension == 2:
+        return compute_torus_plaquette(beta, lattice.n_colours, lattice.volume)
+    return expand_strong_coupling(beta, lattice).plaquette
 
 
 @pytest.mark.parametrize(
@@ -141,34 +150,24 @@ def test_sweeps_depend_on_the_seed_but_not_on_threads(monkeypatch):
     assert_close(first @ first.mH, identity, rtol=0, atol=1e-14)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", run_first([((3, 5), 3, 2.0), ((2, 2), 2, 4.0), ((4, 4), 2, 1.0), ((4, 4), 3, 6.0)])
-)
-def test_heatbath_has_the_exact_plaquette_of_the_torus(case):
-    extents, n, beta = case
-    lattice = Lattice(extents, n)
-    values = [
-        plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 3000)
-    ]
-    plaquette_mean = estimate([np.array(values)])
-    assert compute_sigmas(plaquette_mean, compute_torus_plaquette(beta, n, lattice.volume)) < SIGMAS
-    assert plaquette_mean.error < 0.004
-    assert plaquette_mean.tau_int < 1
+BATHS = [
+    ((3, 5), 3, 2.0, 3000, 4e-3), ((4, 4, 4, 4), 3, 2.0, 1200, 3e-4),
+    ((2, 2), 2, 4.0, 3000, 4e-3), ((4, 4), 2, 1.0, 3000, 4e-3), ((4, 4), 3, 6.0, 3000, 4e-3),
+    ((4, 4, 4, 4), 2, 0.8, 1200, 5e-4),
+]  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", run_first([(3, 2.0, 3e-4), (2, 0.8, 5e-4)]))
-def test_heatbath_has_the_plaquette_of_strong_coupling(case):
+@pytest.mark.parametrize("case", run_first(BATHS, *BATHS[:2]))
+def test_heatbath_has_the_plaquette_of_the_torus_and_of_strong_coupling(case):
     """In four dimensions the first cube counts: without it SU(3) would be off by 1.8e-4."""
-    n, beta, precision = case
-    lattice = Lattice((4, 4, 4, 4), n)
-    values = [
-        plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 1200)
-    ]
-    plaquette_mean = estimate([np.array(values)])
-    assert compute_sigmas(plaquette_mean, expand_strong_coupling(beta, lattice).plaquette) < SIGMAS
-    assert plaquette_mean.error < precision
+    extents, n_colours, beta, n, precision = case
+    lattice = Lattice(extents, n_colours)
+    chain = run_heatbath(make_action(lattice, beta), n)
+    mean = estimate([np.array([plaquette(links, lattice).item() for links in chain])])
+    assert compute_sigmas(mean, compute_plaquette(lattice, beta)) < SIGMAS
+    assert mean.error < precision
+    assert mean.tau_int < 1
 
 
 def test_heatbath_has_the_anisotropy():
@@ -198,59 +197,34 @@ def test_integrator_is_reversible_and_of_second_order(name):
         assert ((coarse / fine > 3.3) & (coarse / fine < 4.7)).all()  # 4 for the second order
 
 
+CHAINS = [
+    ((4, 4), 3, 6.0, (3, 1.5), 32, (30, 80), 1e-2), ((2, 3), 2, 2.0, (3, 1.5), 32, (30, 80), 1e-2),
+    ((4, 4, 4), 2, 1.0, (6, 1.0), 32, (30, 70), 2e-3),
+    ((4, 4, 4, 4), 3, 2.0, (5, 1.0), 6, (8, 32), 8e-4),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", run_first([((4, 4), 3, 6.0), ((2, 3), 2, 2.0)]))
+@pytest.mark.parametrize("case", run_first(CHAINS))
 def test_hmc_has_the_exact_plaquette_whatever_the_step(case):
     """A step so long that a part is refused: the acceptance test makes up for it."""
-    extents, n, beta = case
-    lattice = Lattice(extents, n)
-    sampler = HybridMonteCarlo([TimeScale([make_action(lattice, beta)], 3)], 1.5, make_generator())
-    links, chains, weights, accepted = draw_hot(lattice, 32, make_generator(1)), [], [], []
-    for i in range(110):
+    extents, n_colours, beta, (n_steps, tau), n_chains, updates, precision = case
+    lattice = Lattice(extents, n_colours)
+    scale = TimeScale([make_action(lattice, beta)], n_steps)
+    sampler = HybridMonteCarlo([scale], tau, make_generator())
+    links, chains, weights, accepted = draw_hot(lattice, n_chains, make_generator(1)), [], [], []
+    for i in range(sum(updates)):
         trajectory = sampler.run_trajectory(links)
         links = trajectory.links
-        if i >= 30:
+        if i >= updates[0]:
             chains.append(plaquette(links, lattice).numpy())
             weights.append((-trajectory.violation).exp().numpy())
             accepted.append(trajectory.accepted.double().mean().item())
-    plaquette_mean = estimate(list(np.array(chains).T))
-    assert compute_sigmas(plaquette_mean, compute_torus_plaquette(beta, n, lattice.volume)) < SIGMAS
-    assert plaquette_mean.error < 0.01
-    assert compute_sigmas(estimate(list(np.array(weights).T)), 1.0) < SIGMAS
+    mean, weight = (estimate(list(np.array(values).T)) for values in (chains, weights))
+    assert compute_sigmas(mean, compute_plaquette(lattice, beta)) < SIGMAS
+    assert mean.error < precision
+    assert compute_sigmas(weight, 1.0) < SIGMAS
     assert np.mean(accepted) < 0.99
-
-
-@exhaustive
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("extents", "n_colours", "beta", "n_steps", "n_chains", "updates", "n_bath", "largest_error"),
-    [
-        ((3, 4, 2), 2, 2.2, 6, 32, (30, 70), 2000, 6e-3),
-        ((4,) * 4, 3, 2.0, 5, 6, (8, 32), 300, 1e-3),
-    ],
-)
-def test_hmc_and_heatbath_agree(
-    extents, n_colours, beta, n_steps, n_chains, updates, n_bath, largest_error
-):
-    """In three dimensions; in four with the strong-coupling series, too."""
-    lattice = Lattice(extents, n_colours)
-    ours = make_action(lattice, beta)
-    series = [plaquette(one, lattice).item() for one in run_heatbath(ours, n_bath)]
-    bath = estimate([np.array(series)])
-    sampler = HybridMonteCarlo([TimeScale([ours], n_steps)], 1.0, make_generator())
-    links, chains = draw_hot(lattice, n_chains, make_generator(1)), []
-    for i in range(sum(updates)):
-        links = sampler.run_trajectory(links).links
-        if i >= updates[0]:
-            chains.append(plaquette(links, lattice).numpy())
-    hmc = estimate(list(np.array(chains).T))
-    error = math.hypot(hmc.error, bath.error)
-    assert abs(hmc.mean - bath.mean) < SIGMAS * error
-    assert error < largest_error
-    if lattice.dimension == 4:
-        for one in (hmc, bath):
-            assert compute_sigmas(one, expand_strong_coupling(beta, lattice).plaquette) < SIGMAS
-            assert one.error < 8e-4
 
 
 @pytest.mark.slow
@@ -278,6 +252,31 @@ def test_hmc_refuses_links_without_an_action():
         HybridMonteCarlo(
             [TimeScale([make_action(lattice, 1.0)], 2)], 1.0, make_generator()
         ).run_trajectory(links)
+
+
+def test_a_chain_that_never_moves_is_refused_and_one_that_rests_is_not():
+    accepted = torch.ones(64, 40, dtype=torch.bool)
+    accepted[3] = False
+    with pytest.raises(ValueError, match=r"1 of 64 chains accepted none of 40 .*n_steps"):
+        refuse_stuck(accepted)
+    accepted[3, 20] = True
+    refuse_stuck(accepted)
+    # One of sixteen that refuses five times where every third is refused is no wonder.
+    few = torch.rand(16, 5, generator=torch.Generator().manual_seed(0)) < 2 / 3
+    few[0] = False
+    refuse_stuck(few)
+
+
+@pytest.mark.parametrize("thermalised", [False, True])
+def test_steps_that_are_too_long_are_found_with_the_thermalisation_and_after(thermalised):
+    options = HmcOptions(
+        method="hmc", n_configurations=2, chains=2, start="cold", n_steps=1, tau=3.0
+    )
+    chains = HmcChains(ActionOptions(beta=60.0), Lattice((2, 2), 3), options, 100)
+    for _ in range(110):
+        chains.update()
+    with pytest.raises(ValueError, match=r"2 of 2 chains accepted none of 110"):
+        chains.summarize() if thermalised else chains.begin()
 
 
 def draw_autoregressive(n: int, rho: float, seed: int) -> np.ndarray:

@@ -1,24 +1,24 @@
-"""Exact values and strong-coupling series.
+"""Exact values and strong-coupling series, and what is known by planes of a lattice.
 
 Oracles: integrals over classes by scipy; Bessel functions; tables that other programs computed by
-the same expansion; Monte Carlo integration over all links of the smallest torus.
+the same expansion; derivatives of log Z. Monte Carlo is in `test_ensembles`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import iv
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.exact import (
     compute_torus_log_z,
     compute_torus_plaquette,
     expand_characters,
     expand_strong_coupling,
 )
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.lattice import Lattice
 
 # beta, log a_0, u, log Z and P of 4x4, P of 2x2
 TABLE = {
@@ -96,25 +96,6 @@ def test_slopes_are_derivatives(n, beta):
     assert compute_torus_plaquette(beta, n, 6) == pytest.approx(slope, rel=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "beta"), [(2, 2.0), (3, 2.5)])
-def test_smallest_torus_by_integration_over_all_links(n, beta):
-    """Z is the mean of exp(-S) over the Haar measure, P its reweighted plaquette."""
-    lattice, generator = Lattice((2, 2), n), torch.Generator().manual_seed(0)
-    action = GaugeAction(ActionOptions(beta=beta), lattice)
-    values = [action(draw_hot(lattice, 25_000, generator)).numpy() for _ in range(6)]
-    weights = np.exp(-np.concatenate(values))
-    plaquettes = -np.concatenate(values) / (beta * 4)
-    error = weights.std() / weights.mean() / len(weights) ** 0.5
-    log_z, P = compute_torus_log_z(beta, n, 4), compute_torus_plaquette(beta, n, 4)
-    assert abs(np.log(weights.mean()) - log_z) < 4 * error
-    ratio = weights * (plaquettes - P) / weights.mean()
-    assert abs(ratio.mean()) < 4 * ratio.std() / len(weights) ** 0.5
-    if n == 2:
-        # Precise enough to see that the torus is no plane.
-        assert log_z - 4 * np.log(expand_characters(beta, 2).a[0]) > 3 * error
-
-
 @pytest.mark.parametrize(
     ("n", "beta", "log_z", "plaquette"),
     [
@@ -151,3 +132,37 @@ def test_series_is_refused_where_it_does_not_hold():
         expand_strong_coupling(1.0, Lattice((4, 4), 3))
     with pytest.raises(ValueError, match="surfaces of 4 plaquettes"):
         expand_strong_coupling(1.0, Lattice((2, 2, 4), 3))
+
+
+@pytest.mark.parametrize(("extents", "beta", "n"), [((4, 4, 4), 1.5, 3), ((4, 4, 4, 4), 0.8, 2)])
+def test_the_series_of_planes_is_that_of_equal_planes(extents, beta, n):
+    lattice = Lattice(extents, n)
+    values = compute_known(GaugeAction(ActionOptions(beta=beta), lattice))
+    expected = expand_strong_coupling(beta, lattice)
+    assert values.how == "strong coupling"
+    assert values.log_z == pytest.approx(expected.log_z, rel=1e-13)
+    np.testing.assert_allclose(values.planes, expected.plaquette, rtol=1e-12)
+    assert 0 < values.log_z_uncertainty < 0.05
+
+
+@pytest.mark.parametrize("extents", [(4, 6), (4, 4, 4), (4, 4, 4, 4)])
+def test_plaquettes_are_derivatives_of_log_z(extents):
+    """By the anisotropy: sum over planes of sign beta V P."""
+    lattice, beta, step = Lattice(extents, 3), 1.2, 1e-4
+
+    def at(anisotropy):
+        return compute_known(GaugeAction(ActionOptions(beta=beta, anisotropy=anisotropy), lattice))
+
+    slope = (at(0.1 + step).log_z - at(0.1 - step).log_z) / (2 * step)
+    values, signs = at(0.1), GaugeAction(ActionOptions(beta=beta), lattice).signs.numpy()
+    assert slope == pytest.approx(beta * lattice.volume * (signs @ values.planes), rel=1e-6)
+    named = values.average_plaquettes(lattice)
+    if lattice.dimension > 2:
+        assert named["plaquette_time"] > named["plaquette"] > named["plaquette_space"]
+
+
+def test_nothing_is_known_where_a_series_ends():
+    lattice = Lattice((4, 4, 4, 4), 3)
+    actions = [ActionOptions(beta=5.0), ActionOptions(beta=1.0, name="iwasaki")]
+    assert [compute_known(GaugeAction(one, lattice)) for one in actions] == [None, None]
+    assert compute_known(GaugeAction(ActionOptions(beta=1.0), Lattice((2, 2, 2), 3))) is None

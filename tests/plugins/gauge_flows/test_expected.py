@@ -1,15 +1,9 @@
-"""The numbers of the paper, and those of ours that stand beside them.
-
-Oracles: the text of the paper; closed forms of made-up results (`made_up`).
-"""
+"""The numbers of the paper. Oracle: its text."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import yaml
 
-from pipeline_core.figures import reproduction
 from pipeline_core.figures.expected import read_expected
 from plugins.gauge_flows import made_up
 from real_data import read_paper
@@ -52,10 +46,6 @@ NUMBERS = {
 """Where the text of the paper has a number of `expected.yaml`."""
 
 
-def write_pion(folder, expected):
-    return made_up.write_derivatives(folder, expected=expected, pion=True)
-
-
 def test_the_papers_numbers_are_in_its_text():
     text = read_paper("gauge_flows")
     entries = {entry.id: entry for entry in read_expected(made_up.EXPECTED).entries}
@@ -79,60 +69,3 @@ def test_numbers_that_follow_from_others_do():
     assert mass == pytest.approx(values["pion_mass_mev"], rel=0.01)
     sites = values["extent_space"] ** 3 * values["extent_time"] / 4**4
     assert f"not {sites:.0f} times as many" in entries["ess_large_marginal"].differs
-
-
-def list_measured(entries, name, *beginnings):
-    """Return the entries that an experiment measures, by the beginnings of their pointers."""
-    measures = [one["measure"] for one in entries]
-    return [
-        one
-        for one, measure in zip(entries, measures, strict=True)
-        if measure["experiment"] == f"gauge_flows/{name}" and measure["of"].startswith(beginnings)
-    ]
-
-
-@pytest.mark.slow
-def test_each_measure_leads_to_a_number(tmp_path):
-    """All pointers, led to experiments with results of the kind that they need."""
-    content = yaml.safe_load(made_up.EXPECTED.read_text())
-    entries = [one for one in content["entries"] if "measure" in one]
-    of_pion = list_measured(entries, "ensembles", "pion/")
-    of_derivatives = list_measured(entries, "ensembles", "base/attributes/derivatives/")
-    of_quarks = list_measured(entries, "ensembles", "marginal", "conditional/")
-    others = [*of_pion, *of_derivatives, *of_quarks]
-    of_loops = [one for one in entries if one not in others]
-    assert len(of_pion) >= 5
-    assert len(of_derivatives) >= 1
-    assert len(of_loops) >= 5
-    assert len(of_quarks) >= 5
-    for kind, make in (
-        (of_pion, write_pion),
-        (of_derivatives, made_up.write_derivatives),
-        (of_loops, made_up.write_loops),
-        (of_quarks, made_up.write_shots),
-    ):
-        for one in kind:
-            one["measure"]["experiment"] = "gauge_flows/made_up"
-            variant, pointer = one["measure"]["of"].split("/", 1)
-            name = "base" if variant.startswith(("base", "pion", "marginal")) else "loops_seed0"
-            one["measure"]["of"] = f"{name}/{pointer}"
-        folder = tmp_path / make.__name__
-        table = make(folder, expected=yaml.safe_dump({**content, "entries": kind}))
-        report = {row["id"]: row for row in reproduction.compare(table)["entries"]}
-        assert all(row["ours"] is not None for row in report.values())
-        if make is made_up.write_derivatives:
-            assert report["ess_marginal_residual"]["ours"] == pytest.approx(99.0)
-        elif make is made_up.write_shots:
-            assert report["beta"]["ours"] == 3.8
-            assert report["twisted_mass"]["ours"] == pytest.approx(0.012)
-            assert report["ess_conditional"]["ours"] > report["ess_conditional_identity"]["ours"]
-            expected = 100 * np.exp(-made_up.NOISE["flow"])
-            assert report["ess_conditional"]["ours"] == pytest.approx(expected, rel=0.01)
-        elif make is write_pion:
-            assert report["cost_training"]["ours"] == pytest.approx(20 / 3600)
-            assert report["cost_measurement"]["ours"] == pytest.approx(2e-4 / 3600)
-            assert report["pion_mass"]["ours"] == pytest.approx(made_up.MASS, rel=0.02)
-            assert report["error_ratio_low"]["ours"] > 1
-        else:
-            value = report["ess_learned"]["ours"] / 100
-            assert value == pytest.approx(np.exp(-made_up.VARIANCES["learned"]), rel=0.1)

@@ -10,10 +10,6 @@ import json
 import numpy as np
 import pytest
 
-from pipeline_core.figures import story
-from pipeline_core.figures.drawing import draw_experiment
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_json
 from pipeline_gauge_flows.figures import (
     costs,
     curves,
@@ -37,52 +33,40 @@ pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 def test_variants_that_differ_in_the_seed_alone_are_repeats(tmp_path):
-    again = {"evaluate": {"samples": 100}}
-    content = made_up.replace_variants(**made_up.LOOPS["variants"], more_samples=again)
-    fixed, learned = runs.group_runs(made_up.write_experiment(tmp_path, content))
+    slow = {"train": {"optimizer": {"lr": 1e-5}}}
+    content = made_up.replace_variants(
+        **made_up.LOOPS["variants"], more_samples={"evaluate": {"samples": 100}},
+        slow_seed0=slow, slow_seed1={**slow, "seed": 1}, deep={"graph": {"repeats": 3}},
+    )  # fmt: skip
+    fixed, learned, *others = runs.group_runs(made_up.write_experiment(tmp_path, content))
     assert [run.variant for run in fixed.runs] == ["base", "fixed_seed1", "more_samples"]
     assert [run.variant for run in fixed.repeats] == ["base", "fixed_seed1"]
     assert [run.variant for run in learned.repeats] == ["loops_seed0", "loops_seed1"]
-    assert (fixed.name, learned.name) == ("fixed plaquette", "learned loops")
+    # Loops do not tell these from the first group.
+    assert [group.name for group in others] == ["slow", "deep"]
+    assert len({group.colour for group in (fixed, learned, *others)}) == 4
 
 
-def test_groups_that_loops_do_not_tell_apart_are_called_as_their_variants(tmp_path):
-    slow = {"train": {"optimizer": {"lr": 1e-5}}}
-    content = made_up.replace_variants(
-        slow_seed0=slow, slow_seed1={**slow, "seed": 1}, deep={"graph": {"repeats": 3}}
-    )
-    groups = runs.group_runs(made_up.write_experiment(tmp_path, content))
-    assert [group.name for group in groups] == ["base", "slow", "deep"]
-    assert len({group.colour for group in groups}) == 3
-
-
-def test_weights_beyond_double_precision_have_no_effective_sample_size(tmp_path):
-    experiment = made_up.write_experiment(tmp_path, made_up.replace_variants())
-    run = experiment.runs["base"]
+@pytest.mark.parametrize(
+    ("terms", "ess"),
+    [
+        ([1e-130, 1e-260, -500.0, 500.0**2 + 40], np.nan),  # below double precision
+        ([1e130, 1.6e260, 299.0, 299.0**2 + 9], np.nan),  # half of them cut off
+        ([4.0, 20.0, 0.0, 1.0], 0.8),
+        ([4.0, None, 0.0, 1.0], 0.5),  # of a forward training, 1 / (<w> <1/w>)
+    ],
+)
+def test_effective_sample_sizes_of_a_history(tmp_path, terms, ess):
+    """Beyond double precision there is none."""
+    run = made_up.write_experiment(tmp_path, made_up.replace_variants()).runs["base"]
     made_up.write_training(run)
-    record = json.loads(run.history.read_text().splitlines()[0])
-    same = {"weight": 1e-130, "weight_square": 1e-260, "log_weight": -500.0}
-    record["val"] |= {**same, "log_weight_square": 500.0**2 + 40}
-    run.history.write_text(json.dumps(record))
-    assert np.isnan(curves.read_curve(run).ess).all()
-    # Half of them cut off.
-    record["val"] |= {"weight": 1e130, "weight_square": 1.6e260, "log_weight": 299.0}
-    record["val"]["log_weight_square"] = 299.0**2 + 9
-    run.history.write_text(json.dumps(record))
-    assert np.isnan(curves.read_curve(run).ess).all()
-
-
-def test_forward_training_has_its_own_effective_sample_size(tmp_path):
-    experiment = made_up.write_experiment(tmp_path, made_up.replace_variants())
-    run = experiment.runs["base"]
-    made_up.write_training(run)
-    terms = {"loss": 3.0, "forward_kl": 3.0, "weight": 4.0, "inverse_weight": 0.5}
-    terms |= {"log_weight": 0.0, "log_weight_square": 1.0}
-    record = {"epoch": 1, "lr": 0.1, "train": terms, "val": None}
+    names = ("weight", "weight_square", "log_weight", "log_weight_square")
+    record = {"epoch": 1, "lr": 0.1, "train": dict(zip(names, terms, strict=True)), "val": None}
+    record["train"] |= {"inverse_weight": 0.5} if terms[1] is None else {"reverse_kl": 3.0}
     run.history.write_text(json.dumps(record))
     curve = curves.read_curve(run)
-    # 1 / (<w> <1/w>)
-    assert (curve.ess.tolist(), curve.loss, curve.split) == ([0.5], None, "train")
+    np.testing.assert_allclose(curve.ess, [ess])
+    assert (curve.loss is None, curve.split) == (terms[1] is None, "train")
 
 
 def test_learning_curves_have_every_variant(loops):
@@ -109,8 +93,6 @@ def test_derivatives_are_those_of_shifted_normal_numbers(between):
     assert first.get_title(loc="left") == "d⟨dS/dλ⟩/dλ"
     assert second.get_title(loc="left") == "d⟨plaquette⟩/dλ"
     assert [label.get_text() for label in first.get_xticklabels()] == ["0", "1/4", "1/2", "1", "1"]
-    assert "λ = 0 → 0.2" in first.get_xlabel()
-    assert {"flow", "ε-reweighting", "independent ensembles"} <= set(made_up.read_legend(figure))
     by_label = {line.get_label(): line for line in ratios.lines}
     drawn = by_label["error: ε-reweighting, same step"]
     assert drawn.get_xdata()[1] == pytest.approx(same["error_over_flow"])
@@ -119,15 +101,16 @@ def test_derivatives_are_those_of_shifted_normal_numbers(between):
 def test_without_a_second_ensemble_there_is_none_in_the_figures(tmp_path):
     experiment = made_up.write_derivatives(tmp_path, second=False)
     figure, table = derivatives.draw(experiment)
-    assert not any("independent" in label for label in made_up.read_legend(figure))
-    assert not any("the paper" in label for label in made_up.read_legend(figure))
+    words = " ".join(made_up.read_legend(figure))
+    assert "independent" not in words
+    assert "the paper" not in words
     assert select_rows(table, estimator="independent") == []
-    _, table = equation19.draw(experiment)
-    (row,) = select_rows(table, term="sampled")
+    (row,) = select_rows(equation19.draw(experiment)[1], term="sampled")
     assert row["base_seconds"] is None
 
 
 def test_independent_configurations_are_priced(loops):
+    """One flow beside a slow heat bath, where it pays for its training, the others beside fast."""
     figure, table = costs.draw(loops)
     (flow,) = select_rows(table, variant="loops_seed0", by="flow")
     expected = np.exp(made_up.VARIANCES["learned"])
@@ -136,117 +119,66 @@ def test_independent_configurations_are_priced(loops):
     assert flow["break_even"] is None
     (heatbath,) = select_rows(table, variant="loops_seed0", by="heat bath")
     assert heatbath["seconds_per_independent"] == 1e-4
+    (pays,) = select_rows(table, variant=made_up.PAYS, by="flow")
+    assert pays["break_even"] == pytest.approx(16 / (5e-3 - pays["seconds_per_independent"]))
     shown = made_up.read_words(figure.axes[0])
     assert {"flow: loops_seed0", "heat bath", "HMC", "100 µs", "3.0: 2 τ"} <= set(shown)
-    assert sum(text.startswith("never") for text in shown) == 4
-
-
-def test_a_flow_that_pays_says_when(tmp_path):
-    experiment = made_up.write_loops(tmp_path, made_up.replace_variants())
-    run = experiment.runs["base"]
-    content = read_json(run.metrics)
-    content["flow"]["cost"] = made_up.make_cost(content["flow"]["lattices"][0], heatbath=5e-3)
-    run.metrics.write_text(json.dumps(content))
-    figure, table = costs.draw(experiment)
-    (flow,) = select_rows(table, by="flow")
-    assert flow["break_even"] == pytest.approx(16 / (5e-3 - flow["seconds_per_independent"]))
-    joined = " ".join(made_up.read_words(figure.axes[0]))
-    assert f"{flow['break_even']:,.0f} configurations" in joined
-    assert "never" not in joined
+    assert f"{pays['break_even']:,.0f} configurations" in " ".join(shown)
+    assert sum(text.startswith("never") for text in shown) == 3
 
 
 def test_log_z_lies_between_its_bounds(loops):
     figure, table = partition_function.draw(loops)
     for variant in loops.runs:
-        values = {
-            (row["quantity"], row["how"]): row["value"]
-            for row in select_rows(table, variant=variant, lattice="4×4")
-        }
+        rows = select_rows(table, variant=variant, lattice="4×4")
+        values = {(row["quantity"], row["how"]): row["value"] for row in rows}
         # Oracle: the notes' value for the torus, log Z = 19.77424353.
         assert values["known", "exact"] == pytest.approx(19.77424353)
         assert values["elbo", "flow"] < values["known", "exact"] < values["eubo", "ensemble"]
         assert values["estimate", "flow"] == pytest.approx(19.774, abs=0.1)
-    bounds, _ = figure.axes
-    assert bounds.get_xlabel() == "log Z less the exact one"
     assert made_up.read_legend(figure)[-2:] == [
-        "upper bound, by an ensemble",
-        "estimate by an ensemble",
-    ]
+        "upper bound, by an ensemble", "estimate by an ensemble",
+    ]  # fmt: skip
 
 
 def test_averages_stand_in_standard_errors_from_what_they_should_be(loops):
     figure, table = observables.draw(loops)
-    (theory,) = select_rows(
-        table, variant="base", lattice="4×4", observable="plaquette", by="theory"
-    )
+    rows = select_rows(table, variant="base", lattice="4×4", observable="plaquette")
+    theory, flow = (next(row for row in rows if row["by"] == by) for by in ("theory", "flow"))
     # Oracle: the notes' plaquette of the torus.
     assert theory["value"] == pytest.approx(0.42253206)
-    (flow,) = select_rows(table, variant="base", lattice="4×4", observable="plaquette", by="flow")
-    distance = (flow["value"] - theory["value"]) / flow["error"]
-    assert theory["sigmas"] == pytest.approx(distance)
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["plaquette", "Polyakov loop"]
-    drawn = {float(line.get_xdata()[0]) for line in axes.lines}
-    assert theory["sigmas"] in drawn
+    assert theory["sigmas"] == pytest.approx((flow["value"] - theory["value"]) / flow["error"])
+    assert theory["sigmas"] in {float(line.get_xdata()[0]) for line in figure.axes[0].lines}
 
 
 def test_the_volume_law_holds_for_weights_whose_variance_grows_with_the_volume(loops):
-    figure, table = volumes.draw(loops)
+    _, table = volumes.draw(loops)
     for row in select_rows(table, lattice="8×4"):
         assert abs(row["sigmas"]) < SIGMAS
         (first,) = select_rows(table, variant=row["variant"], lattice="4×4")
         assert row["expected"] == pytest.approx(first["ess"] ** 2)
-    (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["4×4", "8×4"]
 
 
 def test_densities_of_weights_differ_by_the_weight(loops):
+    """Oracle: the means of log w under both are -s²/2 and s²/2."""
     _, table = weights.draw(loops)
-    for variant in ("base", "loops_seed0"):
+    for variant, loop in (("base", "plaquette"), ("loops_seed0", "learned")):
         mean = {}
         for source in ("flow", "target"):
             bins = select_rows(table, variant=variant, **{"from": source})
-            x = np.array([row["log_weight_less_log_z"] for row in bins])
-            density = np.array([row["density"] for row in bins])
+            x, density = (
+                np.array([row[key] for row in bins]) for key in ("log_weight_less_log_z", "density")
+            )
             assert density.sum() * (x[1] - x[0]) == pytest.approx(1, abs=0.01)
             mean[source] = (x * density).sum() / density.sum()
-        # Oracle: the means of log w under both are -s²/2 and s²/2.
-        loop = "plaquette" if variant == "base" else "learned"
-        variance = made_up.VARIANCES[loop]
-        assert mean["target"] - mean["flow"] == pytest.approx(variance, rel=0.1)
+        difference = mean["target"] - mean["flow"]
+        assert difference == pytest.approx(made_up.VARIANCES[loop], rel=0.1)
     assert select_rows(table, variant="loops_seed1") == []
 
 
 def test_without_results_there_is_nothing_to_draw(tmp_path):
     experiment = made_up.write_experiment(tmp_path, made_up.LOOPS)
-    drawn = [figure.draw(experiment) for figure in figures()]
-    assert drawn == [None] * 11
-
-
-@pytest.mark.slow
-def test_all_figures_are_drawn_into_the_report(tmp_path):
-    experiment = made_up.write_loops(tmp_path, made_up.LOOPS)
-    with SampleFile(experiment.runs["base"].predictions, "predictions") as file:
-        assert len(file.read_column("log_weight")) == 2.5 * made_up.N
-    summary = draw_experiment(experiment)
-    named = {figure.name for figure in figures()}
-    assert named - set(summary["drawn"]) == {
-        "derivatives", "cost_derivatives", "figure1", "figure2", "noise_shots",
-    }  # fmt: skip
-    assert story.judge(experiment) == ("Made up.", "unknown")
-    captions = json.loads((experiment.folder / "index.json").read_text())
-    learned = next(entry for entry in captions if entry["name"] == "learning")
-    assert "effective sample size" in learned["caption"].lower()
-
-
-@pytest.mark.slow
-def test_the_pion_is_in_a_figure_of_its_own(tmp_path):
-    experiment = made_up.write_derivatives(tmp_path, pion=True)
-    figure, table = derivatives.draw(experiment)
-    labels = [text.get_text() for text in figure.axes[2].get_yticklabels()]
-    assert "plaquette" in labels
-    assert not any("pion" in label for label in labels)
-    assert select_rows(table, observable="pion_mass_1", estimator="flow")
+    assert [figure.draw(experiment) for figure in figures()] == [None] * 11
 
 
 def test_noise_shots_raise_the_effective_sample_size(tmp_path):

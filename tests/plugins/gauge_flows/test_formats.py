@@ -34,6 +34,7 @@ LATTICE = Lattice((4, 2, 3, 5), 3)  # t, x, y, z
 ACTION = ActionOptions(name="symanzik", beta=3.8, anisotropy=0.05)
 SUMS = {">c16": ("02e4679d", "dd7044c6"), ">c8": ("92973115", "0184790c")}
 EVEN = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+KINDS = {"ildg": (write_ildg, read_ildg), "nersc": (write_nersc, read_nersc)}
 WORDS = {">c16": "a6000000", ">c8": "30000000"}
 
 
@@ -58,18 +59,16 @@ def draw_configuration(lattice: Lattice = LATTICE) -> Configuration:
 
 
 @pytest.mark.parametrize("precision", [32, 64])
-@pytest.mark.parametrize(("write", "read"), [(write_ildg, read_ildg), (write_nersc, read_nersc)])
-def test_what_is_written_is_read(tmp_path, write, read, precision):
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_read(tmp_path, kind, precision):
+    write, read = KINDS[kind]
     for configuration in (draw_configuration(), make_exact_configuration()):
         path = tmp_path / "links"
         write(path, configuration, precision=precision)
-        configuration_read = read(path)
-        assert configuration_read.lattice == configuration.lattice
-        assert configuration_read.action == configuration.action
+        again = read(path)
+        assert (again.lattice, again.action) == (configuration.lattice, configuration.action)
         tolerance = 1e-14 if precision == 64 else 1e-7
-        np.testing.assert_allclose(
-            configuration_read.links, configuration.links, rtol=0, atol=tolerance
-        )
+        np.testing.assert_allclose(again.links, configuration.links, rtol=0, atol=tolerance)
         assert list(tmp_path.iterdir()) == [path]
 
 
@@ -90,17 +89,6 @@ def test_checksums_are_those_of_another_program(tmp_path, dtype):
     values = dict(re.findall(r"(\w+) = (\S+)", header))
     assert float(values["PLAQUETTE"]) == pytest.approx(0.003703703703703704, abs=1e-14)
     assert float(values["LINK_TRACE"]) == pytest.approx(0.005555555555555556, abs=1e-14)
-
-
-def test_order_of_links_in_a_file():
-    """X fastest, t slowest, directions x, y, z, t; rows before columns, big-endian."""
-    links = np.arange(np.prod(LATTICE.shape)).reshape(LATTICE.shape).astype(np.complex128)
-    raw = convert_to_file_order(Configuration(LATTICE, links))
-    assert raw.shape == (4, 5, 3, 2, 4, 3, 3)
-    grid = links.reshape(4, 4, 2, 3, 5, 3, 3)  # mu, t, x, y, z
-    for t, z, y, x in ((0, 0, 0, 1), (3, 4, 2, 1), (1, 2, 0, 0)):
-        for number, mu in enumerate((1, 2, 3, 0)):
-            np.testing.assert_array_equal(raw[t, z, y, x, number], grid[mu, t, x, y, z])
 
 
 def test_layout_of_ildg(tmp_path):
@@ -166,29 +154,48 @@ def replace_text(old: str, new: str) -> Change:
     return change
 
 
+DAMAGED_ILDG = [
+    (flip_bit, "checksum sum[ab] is .* damaged"),
+    (lambda content: content[: len(content) // 2], "'ildg-binary-data' has .* truncated"),
+    (lambda content: content[:8] + b"\xff" * 8 + content[16:], "of 18446744073709551615 bytes"),
+    (lambda content: content[:100], "ends within the header"),
+    (lambda content: b"BEGIN" + content, "no LIME record at byte 0.*another format"),
+    (lambda content: b"", "has no record 'ildg-format'"),
+    (replace_text("<lx>2</lx>", "<lx>4</lx>"), "69120 bytes of links, expected 138240"),
+    (replace_text("<lx>2</lx>", "<lx>x</lx>"), "<lx> is 'x'"),
+    (replace_text("<lx>2</lx>", "          "), "lacks <lx>"),
+    (replace_text("su3gauge", "su2gauge"), "field 'su2gauge'"),
+    (replace_text("<precision>64", "<precision>16"), "precision 16"),
+    (replace_text('"beta"', '"veta"'), "cannot be read"),
+]
+DAMAGED_NERSC = [
+    (flip_bit, "CHECKSUM is .* damaged"),
+    (lambda content: content[:-8], "69112 bytes of links, expected 69120"),
+    (lambda content: content[:50], "does not begin with a NERSC header"),
+    (lambda content: content[20:], "does not begin with a NERSC header"),
+    (replace_text("DIMENSION_1 = 2", "DIMENSION_1 = 3"), "bytes of links, expected"),
+    (replace_text("DIMENSION_1 = 2", "DIMENSION_1 = -"), "DIMENSION_1 = '-'"),
+    (replace_text("DIMENSION_1", "DIMENSION_5"), "lacks DIMENSION_1"),
+    (replace_text("4D_SU3_GAUGE", "3D_SU3_GAUGE"), "DATATYPE '3D_SU3_GAUGE_3x3'"),
+    (replace_text("IEEE64BIG", "IEEE80BIG"), "FLOATING_POINT 'IEEE80BIG'"),
+    (replace_text("PLAQUETTE = 0", "PLAQUETTE = 1"), "PLAQUETTE is 0.00370370, the header says"),
+    (replace_text("LINK_TRACE = 0", "LINK_TRACE = 1"), "LINK_TRACE is 0.00555556"),
+    (replace_text("LINK_TRACE = 0", "LINK_TRACE = x"), "LINK_TRACE = 'x"),
+    (replace_text("CHECKSUM = a6", "CHECKSUM = xy"), "CHECKSUM = 'xy"),
+    (replace_text('"beta"', '"veta"'), "cannot be read"),
+]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "change", "message"),
     [
-        (flip_bit, "checksum sum[ab] is .* damaged"),
-        (lambda content: content[: len(content) // 2], "'ildg-binary-data' has .* truncated"),
-        (lambda content: content[:8] + b"\xff" * 8 + content[16:], "of 18446744073709551615 bytes"),
-        (lambda content: content[:100], "ends within the header"),
-        (lambda content: b"BEGIN" + content, "no LIME record at byte 0.*another format"),
-        (lambda content: b"", "has no record 'ildg-format'"),
-        (replace_text("<lx>2</lx>", "<lx>4</lx>"), "69120 bytes of links, expected 138240"),
-        (replace_text("<lx>2</lx>", "<lx>x</lx>"), "<lx> is 'x'"),
-        (replace_text("<lx>2</lx>", "          "), "lacks <lx>"),
-        (replace_text("su3gauge", "su2gauge"), "field 'su2gauge'"),
-        (replace_text("<precision>64", "<precision>16"), "precision 16"),
-        (replace_text('"beta"', '"veta"'), "cannot be read"),
+        *(("ildg", *one) for one in DAMAGED_ILDG),
+        *(("nersc", *one) for one in DAMAGED_NERSC),
     ],
 )
-def test_damaged_ildg_is_refused(tmp_path, change, message):
-    refuse_damaged(tmp_path / "a.ildg", write_ildg, read_ildg, change, message)
-
-
-def refuse_damaged(path, write, read, change, message):
-    """Check that a file that has been changed is refused, by its name and these words."""
+def test_damaged_files_are_refused_by_their_name(tmp_path, kind, change, message):
+    write, read = KINDS[kind]
+    path = tmp_path / f"a.{kind}"
     write(path, make_exact_configuration())
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=message) as error:
@@ -196,47 +203,17 @@ def refuse_damaged(path, write, read, change, message):
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("factor", "message"),
     [
-        (flip_bit, "CHECKSUM is .* damaged"),
-        (lambda content: content[:-8], "69112 bytes of links, expected 69120"),
-        (lambda content: content[:50], "does not begin with a NERSC header"),
-        (lambda content: content[20:], "does not begin with a NERSC header"),
-        (replace_text("DIMENSION_1 = 2", "DIMENSION_1 = 3"), "bytes of links, expected"),
-        (replace_text("DIMENSION_1 = 2", "DIMENSION_1 = -"), "DIMENSION_1 = '-'"),
-        (replace_text("DIMENSION_1", "DIMENSION_5"), "lacks DIMENSION_1"),
-        (replace_text("4D_SU3_GAUGE", "3D_SU3_GAUGE"), "DATATYPE '3D_SU3_GAUGE_3x3'"),
-        (replace_text("IEEE64BIG", "IEEE80BIG"), "FLOATING_POINT 'IEEE80BIG'"),
-        (
-            replace_text("PLAQUETTE = 0", "PLAQUETTE = 1"),
-            "PLAQUETTE is 0.00370370, the header says",
-        ),
-        (replace_text("LINK_TRACE = 0", "LINK_TRACE = 1"), "LINK_TRACE is 0.00555556"),
-        (replace_text("LINK_TRACE = 0", "LINK_TRACE = x"), "LINK_TRACE = 'x"),
-        (replace_text("CHECKSUM = a6", "CHECKSUM = xy"), "CHECKSUM = 'xy"),
-        (replace_text('"beta"', '"veta"'), "cannot be read"),
+        (1.001, r"480 of 480 links are not in SU\(3\)"),
+        (np.exp(0.1j), r"not in SU\(3\)"),
+        (np.where(np.arange(4) == 2, np.nan, 1)[:, None, None, None], "finite"),
     ],
 )
-def test_damaged_nersc_is_refused(tmp_path, change, message):
-    refuse_damaged(tmp_path / "a.nersc", write_nersc, read_nersc, change, message)
-
-
-@pytest.mark.parametrize(("write", "read"), [(write_ildg, read_ildg), (write_nersc, read_nersc)])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda links: links * 1.001, r"480 of 480 links are not in SU\(3\)"),
-        (lambda links: links * np.exp(0.1j), r"not in SU\(3\)"),
-        (
-            lambda links: links + np.where(np.arange(4) == 2, np.nan, 0)[:, None, None, None],
-            "finite",
-        ),
-    ],
-)
-def test_links_outside_the_group_are_refused(tmp_path, write, read, change, message):
-    sound = make_exact_configuration()
-    path = tmp_path / "links"
-    write(path, Configuration(sound.lattice, change(sound.links)))
+def test_links_outside_the_group_are_refused(tmp_path, kind, factor, message):
+    sound, (write, read) = make_exact_configuration(), KINDS[kind]
+    write(tmp_path / "links", Configuration(sound.lattice, sound.links * factor))
     with pytest.raises(ValueError, match=message):
-        read(path)
+        read(tmp_path / "links")

@@ -136,18 +136,6 @@ def test_derivatives_of_both_ways(kind):
         )
 
 
-@pytest.mark.parametrize("kind", ["plaquette", "learned"])
-def test_a_fresh_layer_maps_nothing(kind):
-    from pipeline_gauge_flows.masks import Update
-    from pipeline_gauge_flows.spectral import SpectralLayer
-
-    lattice = Lattice((4, 4), 3)
-    layer, links = SpectralLayer(Update("direction", 0, 0), LAYERS[kind], 2, 3), draw_links(lattice)
-    moved, log_det = layer(links, lattice)
-    torch.testing.assert_close(moved, links, rtol=0, atol=1e-15)
-    assert (log_det == 0).all()
-
-
 def test_unitary_up_to_the_largest_step():
     """Where the weights of a residual layer saturate it is one to one still."""
     lattice = Lattice((4, 4), 3)

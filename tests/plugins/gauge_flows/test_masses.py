@@ -76,18 +76,6 @@ def test_effective_masses_are_those_of_pyerrors(rows, correlator):
         assert error == pytest.approx(mass.dvalue, rel=1e-2)
 
 
-def test_errors_propagate_by_the_derivatives_of_the_fit(rows):
-    fit = build_fit(rows, 1)
-    means = rows[:, 1:].mean(0)
-    gradient = fit.fit(means).gradient
-    for t, step in enumerate(1e-3 * means):
-        ahead, behind = (means.copy() for _ in range(2))
-        ahead[t] += step
-        behind[t] -= step
-        slope = (fit.fit(ahead).mass - fit.fit(behind).mass) / (2 * step)
-        assert slope == pytest.approx(gradient[t], rel=5e-3, abs=1e-5 / means[t])
-
-
 def test_what_does_not_fall_has_no_mass(rows):
     fit = build_fit(rows, 1)
     for means in ([1.0] * 4 + [1.1], [1.0, 0.5, 0.2, 0.1, -0.1]):

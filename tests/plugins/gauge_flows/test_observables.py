@@ -26,7 +26,7 @@ from pipeline_gauge_flows.observables import (
     wilson_loop,
 )
 from pipeline_kernels.su3 import draw_haar
-from plugins.gauge_flows.small import make_generator, multiply_plaquettes, transform_gauge
+from plugins.gauge_flows.small import make_generator, transform_gauge
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
@@ -47,15 +47,6 @@ def make_flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Ten
         last = x[:, mu] == lattice.extents[mu] - 1
         angles[mu] -= torch.where(last, field * lattice.extents[mu] * x[:, nu], 0.0)
     return make_diagonal(angles, lattice.n_colours)
-
-
-@pytest.mark.parametrize("lattice", LATTICES)
-def test_plaquettes_are_means_of_traces(lattice):
-    links = draw_hot(lattice, 2, make_generator())
-    traces = multiply_plaquettes(links, lattice).diagonal(dim1=-2, dim2=-1).sum(-1).real
-    assert_close(average_plaquettes(links, lattice), traces.mean(-1) / lattice.n_colours)
-    assert_close(plaquette(links, lattice), traces.mean((1, 2)) / lattice.n_colours)
-    assert_close(plaquette(make_cold(lattice), lattice), torch.ones(1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("lattice", LATTICES)

@@ -1,4 +1,4 @@
-"""Oracles: gauge transformations, and the corrected Eqs. 6 and 7 link by link."""
+"""Oracle: the corrected Eqs. 6 and 7 link by link. Symmetry and frozen links: `test_layers`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import torch
 
 from pipeline_gauge_flows.frozen_paths import find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.masks import Update, find_active_links, find_active_mask
+from pipeline_gauge_flows.masks import Update, find_active_links
 from pipeline_gauge_flows.staples import StapleNetwork, clear_active
-from plugins.gauge_flows.small import draw_gauge, draw_links, transform_gauge
+from plugins.gauge_flows.small import draw_links
 
 CPU = torch.device("cpu")
-LATTICES = [Lattice((4, 4), 3), Lattice((4, 4), 2), Lattice((2, 4, 2), 3), Lattice((2,) * 4, 3)]
 
 
 def compute_staples(net, links, update, lattice):
@@ -29,36 +28,6 @@ def make_network(dimension, **options):
     torch.manual_seed(0)
     defaults = {"width": 3, "n_layers": 3, "plaquettes": [1], "gain": 0.5}
     return StapleNetwork(dimension, **defaults | options).double()
-
-
-@pytest.mark.parametrize("lattice", LATTICES, ids=str)
-def test_active_staples_transform_like_links(lattice):
-    update, links, gauge = Update("direction", 0, 3), draw_links(lattice), draw_gauge(lattice)
-    net = make_network(lattice.dimension)
-    active = find_active_links(update, lattice, CPU)
-    full = (
-        torch.zeros_like(links)
-        .flatten(1, 2)
-        .index_copy(1, active, compute_staples(net, links, update, lattice))
-    )
-    expected = transform_gauge(full.view_as(links), gauge, lattice).flatten(1, 2)[:, active]
-    transformed = compute_staples(net, transform_gauge(links, gauge, lattice), update, lattice)
-    torch.testing.assert_close(transformed, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("pattern", ["direction", "location"])
-def test_active_staples_know_nothing_of_active_links(pattern):
-    lattice, update = Lattice((4, 4), 3), Update(pattern, 0, 1)
-    links, other = draw_links(lattice), draw_links(lattice, seed=7)
-    mask = find_active_mask(update, lattice, CPU)[:, :, None, None]
-    net = make_network(2)
-    assert torch.equal(
-        compute_staples(net, links, update, lattice),
-        compute_staples(net, torch.where(mask, other, links), update, lattice),
-    )
-    assert not torch.equal(
-        compute_staples(net, links, update, lattice), compute_staples(net, other, update, lattice)
-    )
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])

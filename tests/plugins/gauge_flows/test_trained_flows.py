@@ -11,8 +11,15 @@ import pytest
 
 from pipeline_gauge_flows.exact import compute_torus_log_z, expand_strong_coupling
 from pipeline_gauge_flows.lattice import Lattice
-from plugins.gauge_flows.evaluated import HEATBATH, THEORY, call_evaluate, compute_sigmas
-from plugins.gauge_flows.trained import SIGMAS, SQUARE, make_fresh_run
+from plugins.gauge_flows.trained import (
+    HEATBATH,
+    SIGMAS,
+    SQUARE,
+    THEORY,
+    call_evaluate,
+    compute_sigmas,
+    make_fresh_run,
+)
 from tiers import exhaustive
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")

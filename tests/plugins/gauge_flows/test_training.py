@@ -6,8 +6,6 @@ ran on one rank, and a heat bath.
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -125,25 +123,11 @@ def test_weights_move_to_a_larger_volume(tmp_path):
 
 
 ENSEMBLE = {
-    "description": "SU(3) on 4x4",
-    "plugin": "gauge_flows",
     "lattice": {"extents": [4, 4]},
     "action": {"beta": 2.0},
     "generate": {"method": "heatbath", "n_configurations": 60, "thermalisation": 20},
     "split": {"val": 0.2, "test": 0.2},
 }
-
-
-def make_ensemble_run(folder, dataset=ENSEMBLE, **content):
-    """Make the data of a run too."""
-    import yaml
-
-    path = folder / "workflows/datasets/ensemble.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(dataset))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("plugins.gauge_flows.small.STAGES", ("data", "graph", "partition"))
-        return make_run(folder, dataset="ensemble", **content)
 
 
 def remove_keys(section, *keys):
@@ -156,7 +140,7 @@ def test_a_flow_learns_from_an_ensemble(tmp_path):
     content = make_sections(train={"objective": "forward_kl", "epochs": 6})
     content["model"] = remove_keys(content["model"], "action", "draws")
     content["graph"] = remove_keys(content["graph"], "lattice")
-    run = make_ensemble_run(tmp_path, **content)
+    run = make_run(tmp_path, ENSEMBLE, **content)
     task = build_task(run)
     assert (len(task.samples("train")), len(task.samples("val"))) == (36, 12)
     call(run, "train")
@@ -172,7 +156,7 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
         "action": {"beta": 4.0},
         "prior": "ensemble",
     }
-    run = make_ensemble_run(tmp_path, **content)
+    run = make_run(tmp_path, ENSEMBLE, **content)
     task = build_task(run)
     batch = task.samples("train").batch([0, 1])
     terms = task.objective.sums(task.module.double()(batch), batch)
@@ -221,39 +205,34 @@ def test_what_cannot_be_is_refused(tmp_path, changes, message):
 def test_the_group_is_that_of_the_dataset(tmp_path):
     dataset = {**ENSEMBLE, "lattice": {"extents": [4, 4], "n_colours": 2}}
     content = make_sections(graph={"lattice": {"extents": [8, 8]}})
-    run = make_ensemble_run(tmp_path / "two", dataset, **content)
-    assert read_layout(run).lattice == Lattice((8, 8), 2)
-    content["graph"] = {**content["graph"], "lattice": {"extents": [8, 8], "n_colours": 3}}
+    assert read_layout(make_run(tmp_path, dataset, **content)).lattice == Lattice((8, 8), 2)
+    content["graph"]["lattice"] = {"extents": [8, 8], "n_colours": 3}
     with pytest.raises(ValueError, match=r"n_colours is 3, but the dataset has SU\(2\)"):
-        make_ensemble_run(tmp_path / "three", dataset, **content)
+        make_run(tmp_path, dataset, **content)
 
 
-def test_an_ensemble_without_a_dataset_is_refused(tmp_path):
-    content = make_sections(model={"prior": "ensemble"})
-    content["model"] = remove_keys(content["model"], "draws")
-    with pytest.raises(ValueError, match=r"starts from configurations, but the experiment names"):
-        make_run(tmp_path, **content)
-    content["train"] = {**content["train"], "objective": "forward_kl"}
-    content["model"] = remove_keys(content["model"], "prior")
-    with pytest.raises(ValueError, match=r"names no dataset"):
-        make_run(tmp_path / "forward", **content)
+FORWARD = {"train": {"objective": "forward_kl"}}
 
 
-def test_ensembles_of_another_action_or_volume_are_refused(tmp_path):
-    content = make_sections(train={"objective": "forward_kl"})
-    content["model"] = remove_keys(content["model"], "draws")
-    other = content | {"model": content["model"] | {"action": {"beta": 2.5}}}
-    with pytest.raises(ValueError, match=r"data\.h5: its configurations are of action.*2\.0"):
-        make_ensemble_run(tmp_path / "action", **other)
-    content["graph"] = {**content["graph"], "lattice": {"extents": [4, 8]}}
-    with pytest.raises(ValueError, match=r"its configurations are of lattice"):
-        make_ensemble_run(tmp_path / "volume", **content)
-
-
-def test_an_action_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):
-    run = make_run(tmp_path, **SECTIONS)
-    monkeypatch.setattr(
-        GaugeAction, "__call__", lambda self, u: u.real.sum((1, 2, 3, 4)).double() * math.nan
-    )
-    with pytest.raises(ValueError, match="diverged in step 1 of epoch 1: loss nan"):
-        call(run, "train")
+@pytest.mark.parametrize(
+    ("dataset", "changes", "message"),
+    [
+        (None, {"model": {"prior": "ensemble"}}, r"starts from configurations, but the experiment"),
+        (None, FORWARD, r"names no dataset"),
+        (
+            ENSEMBLE, {**FORWARD, "model": {"action": {"beta": 2.5}}},
+            r"data\.h5: its configurations are of action.*2\.0",
+        ),
+        (
+            ENSEMBLE, {**FORWARD, "graph": {"lattice": {"extents": [4, 8]}}},
+            r"its configurations are of lattice",
+        ),
+    ],
+)  # fmt: skip
+def test_ensembles_that_do_not_fit_or_are_not_there_are_refused(
+    tmp_path, dataset, changes, message
+):
+    content = make_sections(**changes)
+    del content["model"]["draws"]
+    with pytest.raises(ValueError, match=message):
+        make_run(tmp_path, dataset, **content)

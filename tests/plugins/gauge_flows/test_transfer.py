@@ -15,8 +15,16 @@ import pytest
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.evaluation.options import CostOptions
 from pipeline_gauge_flows.exact import compute_torus_log_z, compute_torus_plaquette
-from plugins.gauge_flows.evaluated import HEATBATH, THEORY, call_evaluate, compute_sigmas
-from plugins.gauge_flows.trained import SIGMAS, SQUARE, add_ensemble, make_fresh_run
+from plugins.gauge_flows.trained import (
+    HEATBATH,
+    SIGMAS,
+    SQUARE,
+    THEORY,
+    add_ensemble,
+    call_evaluate,
+    compute_sigmas,
+    make_fresh_run,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 

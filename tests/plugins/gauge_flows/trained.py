@@ -1,7 +1,8 @@
-"""Trained runs whose flow maps nothing, and two ranks in one process."""
+"""Trained runs whose flow maps nothing, their evaluation, and two ranks in one process."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,18 +10,18 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import pytest
 import torch
-import yaml
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_gauge_flows.data import make_data
+from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
+from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.infer import infer_flow
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
-from plugins.gauge_flows.small import load_project, make_run
+from plugins.gauge_flows.small import load_project, make_run, write_dataset
 
 ONE = Ranks(World(), torch.device("cpu"))
 IDLE = {"epochs": 1, "batch_size": 4, "precision": "64-true", "optimizer": {"lr": 1e-12}}
@@ -43,16 +44,7 @@ def make_fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sectio
     if model.get("prior") != "ensemble":
         model.setdefault("draws", {"train": 4, "val": 4})
     content = {"seed": 3, "train": IDLE, **sections, "model": model}
-    if dataset is not None:
-        path = folder / "workflows/datasets/ensemble.yaml"
-        path.parent.mkdir(parents=True)
-        text = {"plugin": "gauge_flows", "description": "A theory.", **dataset}
-        path.write_text(yaml.safe_dump(text))
-        content["dataset"] = "ensemble"
-    stages = ("graph", "partition") if dataset is None else ("data", "graph", "partition")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("plugins.gauge_flows.small.STAGES", stages)
-        run = make_run(folder, **content)
+    run = make_run(folder, dataset, **content)
     call(run, "train")
     return run
 
@@ -60,8 +52,7 @@ def make_fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sectio
 def add_ensemble(run: Run, name: str, content: dict[str, Any]) -> Run:
     """Return a run that may name one more dataset, whose data are made."""
     folder = run.folder.parents[2]
-    path = folder / f"workflows/datasets/{name}.yaml"
-    path.write_text(yaml.safe_dump({"plugin": "gauge_flows", "description": "More.", **content}))
+    write_dataset(folder, name, content)
     dataset = load_project(folder).load_dataset(name)
     make_data(dataset)
     return replace(run, further={**run.further, name: dataset})
@@ -70,6 +61,10 @@ def add_ensemble(run: Run, name: str, content: dict[str, Any]) -> Run:
 def replace_section(run: Run, stage: str, options: Any) -> Run:
     """Return a run with another section of a stage."""
     return replace(run, sections={**run.sections, stage: options})
+
+
+HEATBATH = {"method": "heatbath", "n_configurations": 400, "thermalisation": 30}
+THEORY = {"lattice": {"extents": [4, 4]}, "action": {"beta": 1.0}}
 
 
 class _Rank:
@@ -102,3 +97,16 @@ def run_on_two_ranks(work: Callable[[Any], Any]) -> list[Any]:
 def call_infer(run, **options):
     summary = infer_flow(replace_section(run, "infer", GaugeInferOptions(**options)))
     return summary, run
+
+
+def replace_options(run, **options):
+    options = {"cost": None, "resamples": 100, **options}
+    return replace_section(run, "evaluate", GaugeEvaluateOptions(**options))
+
+
+def call_evaluate(run, **options):
+    return evaluate_flow(replace_options(run, **options)), json.loads(run.metrics.read_text())
+
+
+def compute_sigmas(value: dict[str, float], expected: float) -> float:
+    return abs(value["value"] - expected) / value["error"]

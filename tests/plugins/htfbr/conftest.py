@@ -13,7 +13,7 @@ import yaml
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.run import Run
+from pipeline_core.run import DatasetRun, Run
 from pipeline_htfbr.points import Coordinate, Points, write_points
 from plugins.htfbr import made_up
 from plugins.htfbr.fits import SECTIONS, evaluate_polynomial, slopes
@@ -57,6 +57,21 @@ def make_project(
         for variant in project.load_experiment(name).runs.values():
             project.registry.select_hook(stage, "htfbr")(run=variant)
     return run
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Callable[..., DatasetRun]:
+    """Write a dataset file, `set.yaml`; return its run."""
+
+    def make(source: dict[str, Any], **more: Any) -> DatasetRun:
+        content = {"description": "Points.", "plugin": "htfbr", "source": source, **more}
+        path = tmp_path / "workflows/datasets/set.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        project = Project(tmp_path / "workflows", tmp_path / "results", load_registry())
+        return project.load_dataset("set")
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A short training, and what it leaves, in a form that can be compared."""
+"""A short training, what it leaves, in a form that can be compared, and the data stage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.history import TIMES
+from pipeline_htfbr.points import read_points
 from records import read_history
 
 SECTIONS = {
@@ -21,6 +22,12 @@ SECTIONS = {
         "optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 1e-3},
     },
 }
+
+
+def import_points(run):
+    """Do the data stage; return its points."""
+    run.registry.select_hook("data", "htfbr")(run=run)
+    return read_points(run.data)
 
 
 def evaluate_polynomial(x):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-import yaml
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
 from pipeline_htfbr.sources.table_files import read_table
+from plugins.htfbr.fits import import_points
 
 ROWS = ["r,phi,E,run", "1.0,10,0.5,a", "1.5,20,0.7,a", "2.0,30,0.1,b", "2.5,40,0.2,b"]
 SOURCE = {
@@ -29,40 +28,31 @@ SOURCE = {
 N = 4
 
 
-class Workshop:
-    """A folder with a dataset file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.results = folder / "workflows/datasets", folder / "results"
-        self.folder.mkdir(parents=True)
-
-    def run(self, source: dict[str, Any], **more: Any) -> None:
-        """Run the data stage."""
-        content = {"description": "Points.", "plugin": "htfbr", "source": source, **more}
-        (self.folder / "set.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-        project = Project(self.folder.parent, self.results, load_registry())
-        run = project.load_dataset("set")
-        project.registry.select_hook("data", "htfbr")(run=run)
-
-    def refuse(self, message: str, source: dict[str, Any], **more: Any) -> None:
-        """Check that the message names all parts of `message`, in order, and nothing is written."""
-        pattern = ".*".join(re.escape(part) for part in message.split(" ... "))
-        with pytest.raises(ValueError, match=f"(?s){pattern}"):
-            self.run(source, **more)
-        files = [path.name for path in self.results.rglob("*") if path.is_file()]
-        assert set(files) <= {".data.failed"}  # why, for `pipeline-core status`
-
-
 @pytest.fixture
-def workshop(tmp_path) -> Workshop:
-    made = Workshop(tmp_path)
-    (made.folder / "points.csv").write_text("\n".join([*ROWS, ""]))
+def folder(tmp_path) -> Path:
+    """Return the folder of the dataset file, with a table."""
+    made = tmp_path / "workflows/datasets"
+    made.mkdir(parents=True)
+    (made / "points.csv").write_text("\n".join([*ROWS, ""]))
     return made
 
 
-def test_the_table_without_mistakes_is_read(workshop):
-    workshop.run(SOURCE)
-    assert (workshop.results / "datasets/set/data.h5").exists()
+@pytest.fixture
+def refuse(dataset, folder, tmp_path) -> Callable[..., None]:
+    """Check that a message names all its parts, in order, and that nothing is written."""
+
+    def refuse(message: str, source: dict[str, Any], **more: Any) -> None:
+        pattern = ".*".join(re.escape(part) for part in message.split(" ... "))
+        with pytest.raises(ValueError, match=f"(?s){pattern}"):
+            import_points(dataset(source, **more))
+        files = [path.name for path in (tmp_path / "results").rglob("*") if path.is_file()]
+        assert set(files) <= {".data.failed"}  # why, for `pipeline-core status`
+
+    return refuse
+
+
+def test_the_table_without_mistakes_is_read(dataset, folder):
+    assert len(import_points(dataset(SOURCE)).x) == N
 
 
 @pytest.mark.parametrize(
@@ -87,10 +77,10 @@ def test_the_table_without_mistakes_is_read(workshop):
                            "mean 'phy'?"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_table_is_named_with_its_line(workshop, row, text, message):
+def test_a_mistake_in_a_table_is_named_with_its_line(refuse, folder, row, text, message):
     rows = [*ROWS[:row], text, *ROWS[row + 1 :]]
-    (workshop.folder / "points.csv").write_text("\n".join([*rows, ""]))
-    workshop.refuse(message, SOURCE)
+    (folder / "points.csv").write_text("\n".join([*rows, ""]))
+    refuse(message, SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +91,9 @@ def test_a_mistake_in_a_table_is_named_with_its_line(workshop, row, text, messag
         ("\xff\xfe", "points.csv: cannot be read"),
     ],
 )
-def test_a_file_without_points(workshop, text, message):
-    (workshop.folder / "points.csv").write_bytes(text.encode("latin-1"))
-    workshop.refuse(message, SOURCE)
+def test_a_file_without_points(refuse, folder, text, message):
+    (folder / "points.csv").write_bytes(text.encode("latin-1"))
+    refuse(message, SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -124,29 +114,25 @@ def test_a_file_without_points(workshop, text, message):
                                "'points'"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_the_dataset_file_is_named(workshop, change, message):
-    workshop.refuse(message, SOURCE | change)
+def test_a_mistake_in_the_dataset_file_is_named(refuse, change, message):
+    refuse(message, SOURCE | change)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "more", "message"),
     [
-        ({"unit": "furlong"}, "source.coordinates.0.unit: Input should be 'bohr'"),
-        ({"units": "bohr"}, "source.coordinates.0.units: unknown key; did you mean 'unit'?"),
-        ({"lower": 3.5}, "source.coordinates.0: r: lower 3.5 is not below upper 3"),
-        ({"period": 0}, "source.coordinates.0.period: Input should be greater than 0"),
-        ({"name": "phi"}, "source: two coordinates are called 'phi'"),
+        ({"unit": "furlong"}, {}, "source.coordinates.0.unit: Input should be 'bohr'"),
+        ({"units": "bohr"}, {}, "coordinates.0.units: unknown key; did you mean 'unit'?"),
+        ({"lower": 3.5}, {}, "source.coordinates.0: r: lower 3.5 is not below upper 3"),
+        ({"period": 0}, {}, "coordinates.0.period: Input should be greater than 0"),
+        ({"name": "phi"}, {}, "source: two coordinates are called 'phi'"),
+        ({"key": "r"}, {"array": "x"},
+         "array 'x' holds all coordinates, but 'r' has a key of its own"),
     ],
-)
-def test_a_mistake_in_a_coordinate_is_named(workshop, change, message):
+)  # fmt: skip
+def test_a_mistake_in_a_coordinate_is_named(refuse, change, more, message):
     first, second = SOURCE["coordinates"]
-    workshop.refuse(message, SOURCE | {"coordinates": [first | change, second]})
-
-
-def test_an_array_and_columns_exclude_each_other(workshop):
-    first, second = SOURCE["coordinates"]
-    source = SOURCE | {"array": "x", "coordinates": [first | {"key": "r"}, second]}
-    workshop.refuse("array 'x' holds all coordinates, but 'r' has a key of its own", source)
+    refuse(message, SOURCE | more | {"coordinates": [first | change, second]})
 
 
 @pytest.mark.parametrize(
@@ -163,32 +149,35 @@ def test_an_array_and_columns_exclude_each_other(workshop):
         ({"run": np.zeros((N, 2))}, "'run' has the shape (4, 2), expected one name a point"),
     ],
 )  # fmt: skip
-def test_wrong_shapes_and_types_of_arrays(workshop, arrays, message):
+def test_wrong_shapes_and_types_of_arrays(refuse, folder, arrays, message):
     right = {name: np.ones(N) for name in ("r", "phi", "E", "dr", "dphi")}
-    np.savez(workshop.folder / "points.npz", **{"run": np.array(["a"] * N)} | right | arrays)
+    np.savez(folder / "points.npz", **{"run": np.array(["a"] * N)} | right | arrays)
     source = SOURCE | {
         "path": "points.npz",
         "gradient": {"keys": ["dr", "dphi"]},
         "group": "run",
     }
-    workshop.refuse(message, source)
+    refuse(message, source)
 
 
 @pytest.mark.parametrize("name", ["points.npz", "points.h5"])
-def test_damaged_files(workshop, name):
-    path = workshop.folder / name
+def test_damaged_files(refuse, folder, name):
+    path = folder / name
     if name.endswith("npz"):
         np.savez(path, E=np.zeros(1000))
     else:
         with h5py.File(path, "w") as file:
             file["E"] = np.zeros(1000)
     path.write_bytes(path.read_bytes()[:500])
-    workshop.refuse(f"{name}: cannot be read", SOURCE | {"path": name})
+    refuse(f"{name}: cannot be read", SOURCE | {"path": name})
 
 
-def test_arrays_of_objects_are_not_unpickled(workshop):
-    np.savez(workshop.folder / "points.npz", E=np.array([{}], dtype=object))
-    workshop.refuse("points.npz: cannot be read", SOURCE | {"path": "points.npz"})
+def test_arrays_of_objects_are_not_unpickled(refuse, folder):
+    np.savez(folder / "points.npz", E=np.array([{}], dtype=object))
+    refuse("points.npz: cannot be read", SOURCE | {"path": "points.npz"})
+
+
+HONO = {"reader": "hono"}
 
 
 @pytest.mark.parametrize(
@@ -196,31 +185,25 @@ def test_arrays_of_objects_are_not_unpickled(workshop):
     [
         (SOURCE, {"method": "composition"}, "the file: split.method 'composition': points"),
         (SOURCE, {"method": "group"}, "'group' needs groups ... or set source.group"),
-        ({"reader": "hono"}, {"method": "group"}, "'group' needs groups ... random or energy"),
+        (HONO, {"method": "group"}, "'group' needs groups ... random or energy"),
         (SOURCE | {"group": "run"}, {"method": "list", "val_groups": ["A"]},
          "set.yaml: split.val_groups: no group matches 'A'"),
         (SOURCE, {"val": 0.1, "test": 0.89}, "set.yaml: the split leaves no sample"),
+        (HONO | {"points": 65, "grid": 2}, {},
+         "set.yaml:3: source: points: 65 of a grid of 64; lower it"),
+        (HONO | {"grid": [2, 2]}, {}, "source: grid: 2 numbers for 6 coordinates"),
+        (HONO | {"grid": 1}, {}, "source.grid"),
+        (HONO | {"sampling": "sobol"}, {},
+         "source.sampling: Input should be 'grid' or 'uniform'"),
+        (HONO | {"pionts": 5}, {},
+         "set.yaml:5: source.pionts: unknown key; did you mean 'points'?"),
     ],
 )  # fmt: skip
-def test_splits_that_do_not_fit(workshop, source, split, message):
-    workshop.refuse(message, source, split=split)
+def test_splits_that_do_not_fit_and_mistakes_in_the_source_of_hono(refuse, source, split, message):
+    refuse(message, source, **({"split": split} if split else {}))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"points": 65, "grid": 2}, "set.yaml:3: source: points: 65 of a grid of 64; lower it"),
-        ({"grid": [2, 2]}, "source: grid: 2 numbers for 6 coordinates"),
-        ({"grid": 1}, "source.grid"),
-        ({"sampling": "sobol"}, "source.sampling: Input should be 'grid' or 'uniform'"),
-        ({"pionts": 5}, "set.yaml:5: source.pionts: unknown key; did you mean 'points'?"),
-    ],
-)
-def test_mistakes_in_the_source_of_hono(workshop, change, message):
-    workshop.refuse(message, {"reader": "hono"} | change)
-
-
-def test_ethene_without_tblite_names_the_extra(workshop, monkeypatch):
+def test_ethene_without_tblite_names_the_extra(refuse, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         "pipeline_htfbr.ethene.find_spec", lambda name: None if name == "tblite" else find(name)
@@ -229,14 +212,14 @@ def test_ethene_without_tblite_names_the_extra(workshop, monkeypatch):
 
     assert find_exact_surface("ethene_xtb") is None
     message = "pip install 'pipeline-core[quantum-chemistry]'"
-    workshop.refuse(f"set.yaml: ethene ... needs tblite ... {message}", {"reader": "ethene_xtb"})
+    refuse(f"set.yaml: ethene ... needs tblite ... {message}", {"reader": "ethene_xtb"})
 
 
 @pytest.mark.slow
-def test_a_time_step_that_blows_up_is_named(workshop):
+def test_a_time_step_that_blows_up_is_named(refuse):
     pytest.importorskip("tblite")
     source = {"reader": "ethene_xtb", "points": 4, "timestep": 1000.0, "processes": 1}
-    workshop.refuse("none of 4 trajectories ... lower source.timestep", source)
+    refuse("none of 4 trajectories ... lower source.timestep", source)
 
 
 @pytest.mark.parametrize("last", ["40", "4", "0.", "1_0"])

@@ -9,7 +9,6 @@ import json
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.figures import learning, results, story, style
@@ -18,7 +17,7 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import write_model
 from pipeline_htfbr import evaluation
-from pipeline_htfbr.points import Coordinate, Points, write_points
+from pipeline_htfbr.points import Coordinate, Points
 
 HARTREE = 27.211386245988
 INVERSE_CM = 1.239841984e-4
@@ -50,31 +49,6 @@ class Exact:
         return slopes.numpy() + np.array([B, 0, 0])
 
 
-def load(folder):
-    return Project(folder / "workflows", folder / "results", load_registry()).load_experiment(
-        "htfbr/toy"
-    )
-
-
-def describe(folder, **sections):
-    """Write dataset and experiment; return the base run."""
-    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments/htfbr"
-    datasets.mkdir(parents=True)
-    experiments.mkdir(parents=True)
-    data = {"description": "Made up", "plugin": "htfbr", "source": {"reader": "hono"}}
-    (datasets / "toy.yaml").write_text(yaml.safe_dump(data))
-    content = {
-        "description": "A surface and its errors",
-        "plugin": "htfbr",
-        "dataset": "toy",
-        "model": {"rank": 2},
-        "graph": {"degree": 3},
-        "evaluate": {"off_grid_points": 500},
-    }
-    (experiments / "toy.yaml").write_text(yaml.safe_dump({**content, **sections}))
-    return load(folder).runs["base"]
-
-
 def make_points(energy, slopes, x, surface="toy"):
     split = (np.arange(N) % 3).astype(np.int8)
     group = np.full(N, "all", dtype=object)
@@ -89,31 +63,35 @@ def make_points(energy, slopes, x, surface="toy"):
     )
 
 
-def write_trained(folder, monkeypatch, *, surface="toy", **sections):
+@pytest.fixture(scope="module")
+def write_trained(tmp_path_factory, project):
     """Write points and a model that misses them by -(a + b x_0); return the run and both."""
-    run = describe(folder, **sections)
-    low, high = (np.array([getattr(c, end) for c in COORDINATES]) for end in ("lower", "upper"))
-    x = np.random.default_rng(1).uniform(low, high, (N, 3))
-    provenance = run.dataset.make_provenance()
-    run.data.parent.mkdir(parents=True)
-    write_points(run.data, make_points(np.sin(x).sum(1), np.cos(x), x, surface), provenance)
-    call(run, "graph")
-    task = build_task(run)
-    task.module.double()
-    with torch.no_grad():
-        task.module.scale.fill_(0.5)
-    exact = Exact(task.module)
-    write_points(
-        run.data, make_points(exact.energies(x), exact.gradients(x), x, surface), provenance
-    )
-    call(run, "graph")  # that of the data before is stale
-    write_model(
-        run, task, task.module.state_dict(), ("val", np.arange(4)), run.make_provenance("train")
-    )
-    monkeypatch.setattr(evaluation, "find_exact_surface", {"toy": exact}.get)
-    lines = [{"epoch": e, "seconds": s, "train": {"loss": 0.1}} for e, s in ((10, 9.0), (30, 4.0))]
-    run.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return run, x, exact
+
+    def write(surface="toy", **sections):
+        content = {"model": {"rank": 2}, "graph": {"degree": 3}} | sections
+        content.setdefault("evaluate", {"off_grid_points": 500})
+        low, high = np.array([(c.lower, c.upper) for c in COORDINATES]).T
+        x = np.random.default_rng(1).uniform(low, high, (N, 3))
+        points = make_points(np.sin(x).sum(1), np.cos(x), x, surface)
+        folder = tmp_path_factory.mktemp("evaluated")
+        task = build_task(project(folder, points, content))
+        task.module.double()
+        with torch.no_grad():
+            task.module.scale.fill_(0.5)
+        exact = Exact(task.module)
+        points = make_points(exact.energies(x), exact.gradients(x), x, surface)
+        run = project(folder, points, content)  # whose graph is that of these points
+        weights, provenance = task.module.state_dict(), run.make_provenance("train")
+        write_model(run, task, weights, ("val", np.arange(4)), provenance)
+        patch.setattr(evaluation, "find_exact_surface", {"toy": exact}.get)
+        lines = [
+            {"epoch": e, "seconds": s, "train": {"loss": 0.1}} for e, s in ((10, 9.0), (30, 4))
+        ]
+        run.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return run, x, exact
+
+    with pytest.MonkeyPatch.context() as patch:
+        yield write
 
 
 def read_report(run):
@@ -135,11 +113,10 @@ def check(result, error):
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
+def evaluated(write_trained):
     """What is reported of the usual run, its points and the exact surface."""
-    with pytest.MonkeyPatch.context() as patch:
-        run, x, exact = write_trained(tmp_path_factory.mktemp("evaluated"), patch)
-        return read_report(run)["surface"], x, exact
+    run, x, exact = write_trained()
+    return read_report(run)["surface"], x, exact
 
 
 def test_errors_of_splits_grid_and_random_points(evaluated):
@@ -171,9 +148,9 @@ def test_the_gap_is_the_difference_of_the_errors(evaluated):
     assert gap["cm^-1"] * INVERSE_CM == pytest.approx(abs(train - test), rel=1e-6)
 
 
-def test_windows_divide_the_points_by_their_energy(tmp_path, monkeypatch):
+def test_windows_divide_the_points_by_their_energy(write_trained):
     options = {"off_grid_points": 0, "energy_windows": [4000.0, 1000.0]}
-    run, x, exact = write_trained(tmp_path, monkeypatch, evaluate=options)
+    run, x, exact = write_trained(evaluate=options)
     errors = read_report(run)["surface"]["errors"]
     assert list(errors) == ["train", "val", "test", "grid"]
     windows = errors["test"]["windows"]
@@ -191,8 +168,8 @@ def test_windows_divide_the_points_by_their_energy(tmp_path, monkeypatch):
     assert windows[1]["max_error"] == pytest.approx(error.max(), rel=1e-6)
 
 
-def test_gradients_are_compared_where_they_were_trained(tmp_path, monkeypatch):
-    run, *_ = write_trained(tmp_path, monkeypatch, train={"gradient_weight": 1.0})
+def test_gradients_are_compared_where_they_were_trained(write_trained):
+    run, *_ = write_trained(train={"gradient_weight": 1.0})
     errors = read_report(run)["surface"]["errors"]
     for place in ("train", "test", "off_grid"):
         result = errors[place]["gradient"]
@@ -216,19 +193,21 @@ def test_training_times_are_those_of_the_history(evaluated):
     assert result["degrees"] == [3, 3, 3]
 
 
-def test_without_an_exact_surface_the_points_alone_are_compared(tmp_path, monkeypatch):
-    run, *_ = write_trained(tmp_path, monkeypatch, surface="")
+def test_without_an_exact_surface_the_points_alone_are_compared(write_trained):
+    run, *_ = write_trained(surface="")
     assert list(read_report(run)["surface"]["errors"]) == ["train", "val", "test"]
 
 
-def test_the_engines_metrics_stay_and_its_figures_speak_of_points(tmp_path, monkeypatch):
-    run, x, _ = write_trained(tmp_path, monkeypatch)
+def test_the_engines_metrics_stay_and_its_figures_speak_of_points(write_trained):
+    run, x, _ = write_trained()
     record = {"epoch": 40, "lr": 1.0, "train": {"loss": 1.0}, "mae": {"energy": 0.5}}
     run.history.write_text(json.dumps(record) + "\n")
     metrics = read_report(run)
     mae = metrics["splits"]["test"]["quantities"]["energy"]["mae"]
     assert mae == pytest.approx(np.abs(A + B * x[2::3, 0]).mean(), rel=1e-6)
-    experiment = load(tmp_path)
+    folder = run.folder.parents[2]
+    project = Project(folder / "workflows", folder / "results", load_registry())
+    experiment = project.load_experiment("points")
     assert results.name_reference(experiment) == "reference"
     assert story.judge(experiment)[0].startswith("Energy error on 100 test points: ")
     with style.apply_style():

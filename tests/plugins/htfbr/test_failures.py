@@ -114,23 +114,6 @@ def test_weights_that_diverge_in_the_last_step_before_a_record(fit):
     assert "diverged in epoch 1: losses inf, inf after its last step" in fail(run)
 
 
-def test_steps_that_are_repeated_are_those_that_were_taken(fit, monkeypatch):
-    """A training of which nothing diverges but the word of a record ends as it began."""
-    seen = []
-
-    def repeat(run, descent, steps, plan, ranks, weights, epochs):
-        taken = descent.state_dict()["module"]["transfers"].clone()
-        assert find(run, descent, steps, plan, ranks, weights, epochs) is None
-        seen.append(torch.equal(descent.state_dict()["module"]["transfers"], taken))
-
-    find = fit_module.find_divergence
-    monkeypatch.setattr(fit_module, "find_divergence", repeat)
-    answers = iter([False])
-    monkeypatch.setattr(Descent, "is_finite", lambda self: next(answers, True))
-    assert "after its last step" in fail(fit(BATCHES))
-    assert seen == [True]
-
-
 @pytest.mark.parametrize(
     ("partition", "cure"),
     [

@@ -1,13 +1,11 @@
 """Figures of fits: the numbers that they show."""
 
-import json
 import re
 
 import numpy as np
 import pytest
 
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
-from pipeline_core.store import read_json
 from pipeline_htfbr import paper
 from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
 from plugins.drawn import select_rows
@@ -21,14 +19,10 @@ pytestmark = pytest.mark.usefixtures("figure_style")
 
 def test_windows_without_points_are_left_out(hono):
     figure, table = energies.draw_windows(hono)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "test points",
-        "whole grid",
-        "off the grid",
-    ]
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["test points", "whole grid", "off the grid"]
     labels = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
-    assert labels[0] == "0–5\n2,000"
-    assert labels[-1] == "> 40\n2,000"
+    assert (labels[0], labels[-1]) == ("0–5\n2,000", "> 40\n2,000")
     (row,) = select_rows(table, variant="base", place="grid", **{"to_cm-1": 5000.0})
     assert row["RMSE_cm-1"] == pytest.approx(6.6e-4 * made_up.HARTREE_IN_CM / 8)
 
@@ -56,11 +50,8 @@ def test_cuts_are_shown_above_the_minimum(hono):
     made_up.write_uses(hono.runs["base"])
     figure, table = cuts.draw(hono)
     line, well, exact = *figure.axes, figure.axes[0].lines[1]
-    assert (line.get_xlabel(), well.get_xlabel(), well.get_ylabel()) == (
-        "r (bohr)",
-        "r (bohr)",
-        "t",
-    )
+    labels = line.get_xlabel(), well.get_xlabel(), well.get_ylabel()
+    assert labels == ("r (bohr)", "r (bohr)", "t")
     r = line.lines[0].get_xdata()
     height = (r - 1.8) ** 2 / made_up.INVERSE_CM / 1000
     assert np.allclose(line.lines[0].get_ydata(), height)
@@ -87,42 +78,6 @@ def test_uses_of_a_surface_that_is_known_by_its_points_alone(hono):
     assert len(cuts.draw(hono)[0].axes[0].lines) == 1
     _, table = stationary.draw(hono)
     assert [row["exact_cm-1"] for row in select_rows(table)] == [None] * 3
-
-
-def test_energies_alone_are_compared_point_by_point(tmp_path):
-    (parity,) = [figure for figure in FIGURES if figure.name == "parity"]
-    experiment = made_up.write(tmp_path, "htfbr/hono", "hono")
-    errors = {"unit": "eV", "count": 200, "mae": 0.1, "rmse": 0.2, "r2": 1.0}
-    quantities = {"energy": {**errors, "label_mean_absolute": 5.0}}
-    for name in ("base", "resident"):
-        run = experiment.runs[name]
-        made_up.write_predictions(run)
-        content = read_json(run.metrics)
-        content["splits"] = {"test": {"n_samples": 200, "quantities": quantities}}
-        run.metrics.write_text(json.dumps(content))
-    figure, table = parity.draw(experiment)
-    assert [axes.get_xlabel() for axes in figure.axes] == ["reference energy − mean (eV)"] * 2
-    assert [row[:3] for row in table[1:]] == [
-        ["base", "test", "energy"],
-        ["resident", "test", "energy"],
-    ]
-
-
-@pytest.mark.slow
-def test_an_experiment_shows_what_it_has(tmp_path, hono):
-    ethene = made_up.write(tmp_path / "more", "htfbr/ethene", "ethene_xtb")
-    own = made_up.write(tmp_path / "own", "htfbr/smoke", "hono")
-    named = {experiment.experiment: set() for experiment in (hono, ethene, own)}
-    for experiment in (hono, ethene, own):
-        for figure in ALL:
-            if figure.draw(experiment) is not None:
-                named[experiment.experiment].add(figure.name)
-    everywhere = {"fits", "energy_windows"}
-    assert named == {
-        "htfbr/hono": everywhere | {"table2", "table3", "figure3"},
-        "htfbr/ethene": everywhere | {"table4", "figure4"},
-        "htfbr/smoke": everywhere,
-    }
 
 
 @pytest.mark.slow

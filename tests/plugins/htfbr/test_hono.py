@@ -17,14 +17,12 @@ from numpy.testing import assert_allclose
 from pipeline_core.units import BOHR, HARTREE, find_factor
 from pipeline_htfbr.hono import COORDINATES, HONO
 from pipeline_htfbr.molecule import Molecule
+from plugins.htfbr.additive import TRANS
 from real_data import find
 
 ROOT = Path(__file__).parents[3]
 CM = find_factor("energy", "cm^-1")
 R_ON, R_OH, R_NO, COS_HON, COS_ONO, TAU = range(6)
-TRANS = np.array(
-    [2.696732586, 1.822912197, 2.213326419, np.cos(1.777642018), np.cos(1.9315017), np.pi]
-)
 
 
 def multiply_axes(axes) -> np.ndarray:

@@ -95,23 +95,24 @@ def test_positions_follow_from_variables_and_back():
         assert np.allclose(result, x, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["angle", "dihedral"])
-def test_atoms_on_a_line_are_explained(kind):
-    positions = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2.5], [1, 0, 3.0]])
-    one = Internal(kind, (0, 1, 2) if kind == "angle" else (0, 1, 2, 3))
+ON_A_LINE = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2.5], [1, 0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "message"),
+    [
+        ("angle", ON_A_LINE, "three of its atoms lie on a line"),
+        ("dihedral", ON_A_LINE, "three of its atoms lie on a line"),
+        ("distance", np.zeros((4, 3)), "two of its atoms lie at the same place"),
+    ],
+)
+def test_atoms_that_have_no_such_coordinate_are_explained(kind, positions, message):
+    n_atoms = {"distance": 2, "angle": 3, "dihedral": 4}[kind]
+    one = Internal(kind, tuple(range(n_atoms)))
     molecule = Molecule(("H",) * 4, (1.0,) * 4, positions, (one,))
-    with pytest.raises(ValueError, match=r"coordinate bend: three of its atoms lie on a line"):
-        compute_variables(
-            make_tensor(positions), molecule, [Coordinate(name="bend", unit="radian")]
-        )
-
-
-def test_coinciding_atoms_are_explained():
-    molecule = Molecule(("H", "H"), (1.0, 1.0), np.zeros((2, 3)), (Internal("distance", (0, 1)),))
-    with pytest.raises(ValueError, match=r"coordinate r: two of its atoms lie at the same place"):
-        compute_variables(
-            make_tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")]
-        )
+    unit = "bohr" if kind == "distance" else "radian"
+    with pytest.raises(ValueError, match=f"coordinate bend: {message}"):
+        compute_variables(make_tensor(positions), molecule, [Coordinate(name="bend", unit=unit)])
 
 
 ETHENE = ase_molecule("C2H4")  # planar, and its moments of inertia have no symmetry to spare

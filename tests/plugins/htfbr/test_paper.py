@@ -74,13 +74,7 @@ def test_the_entries_are_those_of_table_3():
         assert entries[f"gap_{count}_benchmark"] == number(benchmark)
 
 
-def test_each_measure_leads_to_a_number(hono, ethene):
-    for experiment in (hono, ethene):
-        report = reproduction.compare(experiment)
-        here = [e for e in read_expected(EXPECTED).entries if e.measure]
-        here = [e.id for e in here if e.measure.experiment == experiment.experiment]
-        result = {row["id"]: row for row in report["entries"]}
-        assert all(result[name]["ours"] is not None for name in here)
+def test_our_numbers_follow_from_the_results(hono):
     # A second an epoch over the number of the variant: 3 for resident, 4 for dataloader.
     report = {row["id"]: row for row in reproduction.compare(hono)["entries"]}
     assert report["speedup_1_gpu"]["ours"] == pytest.approx(3 / 4)
@@ -114,12 +108,8 @@ def test_table_2_has_the_papers_rows_and_ours(hono):
     (row,) = select_rows(table, whose="paper", device="8 GPU", fit="nuwa")
     assert (row["train"], row["test"], row["points"], row["epochs"]) == (5.3e-4, 6.1e-4, 1e4, 1e5)
     ours = select_rows(table, whose="ours")
-    assert [row["fit"] for row in ours][:4] == [
-        "solver",
-        "adaptive (solver)",
-        "resident",
-        "dataloader",
-    ]
+    fits = [row["fit"] for row in ours]
+    assert fits[:4] == ["solver", "adaptive (solver)", "resident", "dataloader"]
     assert ours[0]["grid"] == pytest.approx(6.6e-4)
     assert ours[0]["seconds"] == 100.0
     shown = made_up.list_words(figure)

@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from forked_ranks import train_by_command
-from pipeline_core.training.checkpoint import load_model
 from pipeline_htfbr.training import train_surface
-from records import read_history
+from plugins.htfbr.fits import read_result
 from tiers import exhaustive
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
@@ -44,11 +43,6 @@ def bump(x):
 
 def slope(x):
     return -2 * x * np.exp(-np.square(x).sum(1))[:, None] + 0.3 * x[:, [1, 0, 2]] * [1, 1, 0]
-
-
-def read_result(run):
-    lines = read_history(run)
-    return load_model(run.model)["weights"], lines
 
 
 @pytest.mark.parametrize(

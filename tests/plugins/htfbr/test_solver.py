@@ -38,6 +38,7 @@ from pipeline_htfbr.solver.terms import (
 )
 from pipeline_htfbr.structure import read_structure
 from pipeline_kernels.tree import contract
+from plugins.htfbr.additive import draw_hono_points
 
 ALONE = Ranks(World(), torch.device("cpu"))
 
@@ -112,31 +113,26 @@ def test_screening_takes_the_terms_that_matter():
 
 
 @pytest.mark.parametrize("nesting", [build_balanced(range(4)), [0, [[3, 1], 2]]])
-def test_an_untruncated_tree_is_the_expansion(nesting):
+def test_the_error_of_a_truncated_tree_keeps_its_bound(nesting):
+    """Coefficients of orthonormal functions: the norm of the difference of two tensors.
+
+    Without truncation the tree is the expansion.
+    """
     terms, coefficients = draw_terms()
-    x = np.random.default_rng(1).uniform(-1, 1, (50, 4))
-    functions = [tabulate_legendre(x[:, mu], 3) for mu in range(4)]
     spaces = decompose(terms, coefficients, nesting)
-    shape, transfers = truncate(spaces, nesting, [4] * 4, [100] * 3)
-    expected = compute_values(functions, terms, torch.arange(50)).T @ coefficients
-    assert_close(contract(torch.cat(functions), transfers, shape), expected)
-
-
-def test_the_error_of_a_truncated_tree_keeps_its_bound():
-    """Coefficients of orthonormal functions: the norm of the difference of two tensors."""
-    terms, coefficients = draw_terms(d=5, degree=3)
-    nesting = build_balanced(range(5))
-    spaces = decompose(terms, coefficients, nesting)
-    every = torch.cartesian_prod(*[torch.arange(4)] * 5)
-    exact = torch.zeros(4, 4, 4, 4, 4, dtype=torch.float64)
+    every = torch.cartesian_prod(*[torch.arange(4)] * 4)
+    exact = torch.zeros(4, 4, 4, 4, dtype=torch.float64)
     exact[tuple(terms.T)] = coefficients
-    units = torch.cat([torch.eye(4, dtype=torch.float64)[:, every[:, mu]] for mu in range(5)])
-    for rank in (2, 4, 6):
-        shape, transfers = truncate(spaces, nesting, [4] * 5, [rank, rank, rank, 1])
-        error = (contract(units, transfers, shape) - exact.flatten()).norm()
+    units = torch.cat([torch.eye(4, dtype=torch.float64)[:, every[:, mu]] for mu in range(4)])
+    errors = []
+    for rank in (2, 4, 100):
+        shape, transfers = truncate(spaces, nesting, [4] * 4, [rank, rank, 1])
+        errors.append(float((contract(units, transfers, shape) - exact.flatten()).norm()))
         kept = [node.rank for node in shape.nodes]
         tails = [s.singular_values[r:] for s, r in zip(spaces, kept, strict=True)]
-        assert 0 < error <= torch.cat(tails[:-1]).norm() * (1 + 1e-12)
+        assert errors[-1] <= torch.cat(tails[:-1]).norm() * (1 + 1e-12) + 1e-12
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 1e-12 < errors[1]
 
 
 def test_ranks_of_a_function_of_known_rank():
@@ -219,21 +215,10 @@ def test_gradients_are_data(project, points, tmp_path):
 
 def load_hono(project, folder, sections):
     """3,000 points of the grid of Table 1."""
-    random, axes = np.random.default_rng(0), HONO().coordinates
-    steps = random.integers(0, 10, (3000, 6)) / 9
+    axes, steps = HONO().coordinates, np.random.default_rng(0).integers(0, 10, (3000, 6)) / 9
     x = np.stack([c.lower + (c.upper - c.lower) * s for c, s in zip(axes, steps.T, strict=True)], 1)
-    from pipeline_htfbr.points import Points
-
-    cloud = Points(
-        coordinates=axes,
-        x=x,
-        energy=HONO().energies(x),
-        gradient=None,
-        group=np.array(["grid"] * len(x), dtype=object),
-        split=np.repeat([0, 1, 2], [2000, 300, 700]).astype(np.int8),
-        surface="hono",
-        molecule=HONO().molecule,
-    )
+    split = np.repeat([0, 1, 2], [2000, 300, 700]).astype(np.int8)
+    cloud = replace(draw_hono_points(3000), x=x, energy=HONO().energies(x), split=split)
     basis = ["chebyshev"] * 5 + ["cosine"]
     return project(folder, cloud, {"graph": {"basis": basis, "degree": 6}, **sections})
 
@@ -245,9 +230,8 @@ def test_hono_with_adaptive_ranks(project, tmp_path):
     run = load_hono(project, tmp_path, sections)
     surface, points = solve_run(run), read_points(run.data)
     rows = points.find_rows("test")
-    error = (
-        surface.energies(torch.from_numpy(points.x[rows])).detach().numpy() - points.energy[rows]
-    )
+    fitted = surface.energies(torch.from_numpy(points.x[rows])).detach().numpy()
+    error = fitted - points.energy[rows]
     assert np.sqrt(np.mean(error**2)) / 27.211386 < 6.0e-4
     assert len({node.rank for node in surface.shape.nodes}) > 2
     lines = run.history.read_text().splitlines()

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-import yaml
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
 from pipeline_core.project import Project
-from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
 from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.points import Points, read_points
+from plugins.htfbr.fits import import_points
 from tiers import exhaustive
 
 ROOT = Path(__file__).parents[3]
@@ -36,25 +31,6 @@ COORDINATES = [
     {"name": "phi", "unit": "degree", "period": 360},
 ]
 TABLE = {"reader": "points", "coordinates": COORDINATES, "energy": {"key": "E", "unit": "hartree"}}
-
-
-@pytest.fixture
-def dataset(tmp_path) -> Callable[..., DatasetRun]:
-    def make(source: dict[str, Any], **more: Any) -> DatasetRun:
-        content = {"description": "Points.", "plugin": "htfbr", "source": source, **more}
-        path = tmp_path / "workflows/datasets/points.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(content))
-        return Project(tmp_path / "workflows", tmp_path / "results", load_registry()).load_dataset(
-            "points"
-        )
-
-    return make
-
-
-def import_points(run: DatasetRun) -> Points:
-    run.registry.select_hook("data", "htfbr")(run=run)
-    return read_points(run.data)
 
 
 def write_csv(path: Path, rows: slice = slice(None), **columns: Any) -> None:
@@ -232,11 +208,3 @@ def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     assert len(points.x) == sum(len(points.find_rows(name)) for name in SPLITS) == 1500
     assert all(by_split)
     assert not by_split[0] & by_split[1] | by_split[0] & by_split[2] | by_split[1] & by_split[2]
-
-
-def test_describing_a_dataset_imports_nothing_heavy():
-    code = (
-        "import sys, pipeline_htfbr.datasets; "
-        "sys.exit(any(m in sys.modules for m in ('torch', 'ase', 'tblite', 'scipy', 'h5py')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

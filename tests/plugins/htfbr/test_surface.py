@@ -73,26 +73,6 @@ def test_gradients_are_recorded_only_if_wanted():
     assert set(make_surface(gradients=False)(batch)) == {"energy"}
 
 
-def test_gradients_can_be_fitted():
-    """The derivative of an error of gradients by a weight, against a difference of two errors."""
-    module, batch = make_surface(), {"x": torch.from_numpy(draw_places()[0])}
-
-    def error():
-        return module(batch)["gradient"].square().mean()
-
-    error().backward()
-    step = 1e-5
-    for number in (0, 17, module.shape.n_transfers - 1):
-        with torch.no_grad():
-            module.transfers[number] += step
-            above = error()
-            module.transfers[number] -= 2 * step
-            below = error()
-            module.transfers[number] += step
-        slope = float(above - below) / (2 * step)
-        assert float(module.transfers.grad[number]) == pytest.approx(slope, rel=1e-6, abs=1e-7)
-
-
 def test_chebyshev_polynomials():
     leaf = Leaf(family="chebyshev", degree=9, lower=-2.0, upper=6.0)
     x = np.linspace(-2, 6, 41)

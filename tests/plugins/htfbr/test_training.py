@@ -221,47 +221,33 @@ def test_too_few_points_are_told(fit, caplog):
     assert warn_if_underdetermined(48, 48) is None
 
 
+SOLVER = {"method": "solver"}
+GRADIENTS = {"gradient_weight": 1.0}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        ({"precision": "bf16-mixed"}, r"train\.precision: bf16-mixed; choose 32-true or 64-true"),
-        ({"ema_decay": 0.9}, r"train\.ema_decay"),
-        ({"checkpoint_steps": 3}, r"train\.checkpoint_steps"),
-        ({"batch_by": "cost"}, r"train\.batch_by"),
-        ({"schedule": {"name": "plateau"}}, r"train\.schedule: plateau.*record_every to 1"),
-        ({"loss": {"energy": {}}}, r"train\.loss"),
-        ({"gradient_weight": 1.0, "method": "dataloader"}, r"train\.gradient_weight"),
-        ({"gradient_weight": 1.0, "method": "trainer"}, r"train\.gradient_weight"),
-        ({"method": "solver", "minutes": 1}, r"train\.minutes: the solver takes no gradient steps"),
-        ({"method": "solver"}, r"train\.epochs: the solver takes no gradient steps"),
-        ({"start_from": "nowhere.pt"}, r"nowhere\.pt: no such file"),
-        ({"start_from": "published:x"}, "no published weights"),
-        ({"profile": True}, r"train\.profile: only method 'trainer'"),
-    ],
-)
-def test_options_that_a_method_lacks(fit, train, message):
-    with pytest.raises(ValueError, match=message):
-        train_surface(fit(train))
-
-
 @pytest.mark.parametrize(
     ("train", "more", "message"),
     [
+        ({"precision": "bf16-mixed"}, {}, r"train\.precision: bf16-mixed; choose 32-true or 64"),
+        ({"ema_decay": 0.9}, {}, r"train\.ema_decay"),
+        ({"checkpoint_steps": 3}, {}, r"train\.checkpoint_steps"),
+        ({"batch_by": "cost"}, {}, r"train\.batch_by"),
+        ({"schedule": {"name": "plateau"}}, {}, r"train\.schedule: plateau.*record_every to 1"),
+        ({"loss": {"energy": {}}}, {}, r"train\.loss"),
+        (GRADIENTS | {"method": "dataloader"}, {}, r"train\.gradient_weight"),
+        (GRADIENTS | {"method": "trainer"}, {}, r"train\.gradient_weight"),
+        (GRADIENTS, {"gradient": None}, r"data\.h5 has none; .*train\.gradient_weight"),
+        (SOLVER | {"minutes": 1}, {}, r"train\.minutes: the solver takes no gradient steps"),
+        (SOLVER, {}, r"train\.epochs: the solver takes no gradient steps"),
+        (SOLVER, {"model": MODELS[1]}, r"model\.leaf_rank: the solver passes on the functions"),
         ({}, {"model": {"rank": "adaptive"}}, r"model\.rank: only method 'solver'"),
-        (
-            {"method": "solver"},
-            {"model": {"rank": 3, "leaf_rank": 2}},
-            r"model\.leaf_rank: the solver passes on the functions",
-        ),
-        (
-            {"gradient_weight": 1.0},
-            {"gradient": None},
-            r"data\.h5 has none; .*train\.gradient_weight",
-        ),
+        ({"start_from": "nowhere.pt"}, {}, r"nowhere\.pt: no such file"),
+        ({"start_from": "published:x"}, {}, "no published weights"),
+        ({"profile": True}, {}, r"train\.profile: only method 'trainer'"),
     ],
 )
-def test_models_and_points_that_do_not_fit_the_method(fit, train, more, message):
+def test_options_that_a_method_lacks(fit, train, more, message):
     with pytest.raises(ValueError, match=message):
         train_surface(fit(train, **more))
 

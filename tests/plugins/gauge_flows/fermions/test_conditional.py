@@ -70,24 +70,23 @@ def draw_shots(lattice: Lattice, n: int = 2, n_shots: int = 2) -> torch.Tensor:
 
 def build_dense(flow: PseudofermionFlow, operators: Operators, lattice: Lattice) -> torch.Tensor:
     """Return T as matrices, (batch, n, n)."""
-    batch, n = (
-        len(operators.before.links),
-        lattice.volume // 2 * lattice.dimension * lattice.n_colours,
-    )
+    n = lattice.volume // 2 * lattice.dimension * lattice.n_colours
     one = torch.eye(n, dtype=torch.complex128)
     units = one.reshape(1, n, lattice.volume // 2, lattice.dimension, lattice.n_colours)
-    with torch.no_grad():
-        return flow(units.expand(batch, *units.shape[1:]), operators, lattice).flatten(2).mT
+    units = units.expand(len(operators.before.links), *units.shape[1:])
+    return flow(units, operators, lattice).flatten(2).mT
 
 
-def compute_exact(flow: PseudofermionFlow, operators: Operators, lattice: Lattice):
-    """Return KL(q, p) given the links, and the effective sample size, (batch,) each.
-
-    Weights are exp(|chi|^2 - |K chi|^2) with K = M'^-dagger T M^dagger, up to a factor.
-    """
+def build_weights(flow: PseudofermionFlow, operators: Operators, lattice: Lattice) -> torch.Tensor:
+    """Return K = M'^-dagger T M^dagger: weights are exp(|chi|^2 - |K chi|^2), up to a factor."""
     before, after = (build_matrix(one) for one in operators)
-    K = torch.linalg.solve(after.mH, build_dense(flow, operators, lattice) @ before.mH)
-    s = torch.linalg.svdvals(K).square()
+    return torch.linalg.solve(after.mH, build_dense(flow, operators, lattice) @ before.mH)
+
+
+@torch.no_grad()
+def compute_exact(flow: PseudofermionFlow, operators: Operators, lattice: Lattice):
+    """Return KL(q, p) given the links, and the effective sample size, (batch,) each."""
+    s = torch.linalg.svdvals(build_weights(flow, operators, lattice)).square()
     return (s - 1 - s.log()).sum(-1), ((2 * s - 1) / s.square()).prod(-1)
 
 
@@ -200,7 +199,9 @@ def test_path_gradients_are_those_of_the_divergence():
     """On average: d KL / d weights from dense matrices; and each is that of log w by T phi."""
     flow, operators = make_random_flow(SQUARE, 4, 0.1), make_pair(SQUARE, 1)
     weights = list(flow.parameters())
-    exact = torch.autograd.grad(compute_differentiable(flow, operators), weights)
+    # The mean of -log w is tr K^dagger K less a constant.
+    mean = build_weights(flow, operators, SQUARE).abs().square().sum()
+    exact = torch.autograd.grad(mean, weights)
     chi = draw_shots(SQUARE, 1, 4000)
     log_weight = weigh_by_path(flow, chi, operators, SQUARE)
     assert_close(log_weight.detach(), weigh_shots(flow, chi, operators, SQUARE))
@@ -208,15 +209,6 @@ def test_path_gradients_are_those_of_the_divergence():
     size = torch.stack([g.norm() for g in exact]).norm()
     error = torch.stack([(a - b).norm() for a, b in zip(ours, exact, strict=True)]).norm()
     assert error < 0.1 * size
-
-
-def compute_differentiable(flow: PseudofermionFlow, operators: Operators) -> torch.Tensor:
-    """Return the mean of -log w: tr K^dagger K less a constant."""
-    before, after = (build_matrix(one) for one in operators)
-    n = before.shape[-1]
-    one = torch.eye(n, dtype=torch.complex128).reshape(1, n, SQUARE.volume // 2, 2, 3)
-    K = torch.linalg.solve(after.mH, flow(one, operators, SQUARE).flatten(2).mT @ before.mH)
-    return K.abs().square().sum()
 
 
 def test_lattices_without_classes_are_refused():

@@ -1,7 +1,7 @@
-"""Determinants of Dirac's operator.
+"""Determinants of Dirac's operator, and actions with them as functions of the links.
 
-Oracles: eigenvalues of free quarks, the determinant of the operator on all sites, differences along
-the group, gauge invariance, that it is real without a twisted mass.
+Oracles: eigenvalues of free quarks, differences along the group, the gauge action where quarks are
+heavy. That all sites have the determinant of the odd ones is in the tests of the kernel.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.fermions.determinant import build_matrix, compute_log_determinant
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
+from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
+from pipeline_gauge_flows.fermions.effective import EffectiveAction, make_action
+from pipeline_gauge_flows.lattice import Lattice, make_cold
 from pipeline_gauge_flows.loops import project_to_algebra
-from pipeline_kernels.dirac import DiracOperator
-from plugins.gauge_flows.small import make_generator
+from plugins.gauge_flows.small import check_force, draw_direction, draw_links, measure_slope
 
 LATTICES = [Lattice((4, 4), 3), Lattice((2, 6), 2), Lattice((2, 2, 4, 2), 2)]
 
@@ -39,35 +41,40 @@ def test_free_quarks(lattice, two_kappa_mu):
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
-def test_all_sites_give_the_same(lattice):
-    links = draw_hot(lattice, 2, make_generator(0))
-    operator = DiracOperator(links, lattice.extents, 0.14, 0.2)
-    n = lattice.volume * lattice.dimension * lattice.n_colours
-    units = torch.eye(n, dtype=links.dtype)
-    units = units.reshape(1, n, lattice.volume, lattice.dimension, lattice.n_colours)
-    full = operator.apply(units.expand(2, *units.shape[1:])).flatten(2).mT
-    expected = torch.linalg.slogdet(full)[1]
-    value = compute_log_determinant(links, lattice, 0.14, 0.2)
-    assert_close(value, expected, rtol=1e-12, atol=1e-12)
-    assert_close(value, compute_log_determinant(links, lattice, 0.14, -0.2))
-    real = build_matrix(DiracOperator(links, lattice.extents, 0.14))
-    assert torch.linalg.slogdet(real)[0].imag.abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("lattice", LATTICES)
 def test_derivatives_are_those_of_differences(lattice):
-    links = draw_hot(lattice, 2, make_generator(0)).requires_grad_()
-    generator = make_generator(1)
-    gauss = torch.randn(links.shape, generator=generator, dtype=links.dtype)
-    X = project_to_algebra(gauss)
-    value = compute_log_determinant(links, lattice, 0.14, 0.2)
-    (G,) = torch.autograd.grad(value @ torch.tensor([1.0, -2.0]).double(), links)
+    links, sizes = draw_links(lattice).requires_grad_(), torch.tensor([1.0, -2.0]).double()
 
-    def move(t: float) -> torch.Tensor:
-        moved = torch.linalg.matrix_exp(t * X) @ links.detach()
-        return compute_log_determinant(moved, lattice, 0.14, 0.2)
+    def compute(links):
+        return compute_log_determinant(links, lattice, 0.14, 0.2)
 
-    h = 2e-3
-    slope = (8 * (move(h) - move(-h)) - (move(2 * h) - move(-2 * h))) / (12 * h)
+    (G,) = torch.autograd.grad(compute(links) @ sizes, links)
+    links, X = links.detach(), draw_direction(links)
     expected = (G.conj() * (X @ links)).sum((1, 2, 3, 4)).real
-    assert_close(expected, slope * torch.tensor([1.0, -2.0]), rtol=1e-8, atol=1e-8)
+    assert_close(expected, measure_slope(compute, links, X) * sizes, rtol=1e-8, atol=1e-8)
+
+
+QUARKS = FermionOptions(kappa=0.2, two_kappa_mu=0.1)
+THEORY = ActionOptions(name="symanzik", beta=2.0, fermions=QUARKS)
+
+
+@pytest.mark.parametrize("lattice", [Lattice((4, 6), 3), Lattice((2, 4, 2, 2), 2)])
+def test_force_is_the_slope_of_the_action_and_its_derivative_by_autograd(lattice):
+    links, action = draw_links(lattice), make_action(THEORY, lattice)
+    check_force(action, links)
+    leaf = links.requires_grad_()
+    (gradient,) = torch.autograd.grad(action(leaf).sum(), leaf)
+    assert_close(project_to_algebra(leaf @ gradient.mH) / 2, action.force(leaf))
+
+
+def test_an_action_without_quarks_is_that_of_the_gauge_field():
+    lattice = Lattice((4, 4), 3)
+    pure = ActionOptions(beta=2.0)
+    assert isinstance(make_action(pure, lattice), GaugeAction)
+    whole = make_action(pure.model_copy(update={"fermions": QUARKS}), lattice)
+    assert isinstance(whole, EffectiveAction)
+    links = draw_links(lattice)
+    assert_close(whole.gauge(links), make_action(pure, lattice)(links))
+    heavy = pure.model_copy(update={"fermions": FermionOptions(kappa=1e-6)})
+    assert_close(make_action(heavy, lattice)(links), whole.gauge(links), rtol=0, atol=1e-9)
+    with pytest.raises(ValueError, match=r"extents \[3, 4\]; make them even"):
+        make_action(THEORY, Lattice((3, 4), 3))
