@@ -14,7 +14,7 @@ import pytest
 import toy_potential as toy
 from core.observers.test_observers import POSITION as OBSERVED
 from pipeline_core import activity, hookimpl, status_files
-from pipeline_core.locks import hold, locate_lock, read_holder
+from pipeline_core.locks import hold, locate_lock
 from pipeline_core.observers.activity import FAILURES
 from pipeline_core.observers.lock import LOCK
 from pipeline_core.processes import name_host
@@ -70,7 +70,7 @@ def test_who_runs_a_stage(run):
         assert not found.holder.has_ended
         assert read(run, "infer").state == "waiting"
         with pytest.raises(ValueError, match="is under way"):
-            train_with(run, Failing(), FAILURES, LOCK)
+            train_with(run, Training(), FAILURES, LOCK)
         assert read(run).state == "running"
     assert read(run).state == "done"
 
@@ -87,24 +87,15 @@ def test_a_killed_process_is_noticed_on_its_host(run):
     assert read(run).state == "running"
 
 
-def test_a_lock_of_an_earlier_version(run):
-    path = locate_lock(run.folder, "train")
-    write_record(path)
-    holder = read_holder(path)
-    assert (holder.ranks, holder.started, holder.has_ended) == (1, None, False)
-    path.write_text("")  # its holder has only begun
-    assert read_holder(path) is None
+class Training:
+    """Ends as it is told to."""
 
+    error = ValueError("thirteen bring bad luck;\n  take twelve")
 
-class Failing:
     @hookimpl
     def train(self):
-        raise ValueError("thirteen bring bad luck;\n  take twelve")
-
-
-class Succeeding:
-    @hookimpl
-    def train(self):
+        if self.error:
+            raise self.error
         return {"epochs": 1}
 
 
@@ -115,17 +106,17 @@ def train_with(run, *plugins):
 
 
 def test_why_a_stage_failed(run):
-    failing = Failing()
+    training = Training()
     with pytest.raises(ValueError, match="thirteen"):
-        train_with(run, failing, FAILURES, LOCK)
+        train_with(run, training, FAILURES, LOCK)
     found = read(run)
     assert found.state == "failed"
     assert found.failure.cause == "thirteen bring bad luck; take twelve"
     assert found.failure.host == name_host()
     run.model.write_text("")  # the best so far
     assert read(run).state == "failed"
-    run.registry.manager.unregister(failing)
-    train_with(run, Succeeding())
+    training.error = None
+    train_with(run)
     assert read(run).state == "done"
 
 

@@ -56,23 +56,6 @@ def test_numbers_of_rows_are_shifted(seed, n):
     assert count_samples(batch) == n
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_types(dtype):
-    sample = sample_of(np.random.default_rng(1))
-    sample["forces"] = np.zeros_like(sample["positions"])
-    batch = collate([sample] * 2, dtype)
-    assert "group" not in batch
-    assert batch["forces"].dtype == dtype
-    assert all(batch[name].dtype == torch.float64 for name in ("positions", "cell", "energy"))
-    assert batch["pbc"].dtype == torch.bool
-    integers = ("atomic_numbers", "edge_index", "edge_shift", "split")
-    assert {batch[name].dtype for name in (*integers, "atom_sample", "atom_offsets")} == {
-        torch.int64
-    }
-    assert batch["cell"].shape == (2, 3, 3)
-    assert batch["energy"].shape == (2,)
-
-
 def test_an_energy_keeps_its_last_digits_in_single_precision():
     """And missing labels stay missing."""
     samples = [{"energy": np.asarray(value)} for value in (np.nan, -123456.789012345, 1.0)]

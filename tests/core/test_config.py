@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import Field
 
 from pipeline_core.config.datasets import Dataset
@@ -18,7 +15,6 @@ from pipeline_core.config.experiments import (
     ENGINE_SECTIONS,
     ExperimentFile,
     Variant,
-    merge_sections,
 )
 from pipeline_core.config.sections import Section, TrainOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
@@ -83,29 +79,6 @@ def test_a_loss_of_no_weight_is_refused(tmp_path):
     TrainOptions(loss={"energy": {"weight": 0.0}, "forces": {}})
 
 
-trees = st.recursive(
-    st.integers(0, 9) | st.lists(st.integers(0, 9), max_size=2),
-    lambda below: st.dictionaries(st.sampled_from("abc"), below, max_size=3),
-)
-mappings = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
-
-
-@settings(deadline=None)
-@given(mappings, mappings)
-def test_overrides_win_and_neither_mapping_is_changed(base, override):
-    before = json.dumps([base, override])
-    result = merge_sections(base, override)
-    assert json.dumps([base, override]) == before
-    assert merge_sections(result, override) == result  # laying it over twice changes nothing
-    assert merge_sections(base, {}) == base
-    assert merge_sections({}, override) == override
-    for key in set(base) | set(override):
-        if key not in override:
-            assert result[key] == base[key]
-        elif not (isinstance(base.get(key), dict) and isinstance(override[key], dict)):
-            assert result[key] == override[key]
-
-
 class Circle(Section):
     kind: Literal["circle"]
     radius: float
@@ -136,7 +109,9 @@ def test_a_variant_is_laid_over_the_experiment(tmp_path):
         "  w: {plugin: q, seed: 4, model: {b: 2}}\n"
     )
     file = validate_content(ExperimentFile, read_yaml(path), path)
+    before = file.model_dump()
     v, w = file.make_variant("v"), file.make_variant("w")
+    assert file.model_dump() == before
     assert file.make_variant("base").model_dump() == file.model_dump() | {"variants": {}}
     assert (v.plugin, v.seed, v.ranks, v.model) == ("p", 3, 2, {"a": 1, "b": 2})
     assert v.train == {"x": 1, "y": {"z": 3}}

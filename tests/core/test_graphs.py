@@ -1,5 +1,7 @@
 """Oracle: ASE's neighbour list, an independent implementation; and symmetry."""
 
+from dataclasses import replace
+
 import ase.build
 import ase.neighborlist
 import numpy as np
@@ -18,7 +20,9 @@ from pipeline_core.graphs import (
     pair_edges,
     write_graphs,
 )
+from pipeline_core.neighbours import find_edges
 from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_core.structure import Structure
 
 
 def sample(atoms):
@@ -55,6 +59,22 @@ def test_edges_equal_those_of_ase(name):
     result = sorted(zip(*index.T, *ours.T, length.round(8), strict=True))
     assert np.allclose(np.array(result), np.array(expected))
     assert np.all(np.diff(index[:, 0]) >= 0)
+    structure = Structure(atoms.numbers, atoms.positions, np.array(atoms.cell), atoms.pbc)
+    for receivers in (np.arange(len(atoms)), np.arange(1, len(atoms), 3), np.zeros(0, np.int64)):
+        some, shift = find_edges(structure, 5.0, receivers)[:2]
+        mine = np.isin(index[:, 0], receivers)
+        np.testing.assert_array_equal(some, index[mine])
+        np.testing.assert_array_equal(shift, ours[mine])
+
+
+def test_a_cell_need_not_say_what_is_not_periodic():
+    """Such as that of a slab whose third vector is zero."""
+    atoms = draw_crystal(3, pbc=(True, True, False))
+    whole = Structure(atoms.numbers, atoms.positions, np.array(atoms.cell), atoms.pbc)
+    slab = replace(whole, cell=whole.cell * [[1], [1], [0]])
+    ours, expected = (find_edges(s, 5.0, np.arange(len(atoms))) for s in (slab, whole))
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @settings(max_examples=25, deadline=None)

@@ -30,28 +30,15 @@ def laptop(monkeypatch):
             r"md.0: observables of 1e\+14 frames take at least 6.4 PB, and this machine has 20 GB"
             " of memory; raise every",
         ),
-        (
-            InferOptions,
-            "md: [{name: large, repeat: [100000, 100, 100]}]",
-            r"md.0.repeat: 1e\+09 copies of a single atom take at least 200 GB",
-        ),
         (Source, "{path: a.xyz, repeat: [100000, 10000, 1]}", r"repeat: 1e\+09 copies of a single"),
         (Source, "{path: a.xyz, repeat_to: 1000000000}", r"repeat_to: 1000000000 atoms take at"),
-        (
-            PartitionOptions,
-            "ranks: [2, 1000000000]",
-            r"ranks.1: no computer has cores for 10000000",
-        ),
+        (PartitionOptions, "ranks: [2, 1000000000]", r"ranks.1: no computer has cores for 1000"),
         (ExperimentFile, "{description: a, plugin: b, ranks: 1000000000}", r"ranks: no computer"),
         (CHGNetOptions, "atom_features: 10000000", r"weights .* 10000000 features, .* 1.6 PB"),
         (CHGNetOptions, "readout_features: [64, 10000000]", r"readout_features.1: weights between"),
         (CHGNetOptions, "convolutions: 1000000000", r"1000000000 layers take at least 10 TB"),
         (HTOptions, "rank: 1000000000", r"weights of a node of rank 1000000000 take"),
-        (
-            LatticeOptions,
-            "extents: [10000, 1000, 1000]",
-            r"extents: 3e\+10 links take at least 2.1",
-        ),
+        (LatticeOptions, "extents: [10000, 1000, 1000]", r"extents: 3e\+10 links take at least"),
     ],
 )
 def test_what_cannot_fit_into_memory_is_refused(tmp_path, model, text, message):

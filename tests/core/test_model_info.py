@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
 from pipeline_core.config.experiments import ENGINE_SECTIONS
 from pipeline_core.config.sections import Section
-from pipeline_core.model_info import OPTIONAL_STAGES, ModelInfo
+from pipeline_core.model_info import ModelInfo
 
 
 class Options(Section):
@@ -27,11 +26,3 @@ def test_a_model_has_the_sections_of_the_engine_unless_it_brings_its_own():
     for stage in ("train", "evaluate", "figures", "data", "grahp"):  # which cannot be absent
         with pytest.raises(ValueError, match=rf"without \['{stage}'\]; .*'graph', 'partition'"):
             describe(without=(stage,))
-
-
-@pytest.mark.parametrize("stage", OPTIONAL_STAGES)
-def test_the_section_of_an_absent_stage_stays_empty(stage):
-    absent = describe(without=(stage,)).section_models[stage]
-    assert absent.model_validate_json("{}").model_dump() == {}
-    with pytest.raises(ValidationError, match="the model has no such stage; remove the section"):
-        absent.model_validate_json('{"cutoff": 5.0}')

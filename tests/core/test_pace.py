@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,13 +22,8 @@ class RecordedClock:
 def replay(steps, rests, *, first=0.0, elapsed=0.0, rest=0.0, done=(0, 0)):
     """Yield each position of a recorded training and the time that was really left, s.
 
-    Args:
-        steps: Time of each step, s, (n_epochs, n_steps).
-        rests: Time of the rest of each epoch, s, (n_epochs,).
-        first: What the first step takes in addition.
-        elapsed: As for `Pace`.
-        rest: As for `Pace`.
-        done: Epochs and steps of earlier starts.
+    `steps` (n_epochs, n_steps) and `rests` (n_epochs,) are times, `first` what the first step takes
+    in addition, `done` epochs and steps of earlier starts.
     """
     clock = RecordedClock()
     pace = Pace(elapsed, rest, clock)
@@ -137,15 +132,6 @@ def test_a_budget_of_time_ends_what_epochs_would_not():
     alone = replace(shorter, epochs=None, step_seconds=None)
     assert (alone.estimate_left(), alone.fraction) == (60.0, 0.4)
     assert replace(alone, elapsed=120.0).estimate_left() == 0.0
-
-
-def test_a_position_comes_back_from_its_file():
-    position = next(iter(replay(np.ones((1, 2)), np.ones(1))))[0]
-    assert Position.of({**asdict(position), "of a later version": 1}) == position
-    with pytest.raises(KeyError, match="epoch"):
-        Position.of({})
-    # Nothing is left of a training that was shortened.
-    assert replace(position, epoch=7, epochs=5).estimate_left() == 0.0
 
 
 @pytest.mark.parametrize(

@@ -115,37 +115,21 @@ def test_all_mistakes_of_all_experiments_are_listed_at_once(folder, call):
 
 
 @pytest.mark.parametrize(
-    ("name", "right", "wrong", "message"),
+    ("more", "message"),
     [
-        ("water", "water.xyz", "watre.xyz", "sources.0.path: no file matches 'watre.xyz'"),
-        ("water", "water.xyz\n", "water.xyz\n    reader: extxzy\n", "did you mean 'extxyz'?"),
-        ("water", "keys:", "units: {energy: kcal}\n    keys:", "kcal"),
-        (
-            "first",
-            "variants:",
-            "figures: {names: [learning_curv]}\nvariants:",
-            "no figure 'learning_curv'; did you mean",
-        ),
-        (
-            "first",
-            "variants:",
-            "train: {start_from: old.pt}\nvariants:",
-            "old.pt: no such file, but alpha/first (variant base)",
-        ),
-        (
-            "first",
-            "variants:",
-            "infer: {md: [{name: hot, start: hot.xyz}]}\nvariants:",
-            "hot.xyz: no such file",
-        ),
+        ("figures: {names: [learning_curv]}", "no figure 'learning_curv'; did you mean"),
+        ("train: {start_from: old.pt}", "old.pt: no such file, but alpha/first (variant base)"),
+        ("infer: {md: [{name: hot, start: hot.xyz}]}", "hot.xyz: no such file"),
+        ("  - path: watre.xyz", "sources.1.path: no file matches 'watre.xyz'"),
+        ("  - {path: water.xyz, reader: extxzy}", "did you mean 'extxyz'?"),
+        ("  - {path: water.xyz, units: {energy: kcal}}", "kcal"),
     ],
 )
-def test_what_a_late_stage_would_miss_is_missed_at_once(
-    folder, refuse, name, right, wrong, message
-):
+def test_what_a_late_stage_would_miss_is_missed_at_once(folder, refuse, more, message):
+    """In the experiment, and in its dataset."""
+    name, before = ("water", "labels:") if more.startswith(" ") else ("first", "variants:")
     (path,) = (folder / "workflows").rglob(f"{name}.yaml")
-    assert right in path.read_text()
-    path.write_text(path.read_text().replace(right, wrong))
+    path.write_text(path.read_text().replace(before, f"{more}\n{before}"))
     refuse(["validate", "alpha/first"], message)
 
 

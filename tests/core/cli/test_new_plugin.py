@@ -7,28 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from built_packages import Package
-from pipeline_core.cli.new_plugin import KINDS, make_data, render_files
+from pipeline_core.cli.new_plugin import KINDS, render_files
 from tiers import exhaustive, run_first
 
-SHARED = {
-    "pyproject.toml", "README.md", ".gitignore", ".github/workflows/test.yml",
-    "my_model/__init__.py", "my_model/plugin.py", "tests/test_plugin.py",
-    "workflows/config.yaml", "workflows/experiments/my_model/first.yaml",
-}  # fmt: skip
-TABLE = {
-    "my_model/data.py", "my_model/options.py", "my_model/samples.py", "my_model/table.py",
-    "my_model/task.py", "workflows/datasets/copper.yaml",
-}  # fmt: skip
-OWN = {
-    "potential": {"my_model/network.py", "workflows/datasets/alloys.yaml"},
-    "samples": {*TABLE, "tests/test_task.py"},
-    "solver": {*TABLE, "my_model/solver.py", "tests/test_solver.py"},
-}
 STAGES = {
     "potential": {"data", "graph", "partition", "train", "evaluate", "infer", "figures", "all"},
     "samples": {"data", "partition", "train", "evaluate", "figures", "all"},
@@ -44,21 +29,13 @@ FIGURES = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_package_has_modules_tests_an_experiment_with_data_and_a_readme(kind):
     files = render_files("my_model", kind)
-    assert set(files) == SHARED | OWN[kind]
+    assert {"pyproject.toml", "README.md", ".github/workflows/test.yml"} <= set(files)
+    assert {"my_model/plugin.py", "tests/test_plugin.py", "workflows/config.yaml"} <= set(files)
     unfilled = [n for n, text in files.items() if "$" in text.replace("${{", "")]
     assert not unfilled
     for path in files:
         if path.startswith("my_model/") and not path.endswith("__init__.py"):
             assert f"| `{path}` |" in files["README.md"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_its_dataset_names_the_data_that_come_with_it(kind):
-    files = render_files("my_model", kind)
-    (path,) = make_data(kind)
-    dataset = next(text for name, text in files.items() if name.startswith("workflows/datasets/"))
-    assert f"path: {Path(path).name}\n" in dataset
-    assert make_data(kind) == make_data(kind)
 
 
 @pytest.mark.parametrize("name", ["My_model", "1st", "my-model", "my model"])
@@ -111,13 +88,6 @@ def package(kind, tmp_path_factory) -> Package:
     assert "pip install -e 'my_model[test]' && pytest my_model\n" in said
     result.install()
     return result
-
-
-@pytest.mark.slow
-def test_it_is_found_by_its_entry_point(package):
-    listed = package.run("pipeline_core.cli", "plugins")
-    row = next(line for line in listed.splitlines() if line.startswith("my_model "))
-    assert row.split()[1:4] == ["ok", "my-model", "0.1.0"]
 
 
 @pytest.mark.slow

@@ -151,34 +151,31 @@ def test_a_wrong_key_is_explained(model, crystals, refuse, keys, message):
     refuse(["predict", model, "renamed.xyz", *words], message)
 
 
-def test_what_is_no_model_is_refused_with_the_cure(model, crystals, folder, refuse):
+def test_what_is_no_model_and_no_structure_is_refused_with_the_cure(
+    model, crystals, folder, refuse
+):
     torch.save({"step": 3}, "last.pt")
+    (folder / "empty.xyz").write_text("")
+    (folder / "notes").write_text("not a structure\n")
+    ase.io.write("iron.traj", ase.build.bulk("Fe", cubic=True))
     no_model = "crystals.traj: is not a model; give a model.pt or the folder of a run first"
+    no_head = "one head, without a name, and no 'pbe'; leave the head"
+    unknown = "iron.traj: frame 0 (Fe2): the model knows Ar, Kr and no Fe (atom 0 of 2)"
     for words, message in (
         (["nothing.pt", "crystals.traj"], "nothing.pt: no such file or folder"),
         (["crystals.traj", model / "model.pt"], no_model),
         ([model.parent, "crystals.traj"], f"holds no model.pt; name {model}"),
         (["site", "crystals.traj"], "holds no model.pt; train one"),
         (["last.pt", "crystals.traj"], "last.pt: not a model; give the path of a model.pt"),
+        ([model, "nothing.xyz"], "nothing.xyz: no such file"),
+        ([model, "site"], "site: is a folder; name a file in it"),
+        ([model, "empty.xyz"], "empty.xyz: holds no frames of format 'extxyz'"),
+        ([model, "notes"], "notes: frame 0: ASE cannot read it"),
+        ([model, "iron.traj"], unknown),
+        ([model, "iron.traj", "--head", "pbe"], no_head),
+        ([model, "iron.traj", "--reader", "nothing"], "no reader 'nothing'"),
     ):
         refuse(["predict", *words], message)
-        assert not (folder / "predictions.xyz").exists()
-
-
-def test_what_is_no_structure_is_refused_with_the_cure(model, folder, refuse):
-    (folder / "empty.xyz").write_text("")
-    (folder / "notes").write_text("not a structure\n")
-    ase.io.write("iron.traj", ase.build.bulk("Fe", cubic=True))
-    for words, message in (
-        (["nothing.xyz"], "nothing.xyz: no such file"),
-        (["site"], "site: is a folder; name a file in it"),
-        (["empty.xyz"], "empty.xyz: holds no frames of format 'extxyz'"),
-        (["notes"], "notes: frame 0: ASE cannot read it"),
-        (["iron.traj"], "iron.traj: frame 0 (Fe2): the model knows Ar, Kr and no Fe (atom 0 of 2)"),
-        (["iron.traj", "--head", "pbe"], "one head, without a name, and no 'pbe'; leave the head"),
-        (["iron.traj", "--reader", "nothing"], "no reader 'nothing'"),
-    ):
-        refuse(["predict", model, *words], message)
         assert not (folder / "predictions.xyz").exists()
 
 

@@ -62,12 +62,6 @@ def test_only_rank_0_speaks(staged, call):
     assert result.output == ""
 
 
-def test_data_goes_to_the_engine_and_its_artifact_into_results(folder, call):
-    result = call("data", "--dataset", "water", "--results", folder / "out")
-    assert result.exit_code == 0, result.output
-    assert (folder / "out/datasets/water/data.h5").exists()
-
-
 def test_a_data_plugin_without_a_model_comes_before_the_engine(folder, call):
     source = """
         from pipeline_core import hookimpl

@@ -41,21 +41,14 @@ SECTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A file that is damaged.
-
-    Attributes:
-        name: What the report calls it.
-        path: The file.
-        read: Reads it as a stage does.
-        is_right: Of what was read before and after the damage.
-        is_memory: Whether it is written anew when it cannot be read.
-    """
+    """A file that is damaged, and how a stage reads it."""
 
     name: str
     path: Path
     read: Callable[[], Any]
+    # of what was read before and after the damage
     is_right: Callable[[Any, Any], bool] = lambda whole, damaged: bool(whole == damaged)
-    is_memory: bool = False
+    is_memory: bool = False  # written anew when it cannot be read
 
 
 def make_project(folder: Path, n_structures: int | None = None, seed: int = 0) -> Project:

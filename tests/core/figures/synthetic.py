@@ -10,7 +10,7 @@ import torch
 from ase.build import bulk
 from ase.calculators.emt import EMT
 
-from fake_packages import find_points, install
+from fake_packages import find_points, install, write_model_source
 from pipeline_core import store
 from pipeline_core.batch import collate
 from pipeline_core.builtin import load_registry
@@ -33,22 +33,7 @@ seed: 7
 variants:
   wide: {model: {width: 16}}
 """
-PLUGIN = """
-from pipeline_core import hookimpl
-from pipeline_core.config.sections import Section
-from pipeline_core.model_info import ModelInfo
-
-class Options(Section):
-    width: int = 8
-    '''Neurons.'''
-
-@hookimpl
-def model():
-    return ModelInfo(
-        name="toy", summary="A test model", citation="Nobody, J. Irrepr. Res. 1, 1 (1955)",
-        options=Options, predicts=("energy", "forces", "stress"),
-    )
-"""
+FACTS = 'citation="Nobody, J. Irrepr. Res. 1, 1 (1955)", predicts=("energy", "forces", "stress")'
 MIXED = f"{EXPERIMENT}  rival: {{plugin: other, seed: 8}}\n"
 """The same with a variant of another plugin and seed."""
 ELEMENTS = {"Cu": 29, "Au": 79}
@@ -58,8 +43,9 @@ N_ATOMS = 12
 
 def describe(folder):
     """Write the files that describe the experiment."""
-    other = PLUGIN.replace('"toy"', '"other"').replace("A test model", "Its rival")
-    for name, source in (("toy", PLUGIN), ("other", other)):
+    for name, summary in (("toy", "A test model"), ("other", "Its rival")):
+        source = write_model_source(name).replace('citation="none"', FACTS)
+        source = source.replace("A test model", summary)
         module = install(folder / "packages", name, source, ending="of_figures")
         module.rename(folder / module.name)  # tests of all else do not find the package
     workflows = folder / "workflows"
@@ -176,21 +162,11 @@ def _sample(rng, noise, index, n_samples):
 def _report(samples):
     """Break errors down as the stage does."""
     labels = ("energy", "forces", "stress")
-    batch = collate(
-        [
-            {"atomic_numbers": s["atomic_numbers"], **{n: s[f"{n}_label"] for n in labels}}
-            for s in samples
-        ],
-        torch.float64,
-    )
-    outputs = {
-        name: torch.from_numpy(
-            np.concatenate(
-                [s[f"{name}_predicted"].reshape(-1, *batch[name].shape[1:]) for s in samples]
-            )
-        )
-        for name in labels
-    }
+    rows = [{n: s[f"{n}_label"] for n in labels} for s in samples]
+    numbers = [{"atomic_numbers": s["atomic_numbers"]} for s in samples]
+    batch = collate([a | b for a, b in zip(numbers, rows, strict=True)], torch.float64)
+    predicted = [{n: s[f"{n}_predicted"] for n in labels} for s in samples]
+    outputs = collate(predicted, torch.float64)
     quantities = [Quantity(name, per_atom=name == "energy") for name in labels]
     breakdown = Breakdown(quantities, np.array([s["group"].item() for s in samples], object))
     breakdown.add(Window(0, batch, outputs))
@@ -230,21 +206,13 @@ def write_partition(run):
         "balanced": 0.01,
         "balanced_by_cost": 0.001,
     }
-    balance = [
-        {
-            "ranks": n,
-            **{
-                way: {
-                    "efficiency": n**-loss,
-                    "variation": loss,
-                    "padding": 2 * loss,
-                    "deferred": 0,
-                }
-                for way, loss in losses.items()
-            },
-        }
-        for n in (1, 2, 4, 8, 16, 32, 64)
-    ]
+    balance = []
+    for n in (1, 2, 4, 8, 16, 32, 64):
+        record = {"ranks": n}
+        for way, loss in losses.items():
+            facts = {"variation": loss, "padding": 2 * loss, "deferred": 0}
+            record[way] = {"efficiency": n**-loss, **facts}
+        balance.append(record)
     with store.create(run.partition, "partition", run.make_provenance("partition")) as file:
         file.attrs["balance"] = json.dumps(balance)
 
@@ -265,20 +233,10 @@ def write_dynamics(run, timestep):
 def write_records(run):
     """Write what the stages say of themselves, the training twice: the later one counts."""
     seconds = {"graph": 4.0, "partition": 0.7, "train": 1.0, "evaluate": 6.3, "infer": 22.0}
-    lines = [
-        {
-            "stage": stage,
-            "started": "2026-01-01T12:00:00+00:00",
-            "seconds": duration,
-            "ranks": 2 if stage == "train" else 1,
-            "cpu": "A processor",
-            "cores": 2,
-            "gpu": None,
-            "peak_memory": 2**30,
-            "peak_gpu_memory": 0,
-            "summary": {},
-        }
-        for stage, duration in [*seconds.items(), ("train", 754.0)]
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    common = {"started": "2026-01-01T12:00:00+00:00", "cpu": "A processor", "cores": 2, "gpu": None}
+    common |= {"peak_memory": 2**30, "peak_gpu_memory": 0, "summary": {}}
+    text = ""
+    for stage, duration in [*seconds.items(), ("train", 754.0)]:
+        ranks = 2 if stage == "train" else 1
+        text += json.dumps({"stage": stage, "seconds": duration, "ranks": ranks, **common}) + "\n"
     (run.folder / "records.jsonl").write_text(text)

@@ -176,30 +176,10 @@ def test_variants_with_the_same_balance_share_its_curves(experiment):
     ]
     assert np.array_equal(shown["balanced"].get_xdata(), [1, 2, 4, 8, 16, 32, 64])
     assert len(table) == 1 + 6 * 7
-
-
-@pytest.mark.parametrize("n_forecasts", [1, 2, 3])
-def test_no_label_of_the_balance_covers_anything(experiment, monkeypatch, n_forecasts):
-    ways = [*balance._WAYS]  # a capacity adds one
-    report = {"variation": 0.1, "padding": 0.1, "deferred": 0}
-    forecasts = iter(
-        [
-            [{"ranks": n} | {w: report | {"efficiency": n**-0.1} for w in ways} for n in (1, 8)]
-            + [{"ranks": 64 + number} | {w: report | {"efficiency": 0.6} for w in ways}]
-            for number in range(n_forecasts)
-        ]
-    )
-    monkeypatch.setattr(results, "read_balance", lambda _: next(forecasts, None))
-    runs = {f"variant{number}": run for number, run in enumerate([*experiment.runs.values()] * 3)}
-    figure, table = balance.draw(replace(experiment, runs=runs))
     figure.savefig(io.BytesIO(), dpi=100)
-    assert len(figure.axes) == n_forecasts
-    assert len(table) == 1 + n_forecasts * 7 * 3
     (legend,) = figure.legends
     words = [text.get_window_extent() for text in legend.get_texts()]
-    panels = [axes.get_tightbbox() for axes in figure.axes]
-    assert len(words) == 7
-    assert not any(a.overlaps(b) for a, b in combinations(words + panels, 2))
+    assert not any(a.overlaps(b) for a, b in combinations([*words, axes.get_tightbbox()], 2))
     assert all(word.x1 <= figure.bbox.x1 for word in words)
 
 

@@ -47,8 +47,3 @@ def test_displacements_and_coefficients(monkeypatch, tmp_path):
         ["melt", "base", "O", "2300", "(1.23 ± 0.06)e−09", "0.97", "3.21"],
         ["melt", "base", "Hf", "2300", "–", "–", "0.120"],
     ]
-
-
-def test_without_long_runs_there_is_nothing(experiment):
-    assert diffusion.draw_diffusion(experiment) is None
-    assert diffusion.tabulate_diffusion(experiment) == []

@@ -8,8 +8,9 @@ from types import ModuleType
 import pytest
 
 from core.figures import synthetic
+from core.figures.test_reproduction import FORCES, HEAD
 from pipeline_core import hookimpl
-from pipeline_core.figures import Figure, parity
+from pipeline_core.figures import Figure
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
@@ -52,9 +53,13 @@ def ask_for(folder, figures, *brought, experiment=synthetic.EXPERIMENT):
 
 @pytest.mark.slow
 def test_every_figure_has_its_files_and_an_entry_in_the_index(folder):
-    experiment = synthetic.load(folder)
+    """In which variants of several plugins stand side by side."""
+    experiment = synthetic.add_rival(folder)
     summary = draw_experiment(experiment)
     assert summary == {"drawn": ALL, "nothing_to_draw": NOTHING}
+    for name in ("parity", "errors_by_element", "errors_by_group", "learning", "md_rdf"):
+        with (experiment.folder / f"{name}.csv").open() as file:
+            assert {row["variant"] for row in csv.DictReader(file)} == {"base", "wide", "rival"}
     index = json.loads((experiment.folder / "index.json").read_text())
     assert [entry["name"] for entry in index] == ["summary", *ALL]
     for entry in index[1:]:
@@ -83,26 +88,6 @@ def test_the_experiment_chooses_names_and_formats(folder):
     # Who names a figure of a paper gets it.
     experiment = ask_for(folder, "{names: [of_toy]}", make_figure("of_toy", paper=True))
     assert [figure.name for figure in choose_figures(experiment)] == ["of_toy"]
-
-
-def test_an_unknown_name_is_an_error_with_the_nearest_one(folder):
-    experiment = ask_for(folder, "{names: [paritty]}")
-    with pytest.raises(ValueError, match="no figure 'paritty'; did you mean 'parity'") as error:
-        draw_experiment(experiment)
-    assert str(error.value).startswith(f"{experiment.path}:7: figures.names")
-
-
-@pytest.mark.slow
-def test_figures_without_input_are_left_out(folder):
-    experiment = synthetic.load(folder)
-    for run in experiment.runs.values():
-        run.inference.unlink()
-        run.predictions.unlink()
-        run.partition.unlink(missing_ok=True)
-    summary = draw_experiment(ask_for(folder, "{formats: [png]}"))
-    assert summary["drawn"] == [
-        *("dataset", "errors_by_element", "errors_by_group", "learning", "provenance")
-    ]
 
 
 def test_an_experiment_without_any_result_has_a_summary_alone(folder):
@@ -136,17 +121,6 @@ def test_a_damaged_file_is_named_with_the_figure(folder, artifact, name):
     assert str(error.value).startswith(f"figure {name!r} of toy/alloy: ")
 
 
-def test_metrics_without_a_number_are_named_with_the_place(folder):
-    experiment = synthetic.load(folder)
-    path = experiment.runs["base"].metrics
-    content = json.loads(path.read_text().replace('"rmse"', '"rsme"'))
-    content.pop("checksum", None)
-    path.write_text(json.dumps(content, indent=1))
-    place = re.escape(f"{path}:") + r"\d+: splits.val.quantities.energy.rmse: Field required"
-    with pytest.raises(ValueError, match=place):
-        parity.draw(experiment)
-
-
 def test_a_failing_figure_of_a_plugin_is_named_and_nothing_is_changed(folder):
     def draw(run):
         raise KeyError("no such thing")
@@ -171,31 +145,13 @@ def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results)
     assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
 
 
-PAPER = """\
-paper: Them
-citation: Nobody 1955
-scale: a million structures
-hardware: one accelerator
-"""
-MEASURED = """\
-entries:
-  - id: size
-    where: Table I
-    quantity: parameters
-    value: 1
-    unit: "1"
-    measure: {experiment: EXPERIMENT, of: base/metrics/n_parameters}
-    differs: all
-"""
-
-
 @pytest.mark.parametrize(
     ("paper", "shown"),
     [
         (None, []),
-        (MEASURED.replace("EXPERIMENT", "toy/theirs"), []),
-        (MEASURED.replace("EXPERIMENT", "toy/alloy"), ["of_toy"]),
-        ("also_of: [toy/alloy]\nentries: []\n", ["of_toy"]),
+        (HEAD + FORCES.replace("toy/alloy", "toy/theirs"), []),
+        (HEAD + FORCES, ["of_toy"]),
+        (HEAD.replace("entries:", "also_of: [toy/alloy]\nentries: []"), ["of_toy"]),
     ],
 )
 def test_figures_of_a_paper_belong_to_its_experiments_alone(folder, paper, shown):
@@ -203,7 +159,7 @@ def test_figures_of_a_paper_belong_to_its_experiments_alone(folder, paper, shown
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
     path.write_text(synthetic.MIXED)
     if paper is not None:
-        path.with_name("expected.yaml").write_text(PAPER + paper)
+        path.with_name("expected.yaml").write_text(paper)
     experiment = synthetic.load(folder, make_plugin(*brought))
     names = [figure.name for figure in choose_figures(experiment)]
     # The variant of another plugin never shows figures of that plugin's paper.
@@ -239,25 +195,3 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
         "of_other": ["rival"],
         "balance_other": ["rival"],
     }
-
-
-@pytest.mark.slow
-def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
-    synthetic.add_rival(folder)
-    experiment = ask_for(folder, "{formats: [png]}", experiment=synthetic.MIXED)
-    assert draw_experiment(experiment)["drawn"] == ALL
-    for name in ("parity", "errors_by_element", "errors_by_group", "learning", "md_rdf"):
-        with (experiment.folder / f"{name}.csv").open() as file:
-            result = {row["variant"] for row in csv.DictReader(file)}
-        assert result == {"base", "wide", "rival"}
-
-
-@pytest.mark.slow
-def test_drawing_again_gives_the_same_bytes(folder):
-    experiment = ask_for(folder, "{names: [parity, learning]}")
-    contents = []
-    for _ in range(2):
-        draw_experiment(experiment)
-        contents.append({path.name: path.read_bytes() for path in experiment.folder.iterdir()})
-    assert contents[0] == contents[1]
-    assert len(contents[0]) == 4 + 2 * 5

@@ -72,13 +72,6 @@ def test_many_numbers_are_a_density_on_equal_axes(numbers):
     assert text.splitlines()[2] == f"R² {1 - 0.01 / label.var():.3f}"
 
 
-def test_total_energies_are_shown_relative_to_their_mean(numbers):
-    label, predicted = numbers
-    far, near = make_comparison(label - 738.6, predicted - 738.6), make_comparison(label, predicted)
-    assert parity.find_centre([near]) == 0
-    assert parity.find_centre([far]) == pytest.approx((label - 738.6).mean())
-
-
 def test_all_variants_share_the_axes_of_a_quantity(experiment):
     with style.apply_style():
         figure, table = parity.draw(experiment)

@@ -47,16 +47,6 @@ def test_figures_tables_and_warnings(tmp_path):
     assert sum("dimer of base" in line for line in warnings) == len(ALL)
 
 
-def test_without_properties_there_is_nothing_to_draw(tmp_path):
-    run = make_run(tmp_path)
-    simulate_run(run)
-    experiment = load(run)
-
-    assert [draw(experiment) for draw in DRAW.values()] == [None] * len(DRAW)
-    assert properties.tabulate_properties(experiment) == []
-    assert properties.list_warnings(experiment) == []
-
-
 def test_what_is_not_stable_is_said():
     summary = {
         "converged": False,

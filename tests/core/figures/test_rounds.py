@@ -5,18 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
+from core.test_rounds import LEARN, load
 from pipeline_core.figures import rounds, style
-from pipeline_core.testing.projects import write_project
-
-LEARN = {
-    "rounds": 1,
-    "per_round": 3,
-    "random": True,
-    "label_with": {"calculator": "emt"},
-    "md": [{"name": "hot"}],
-}
 
 
 def write_errors(run, mae):
@@ -27,16 +18,8 @@ def write_errors(run, mae):
     run.metrics.write_text(json.dumps(content))
 
 
-@pytest.fixture
-def experiment(tmp_path):
-    project = write_project(tmp_path, "mace", {})
-    path = tmp_path / "workflows/experiments/mace/conformance.yaml"
-    content = yaml.safe_load(path.read_text()) | {"members": 2, "learn": LEARN}
-    path.write_text(yaml.safe_dump(content))
-    return project.load_experiment("mace/conformance")
-
-
-def test_means_over_members_stand_at_the_structures_trained_on(experiment):
+def test_means_over_members_stand_at_the_structures_trained_on(tmp_path):
+    experiment = load(tmp_path, learn=LEARN | {"rounds": 1})
     errors = {"base": 0.5, "base.2": 0.7, "round_1": 0.2, "round_1.2": 0.4, "random_1": 0.45}
     for variant, mae in errors.items():
         run = experiment.runs[variant]

@@ -7,7 +7,8 @@ are those that their own JSON gives, and of which the engine can say what each s
 import json
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,8 @@ stress_check_samples: 8
 """
 
 
-def make_configuration_subjects(folder: Path) -> list[Subject]:
-    """Write an experiment of each plugin, and dataset files of each kind."""
-    registry = load_registry()
-    return [*_make_datasets(folder, registry), *_make_experiments(folder, registry)]
-
-
-def _make_datasets(folder: Path, registry: Registry) -> Iterator[Subject]:
+def _make_datasets(folder: Path) -> Iterator[Subject]:
+    """Write dataset files of each kind."""
     place = make_folder(folder, "datasets")
     for name in ("water.xyz", "ice/1.extxyz"):
         (place / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,44 +71,44 @@ def _make_datasets(folder: Path, registry: Registry) -> Iterator[Subject]:
         (place / f"{name}.yaml").write_bytes((_WORKFLOWS / f"datasets/{name}.yaml").read_bytes())
     for path in sorted(place.glob("*.yaml")):
         if path.stem != "ice":
-            yield Subject(f"dataset_{path.stem}", path, _read_dataset(registry))
+            yield Subject(f"dataset_{path.stem}", path, _read_dataset)
 
 
-def _read_dataset(registry: Registry) -> Callable[[Path], list[Content | None]]:
-    def read(path: Path) -> list[Content | None]:
-        with tempfile.TemporaryDirectory() as name:
-            datasets = Path(name, "workflows/datasets")
-            datasets.parent.mkdir()
-            datasets.symlink_to(path.parent)
-            dataset = _open_project(name, registry).load_dataset(path.stem)
-            return _describe(_list_facts(dataset))
-
-    return read
+def _read_dataset(path: Path) -> list[Content | None]:
+    with tempfile.TemporaryDirectory() as name:
+        datasets = Path(name, "workflows/datasets")
+        datasets.parent.mkdir()
+        datasets.symlink_to(path.parent)
+        dataset = _open_project(name).load_dataset(path.stem)
+        return _describe(_list_facts(dataset))
 
 
-def _make_experiments(folder: Path, registry: Registry) -> Iterator[Subject]:
+def _make_experiments(folder: Path) -> Iterator[Subject]:
+    """Write an experiment of each plugin."""
     for plugin in _PLUGINS:
         path = make_folder(folder, f"experiments_{plugin}") / "damaged.yaml"
         path.write_bytes((_WORKFLOWS / f"experiments/{plugin}/smoke.yaml").read_bytes())
-        yield Subject(f"experiment_{plugin}", path, _read_experiment(registry))
+        yield Subject(f"experiment_{plugin}", path, _read_experiment)
 
 
-def _read_experiment(registry: Registry) -> Callable[[Path], list[Content | None]]:
-    def read(path: Path) -> list[Content | None]:
-        with tempfile.TemporaryDirectory() as name:
-            place = Path(name, "workflows/experiments")
-            place.mkdir(parents=True)
-            (place / "any").symlink_to(path.parent)
-            place.with_name("datasets").symlink_to(_WORKFLOWS / "datasets")
-            experiment = _open_project(name, registry).load_experiment(f"any/{path.stem}")
-            facts = [fact for run in experiment.runs.values() for fact in _list_run_facts(run)]
-            return _describe([experiment.options.model_dump_json(), *facts])
-
-    return read
+def _read_experiment(path: Path) -> list[Content | None]:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name, "workflows/experiments")
+        place.mkdir(parents=True)
+        (place / "any").symlink_to(path.parent)
+        place.with_name("datasets").symlink_to(_WORKFLOWS / "datasets")
+        experiment = _open_project(name).load_experiment(f"any/{path.stem}")
+        facts = [fact for run in experiment.runs.values() for fact in _list_run_facts(run)]
+        return _describe([experiment.options.model_dump_json(), *facts])
 
 
-def _open_project(folder: str, registry: Registry) -> Project:
-    return Project(Path(folder, "workflows"), Path("results"), registry)
+@cache
+def _load_registry() -> Registry:
+    return load_registry()
+
+
+def _open_project(folder: str) -> Project:
+    return Project(Path(folder, "workflows"), Path("results"), _load_registry())
 
 
 def _list_facts(dataset: DatasetRun) -> list[Any]:
@@ -143,3 +139,6 @@ def _describe(facts: Iterable[Any]) -> list[Content | None]:
     """Return a number that differs where the facts do, as the one array of a frame."""
     text = json.dumps(list(facts), sort_keys=True)
     return [{"facts": np.array(zlib.crc32(text.encode()))}]
+
+
+MAKERS = (_make_datasets, _make_experiments)

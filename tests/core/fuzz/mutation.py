@@ -18,7 +18,6 @@ import os
 import re
 import resource
 import shutil
-import signal
 import tempfile
 import traceback
 import warnings
@@ -27,12 +26,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core.fuzz.configuration import make_configuration_subjects
-from core.fuzz.plugins import make_plugin_subjects
-from core.fuzz.subjects import Content, Subject, make_subjects
+from core.faults.injection import HungError, flip_bit, limit_time
+from core.fuzz import configuration, plugins, subjects
+from core.fuzz.subjects import Content, Subject
 
 FAILURES = ("structure", "traceback", "hang", "memory", "broken")
-LIMIT_S, LIMIT_BYTES = 10, 4 << 30
+LIMIT_BYTES = 4 << 30
 KINDS = (
     "flip", "delete", "double", "line_doubled", "line_lost", "lines_swapped", "number", "cut",
 )  # fmt: skip
@@ -40,13 +39,9 @@ GARBAGE = (b"nan", b"inf", b"1e999", b"-1", b"999999999", b"1_0", b"x", b"", b"1
 NUMBER = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
-class Hang(BaseException):
-    """An input that takes too long; no reader catches it by catching everything."""
-
-
 def make_all_subjects(folder: Path) -> list[Subject]:
     """Write all files that are damaged."""
-    makers = (make_subjects, make_plugin_subjects, make_configuration_subjects)
+    makers = [make for module in (subjects, plugins, configuration) for make in module.MAKERS]
     return [subject for make in makers for subject in make(folder)]
 
 
@@ -54,9 +49,7 @@ def mutate(content: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
     """Return the kind of damage and the damaged content."""
     kind, at = str(rng.choice(KINDS)), int(rng.integers(len(content)))
     if kind == "flip":
-        return kind, content[:at] + bytes([content[at] ^ (1 << rng.integers(8))]) + content[
-            at + 1 :
-        ]
+        return kind, bytes(flip_bit(bytearray(content), at, rng))
     if kind == "delete":
         return kind, content[:at] + content[at + 1 :]
     if kind == "double":
@@ -136,7 +129,7 @@ def fuzz(subject: Subject, numbers: range, seed: int) -> Iterator[tuple[str, str
     if None in sound or not sound:
         yield "broken", "the sound file cannot be read"
         return
-    before, limits = signal.signal(signal.SIGALRM, _end), resource.getrlimit(resource.RLIMIT_AS)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + LIMIT_BYTES, limits[1]))
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - spares the disk
@@ -151,26 +144,19 @@ def fuzz(subject: Subject, numbers: range, seed: int) -> Iterator[tuple[str, str
                 yield outcome, f"{number} {kind}: {what}"
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _end(*_: object) -> None:
-    raise Hang
 
 
 def attempt(subject: Subject, path: Path, sound: list[Content], kind: str) -> tuple[str, str]:
     """Read one damaged file; return its class, and what was raised."""
-    signal.alarm(LIMIT_S)
     try:
-        return judge(sound, subject.read(path), kind, counted=subject.counted), ""
+        with limit_time():
+            return judge(sound, subject.read(path), kind, counted=subject.counted), ""
     except ValueError as error:
         named = path.name in str(error) or str(path.parent) in str(error)
         return ("refused" if named else "traceback"), f"{'' if named else 'unnamed: '}{error}"
-    except Hang:
+    except HungError:
         return "hang", "".join(traceback.format_exc().splitlines()[-5:])
     except MemoryError as error:
         return "memory", repr(error)
     except Exception as error:  # noqa: BLE001 - which one is the question
         return "traceback", repr(error)[:200]
-    finally:
-        signal.alarm(0)

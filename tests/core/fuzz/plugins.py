@@ -29,17 +29,6 @@ _N_IMAGES = 3
 _CUTOFF = 2.0  # Å: the water molecule of a chain of them
 
 
-def make_plugin_subjects(folder: Path) -> list[Subject]:
-    """Write the files, each with what lies beside it in a folder of its own."""
-    return [
-        *_make_tables(folder),
-        *_make_matrices(folder),
-        *_make_packed(folder),
-        *_make_csr(folder),
-        *_make_links(folder),
-    ]
-
-
 def _make_tables(folder: Path) -> Iterator[Subject]:
     rng = np.random.default_rng(2)
     columns = {"r": rng.random(30), "E": rng.random(30)}
@@ -155,3 +144,6 @@ def _make_links(folder: Path) -> Iterator[Subject]:
         path = make_folder(folder, name) / "links"
         write(path, configuration)
         yield Subject(name, path, lambda path, read=read: [{"links": read(path).links}])
+
+
+MAKERS = (_make_tables, _make_matrices, _make_packed, _make_csr, _make_links)

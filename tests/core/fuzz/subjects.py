@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import ase.io
@@ -17,6 +18,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from core.readers.deepmd_systems import make_frames, write_system
 from pipeline_core.fields import FIELDS
 from pipeline_core.readers import BadFrame, cp2k, deepmd, extxyz, fitsnap, mptrj, vasp
 from pipeline_core.readers import ase as ase_reader
@@ -36,24 +38,6 @@ class Subject:
     path: Path
     read: Callable[[Path], list[Content | None]]
     counted: bool = True  # whether the file says how many rows it has
-
-
-def make_subjects(folder: Path) -> list[Subject]:
-    """Write the files of the engine, each with what lies beside it in a folder of its own.
-
-    Those of VASP are made only where its real run lies beside the clone.
-    """
-    return [
-        *_make_ase(folder),
-        *_make_compressed(folder),
-        *_make_molecules(folder),
-        *_make_cp2k(folder),
-        *_make_mptrj(folder),
-        *_make_fitsnap(folder),
-        *_make_deepmd(folder),
-        *_make_vasp(folder),
-        _make_store(folder),
-    ]
 
 
 def make_folder(folder: Path, name: str) -> Path:
@@ -94,10 +78,12 @@ def _make_images(*, periodic: bool = True) -> list[Atoms]:
 
 
 def _make_ase(folder: Path) -> Iterator[Subject]:
-    images = _make_images()
-    for ending in ("extxyz", "traj", "db", "json", "cif"):
-        name = ending if ending == "extxyz" else f"ase_{ending}"
+    """Crystals, and structures without a cell."""
+    endings = ("extxyz", "traj", "db", "json")
+    for ending, periodic in [*product(endings, (True, False)), ("cif", True)]:
+        name = f"{'crystals' if periodic else 'molecules'}_{ending}"
         path = make_folder(folder, name) / f"a.{ending}"
+        images = _make_images(periodic=periodic)
         ase.io.write(path, images[:1] if ending == "cif" else images)
         reader = extxyz.READER if ending == "extxyz" else ase_reader.READER
         yield Subject(name, path, _read_frames(reader))
@@ -109,15 +95,6 @@ def _make_compressed(folder: Path) -> Iterator[Subject]:
         with opener(path, "wt") as file:
             ase.io.write(file, _make_images(), format="extxyz")
         yield Subject(f"extxyz_{ending}", path, _read_frames(extxyz.READER))
-
-
-def _make_molecules(folder: Path) -> Iterator[Subject]:
-    """Structures without a cell."""
-    for ending in ("extxyz", "traj", "db", "json"):
-        path = make_folder(folder, f"molecules_{ending}") / f"a.{ending}"
-        ase.io.write(path, _make_images(periodic=False))
-        reader = extxyz.READER if ending == "extxyz" else ase_reader.READER
-        yield Subject(f"molecules_{ending}", path, _read_frames(reader))
 
 
 def _make_cp2k(folder: Path) -> Iterator[Subject]:
@@ -197,37 +174,21 @@ def _make_deepmd(folder: Path) -> Iterator[Subject]:
 
     Of molecules, and of a system of mixed types, they are the files that are other ones.
     """
-    rng = np.random.default_rng(2)
-    arrays = {
-        "coord": rng.uniform(0, 5, (3, 12)), "box": np.tile(5 * np.eye(3).ravel(), (3, 1)),
-        "energy": rng.normal(size=3), "force": rng.normal(size=(3, 12)),
-        "virial": rng.normal(size=(3, 9)),
-    }  # fmt: skip
-    system = _write_system(folder, "deepmd", "0\n1\n1\n2\n", arrays)
-    for path in sorted(file for file in system.rglob("*") if file.is_file()):
-        yield Subject(f"deepmd_{path.stem}", path, partial(_read_system, system, path))
-    free = {name: arrays[name] for name in ("coord", "energy", "force")}
-    molecules = _write_system(folder, "deepmd_molecules", "0\n1\n1\n2\n", free)
-    (molecules / "nopbc").touch()
-    path = molecules / "set.000/coord.npy"
-    yield Subject("deepmd_molecules", path, partial(_read_system, molecules, path))
-    types = np.array([[0, 1, 1, 2], [2, 0, 1, 0], [1, 1, 1, 2]], dtype=np.int32)
-    mixed = _write_system(
-        folder, "deepmd_mixed", "0\n0\n0\n0\n", {**arrays, "real_atom_types": types}
-    )
-    for name in ("type.raw", "type_map.raw", "set.000/real_atom_types.npy"):
-        path = mixed / name
-        yield Subject(f"deepmd_mixed_{path.stem}", path, partial(_read_system, mixed, path))
-
-
-def _write_system(folder: Path, name: str, types: str, arrays: Content) -> Path:
-    system = make_folder(folder, name)
-    (system / "type.raw").write_text(types)
-    (system / "type_map.raw").write_text("Fe\nO\nH\n")
-    place = make_folder(system, "set.000")
-    for key, array in arrays.items():
-        np.save(place / f"{key}.npy", array)
-    return system
+    types = np.array([[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 1, 0]], dtype=np.int32)
+    for name, only in (
+        ("crystals", ("",)),
+        ("molecules", ("coord",)),
+        ("mixed", ("type", "real_atom_types")),
+    ):
+        frames = make_frames(3, pbc=name != "molecules")
+        system = write_system(folder / f"deepmd_{name}", frames).parent
+        if name == "mixed":
+            np.save(system / "set.000/real_atom_types.npy", types)
+            (system / "type.raw").write_text("0\n" * 4)
+        for path in sorted(system.rglob("*.*")):
+            if path.is_file() and path.stem.startswith(only):
+                read = partial(_read_system, system, path)
+                yield Subject(f"deepmd_{name}_{path.stem}", path, read)
 
 
 def _read_system(system: Path, file: Path, damaged: Path) -> list[Content | None]:
@@ -259,7 +220,7 @@ def _make_vasp(folder: Path) -> Iterator[Subject]:
     yield Subject("vasp_xml", path, _read_frames(vasp.READER))
 
 
-def _make_store(folder: Path) -> Subject:
+def _make_store(folder: Path) -> Iterator[Subject]:
     fields = [FIELDS[name] for name in ("atomic_numbers", "positions", "energy", "cell")]
     path = make_folder(folder, "store") / "data.h5"
     with SampleWriter(path, "data", {}, fields) as writer:
@@ -275,4 +236,11 @@ def _make_store(folder: Path) -> Subject:
             {"species" if k == "atomic_numbers" else k: v for k, v in s.items()} for s in samples
         ]
 
-    return Subject("store", path, read)
+    yield Subject("store", path, read)
+
+
+MAKERS = (
+    _make_ase, _make_compressed, _make_cp2k, _make_mptrj, _make_fitsnap, _make_deepmd, _make_vasp,
+    _make_store,
+)  # fmt: skip
+"""Write the files of the engine; those of VASP only where its real run lies beside the clone."""

@@ -9,18 +9,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli.plan import format_plan
 from pipeline_core.config.profile import Network
-from pipeline_core.distributed.division import DividedSplits
-from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.world import World
 from pipeline_core.profiling import domain_planning, part_steps, planning
-from pipeline_core.profiling.part_steps import CountedParts, FittedParts, Parts, count_rows
-from pipeline_core.profiling.parts import MeasuredPart, SilentTransport
+from pipeline_core.profiling.part_steps import CountedParts, FittedParts
+from pipeline_core.profiling.parts import MeasuredPart
 from pipeline_core.profiling.planning import merge_plans, plan_training
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
@@ -76,58 +72,6 @@ def test_a_plan_of_a_run(folder, monkeypatch):
     text = format_plan(json.loads(json.dumps(content)))
     assert max(map(len, text.splitlines())) <= 80
     assert "own atoms, each alone" in text
-
-
-def test_parts_are_those_that_ranks_would_have(folder):
-    """Own atoms and edges of all parts are those of the structure; halos are other atoms of it."""
-    run = open_run(folder)
-    task = build_task(run)
-    samples = task.samples("train")
-    number = int(np.argmax(samples.sizes()["atom"]))
-    whole = samples.batch([number])
-    n_atoms = len(whole["atomic_numbers"])
-    make = DividedSplits(run, task, Ranks(World(), task.module.embedding.device)).divide_alone(
-        samples, number, 3
-    )
-    pieces = [make(SilentTransport(rank, 3)) for rank in range(3)]
-    rows = [count_rows(piece) for piece in pieces]
-    assert sorted(np.concatenate([piece.own_atoms for piece in pieces])) == [*range(n_atoms)]
-    assert sum(one["edge"] for one in rows) == len(whole["edge_index"])
-    assert all(0 < one["halo"] <= n_atoms - one["atom"] for one in rows)
-
-
-def test_a_part_that_would_not_fit_is_not_tried(folder, monkeypatch):
-    tried = []
-
-    class Silent:
-        def __init__(self, *_):
-            pass
-
-        def make_call(self, pieces):
-            tried.append(len(pieces[0].own_atoms))
-            return lambda: None
-
-    monkeypatch.setattr(part_steps, "StepTimer", Silent)
-    monkeypatch.setattr(
-        part_steps,
-        "measure_part",
-        lambda call, transport, rows, device: MeasuredPart(*rows, 0.1, 100 * rows[0], 0, 0),
-    )
-    run = open_run(folder)
-    options = run.sections["train"]
-    device = torch.device("cpu")
-    training = part_steps.Training(run, options, device)
-    parts = Parts(run, training, device)
-    arguments = training, options, parts, device, 1
-    fitted = part_steps.measure_parts(*arguments, None)
-    assert max(tried) == parts.atoms.max()
-    # By the line 100 bytes an own atom.
-    assert fitted.growth.predict_batch_seconds(
-        {"atom": np.array([1000]), "halo": np.array([0]), "edge": np.array([0])}
-    ) == pytest.approx(1e5, rel=1e-6)
-    tried.clear()
-    part_steps.measure_parts(*arguments, 100.0 * parts.atoms.max() - 1)
-    assert max(tried) < parts.atoms.max()
 
 
 def test_what_cannot_be_divided_is_planned_as_whole_samples(folder, monkeypatch):

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from ase.build import bulk
 
 from pipeline_core.cli.plan import format_structure_plan
@@ -93,43 +92,12 @@ def test_times_are_those_of_the_parts():
     assert half["moving_s"] == pytest.approx(48 * 1000 / 1e6)
 
 
-class Molecules:
-    """A file of samples that are not periodic."""
-
-    def __init__(self, *_):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def __len__(self):
-        return 1
-
-    def read(self, _):
-        return {"pbc": np.zeros(3, bool), "positions": np.zeros((1, 3))}
-
-
 def test_what_exchanges_nothing_or_cannot_be_repeated_is_refused(run, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(large_structures, "SampleFile", Molecules)
+        molecule = {"pbc": np.zeros(3, bool), "positions": np.zeros((1, 3))}
+        patch.setattr(large_structures.SampleFile, "read", lambda *_: molecule)
         with pytest.raises(ValueError, match="periodic in three directions"):
             plan_structure(run, 1000, [1])
     monkeypatch.setattr("pipeline_mace.model.MACE.takes_domains", False)
     with pytest.raises(ValueError, match="exchange no features"):
         plan_structure(run, 1000, [1])
-
-
-def test_crystals_grow_as_long_as_wide():
-    cell = Structure(
-        np.ones(2, np.int32), np.zeros((2, 3)), np.diag([2.0, 4.0, 8.0]), np.ones(3, bool)
-    )
-    crystal = large_structures.tile_crystal(cell, 60)
-    assert len(crystal.positions) >= 60
-    lengths = np.linalg.norm(crystal.cell, axis=1)
-    assert lengths.max() / lengths.min() <= 2.0
-    assert torch.allclose(
-        torch.tensor(large_structures.measure_density(crystal)), torch.tensor(2 / 64)
-    )

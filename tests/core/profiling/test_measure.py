@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from core.evaluation.argon import make_run, make_structures
+from core.profiling.test_projection import make_sizes
 from pipeline_core.atomistic import count_rows
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
@@ -45,11 +46,6 @@ def task(run):
 
 def make_timer(run, task):
     return StepTimer(task, run.get_section("train", TrainOptions), CPU)
-
-
-def make_sizes(*atoms):
-    atoms = np.array(atoms)
-    return {"atom": atoms, "edge": 10 * atoms, "sample": np.ones(len(atoms), np.int64)}
 
 
 def test_probes_are_the_quantiles():

@@ -1,21 +1,21 @@
 """Plans of trainings. Oracles: what the toy model sleeps, and balances by hand."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pipeline_core.balance.cost_model import CostModel
+from core.profiling.test_projection import cluster
 from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.cli.plan import format_plan, format_seconds
 from pipeline_core.config.profile import Network
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling import planning
 from pipeline_core.profiling.planning import Layout, plan_training
-from pipeline_core.profiling.projection import Cluster, simulate
-from pipeline_core.profiling.side_by_side import Measured
+from pipeline_core.profiling.projection import simulate
 from pipeline_core.training.division import make_sampler
 from pipeline_kernels import packing
 from toy_potential import load_run_on_cpu, make_run
@@ -104,39 +104,17 @@ def test_cores_are_shared_by_more_ranks_than_there_are():
 def test_a_step_ends_when_the_last_core_is_done(nodes, at_once, expected):
     atoms = np.array([3, 7, 1, 1])
     plan = packing.Plan(np.arange(4), np.arange(5), 4)
-    cluster = Cluster(
-        model=CostModel(0.0, {"atom": 1.0}),
-        network=Network(alpha=1e-12, bandwidth=1e18),
-        gradient_bytes=0,
-        nodes=nodes,
-        at_once=at_once,
-    )
-    assert simulate(plan, {"atom": atoms}, cluster).seconds == pytest.approx(expected)
-
-
-def test_ranks_that_take_turns_are_told_by_what_a_turn_takes():
-    four, two = Layout(ranks=4, nodes=1, units=2), Layout(ranks=2, nodes=1, units=2)
-    rows = {"atom": np.array([1, 2, 3, 4])}
-    # Four ranks on two cores: each step lasts twice as long as its work, 3 s an atom.
-    measured = {
-        two: Measured(rows, 2.0 * rows["atom"], None),
-        four: Measured(rows, 6.0 * rows["atom"], None),
-    }
-    models = planning._fit_models(measured)
-    assert models["1 a rank, 2 at once"].per["atom"] == pytest.approx(2.0)
-    assert models["1 a rank, 4 at once"].per["atom"] == pytest.approx(3.0)
+    network = Network(alpha=1e-12, bandwidth=1e18)
+    machine = replace(cluster(atom=1.0), network=network, nodes=nodes, at_once=at_once)
+    assert simulate(plan, {"atom": atoms}, machine).seconds == pytest.approx(expected)
 
 
 def test_counts_are_one_message_more():
     plan = packing.Plan(np.arange(2), np.arange(3), 2)
-    cluster = Cluster(
-        model=CostModel(0.0, {"atom": 1.0}),
-        network=Network(alpha=0.5, bandwidth=8.0),
-        gradient_bytes=16,
-        count_bytes=8,
-    )
+    network = Network(alpha=0.5, bandwidth=8.0)
+    machine = replace(cluster(gradient_bytes=16, atom=1.0), network=network, count_bytes=8)
     # Two messages of a ring of two: 2 * (0.5 + 16 / 16) and 2 * (0.5 + 8 / 16).
-    epoch = simulate(plan, {"atom": np.array([1, 1])}, cluster)
+    epoch = simulate(plan, {"atom": np.array([1, 1])}, machine)
     assert epoch.communication == pytest.approx(3.0 + 2.0)
 
 

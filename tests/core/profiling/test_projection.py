@@ -1,6 +1,5 @@
 """Projected epochs; oracle: epochs by hand and by brute force over all orders of the samples."""
 
-from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +15,8 @@ from pipeline_core.profiling.projection import (
     describe_set,
     draw_sizes,
     project_epochs,
-    simulate,
 )
 from pipeline_core.seeds import draw_order
-from pipeline_kernels import packing
 
 PARTS = ("compute", "communication", "idle")
 NETWORK = Network(alpha=1e-5, bandwidth=1e9)
@@ -69,23 +66,6 @@ def test_equal_samples_share_the_time_exactly():
         adding = record["steps"] * compute_ring_seconds(NETWORK, 4000, ranks)
         assert record["communication"] == pytest.approx(adding, rel=1e-12)
         assert record["seconds"] == pytest.approx(sum(record[p] for p in PARTS), rel=1e-12)
-
-
-def test_waiting_for_the_straggler_over_all_orders():
-    # Two small and two large samples, two ranks, a sample each: of the three ways to pair them,
-    # two make both steps wait for a large sample.
-    small, large, machine = 1.0, 7.0, cluster(atom=1.0, gradient_bytes=0)
-    sizes = make_sizes(1, 1, 7, 7)
-    epochs = [
-        simulate(packing.pack_random(order, [0, 2, 4], 2), sizes, machine)
-        for order in permutations(range(4))
-    ]
-    expected = (2 * (2 * large) + (small + large)) / 3
-    adding = 2 * compute_ring_seconds(NETWORK, 0, 2)
-    assert np.mean([e.seconds for e in epochs]) == pytest.approx(expected + adding, rel=1e-12)
-    # Each waiting is half of the difference, as a mean over two ranks.
-    idle = (2 * (large - small)) / 3
-    assert np.mean([e.idle for e in epochs]) == pytest.approx(idle, rel=1e-12)
 
 
 def test_an_epoch_is_that_of_the_trainers_order():
@@ -173,21 +153,6 @@ def test_the_composition_is_that_of_the_samples_that_are_drawn():
     assert describe_set(known, [], 5) == {}
 
 
-def test_balanced_scales_at_least_as_well_as_random():
-    atoms = np.random.default_rng(1).integers(1, 200, 3000)
-    result = run_projection(
-        make_sizes(*atoms), cluster(), atoms_per_rank=1000.0, strong=[4, 16, 64]
-    )
-    seconds = {(r["strategy"], r["ranks"]): r["seconds"] for r in result}
-    for ranks in (16, 64):
-        efficiency = {
-            way: 4 * seconds[way, 4] / (ranks * seconds[way, ranks])
-            for way in ("random", "balanced")
-        }
-        assert efficiency["random"] < efficiency["balanced"] <= 1.0
-        assert seconds["balanced", ranks] < seconds["random", ranks]
-
-
 def test_fitted_costs_are_what_ranks_are_balanced_by():
     atoms = np.random.default_rng(2).integers(1, 200, 600)
     machine, options = cluster(), {"strategies": ["balanced"], "strong": [4]}
@@ -236,28 +201,3 @@ def test_classes_of_sizes():
     assert (angles == 2 * atoms).all()
     assert (drawn["sample"] == 1).all()
     assert set(drawn["atom"][2000:]) == {10, 30}
-
-
-@pytest.mark.slow
-def test_millions_of_samples_on_hundreds_of_ranks():
-    # Numbers of samples, atoms and ranks of J. Firoz et al., arXiv:2504.10700, table 3.
-    table = [
-        ("mptrj", 1_580_312, (1, 444)),
-        ("water clusters", 460_000, (9, 75)),
-        ("tmd", 219_627, (16, 96)),
-        ("liquid water", 190_267, (768, 768)),
-        ("zeolite", 99_770, (203, 408)),
-        ("cuni", 74_335, (492, 500)),
-        ("hea", 25_628, (36, 48)),
-        ("al-hcl", 884, (281, 281)),
-    ]
-    sets = [SizeClass(name=n, samples=s, atoms=a, edges_per_atom=20) for n, s, a in table]
-    machine = cluster(constant=0.01, atom=1e-6, edge=2e-6)
-    (result,) = run_projection(
-        make_sizes(1, 2), machine, sizes=sets, strategies=["balanced"], strong=[740]
-    )
-    assert result["samples"] == 2_650_823
-    atoms = 3072 * 740 * result["steps"]
-    work = atoms * (1e-6 + 20 * 2e-6) / 740 + 0.01 * result["steps"]
-    assert result["compute"] == pytest.approx(work, rel=0.01)  # the last step is smaller
-    assert result["idle"] < 0.01 * result["compute"]

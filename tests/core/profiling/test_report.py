@@ -30,16 +30,6 @@ def test_a_device_saturates_where_time_begins_to_grow():
     assert find_saturation([*records, predict_step(375)])["atoms"] == 375.0
 
 
-def test_all_classes_count():
-    slow_small_batches = [record(3 * n, 3 * predict_step(n)["seconds"]) for n in (100, 200, 400)]
-    # Batches of this class saturate at 1200 atoms.
-    records = [predict_step(n) for n in (400, 800, 1600)] + slow_small_batches
-    assert find_saturation(records)["atoms"] == 800.0
-    leaving_the_cache = [(10, 10.0), (20, 12.0), (40, 20.0), (80, 60.0)]
-    found = find_saturation([record(*one) for one in leaving_the_cache])
-    assert found == {"atoms": 40.0, "seconds_per_atom": 0.5}
-
-
 def make_measured_class(atoms, copies, limit=None, per_atom=50, memory=True):
     probe = SizeProbe(0, {"atom": atoms, "edge": 9 * atoms}, 10.0 * atoms)
     steps = [

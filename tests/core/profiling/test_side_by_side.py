@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.profiling.side_by_side import Measured, Wish, measure_side_by_side
+from pipeline_core.profiling.side_by_side import Wish, measure_side_by_side
 from pipeline_core.training.division import make_sampler
 from toy_potential import die, load_run_on_cpu, make_run
 
@@ -52,15 +52,3 @@ def test_what_a_process_refuses_is_said(load):
 def test_a_process_that_is_killed_is_missed(tmp_path):
     with pytest.raises(ValueError, match="ended without a word: probably it had too little memory"):
         measure_side_by_side(partial(die, tmp_path), Wish(RANKS, THREADS), 1)
-
-
-def test_parts_are_joined():
-    parts = [
-        Measured({"atom": np.array([1, 2])}, np.array([0.1, 0.2]), None),
-        Measured({"atom": np.array([3])}, np.array([0.3]), 7),
-    ]
-    result = Measured.join(parts)
-    assert result.totals["atom"].tolist() == [1, 2, 3]
-    assert result.seconds.tolist() == [0.1, 0.2, 0.3]
-    assert result.memory == 7
-    assert result.together is None

@@ -28,21 +28,6 @@ def test_all_experiments_with_figures_are_found(results):
         read_chapter(folder, "toy/alloy")  # of another version
 
 
-@pytest.mark.parametrize(
-    ("place", "way"),
-    [
-        ("results/report.html", "toy/alloy/figures/"),
-        ("report.html", "results/toy/alloy/figures/"),
-        ("elsewhere/page.html", "../results/toy/alloy/figures/"),
-    ],
-)
-def test_links_lead_from_the_page_to_the_figures(results, place, way):
-    path = results.parent / place
-    path.parent.mkdir(exist_ok=True)
-    write_report(path, {"toy/alloy": results / "toy/alloy/figures"})
-    assert f"{way}parity.pdf" in Page(path.read_text()).find("a", "href")
-
-
 def test_the_order_is_that_of_the_caller(results):
     figures = find_figures(results)
     path = results / "report.html"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from fake_packages import install, write_model_source
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
-from pipeline_core.testing.check import check_plugin, choose_settings, list_suites, write_classes
+from pipeline_core.testing.check import check_plugin, choose_settings, list_suites
+from pipeline_core.testing.plugin import ConformanceTable, Row, format_table
 from processes import start
 
 WORKFLOWS = Path(__file__).parents[3] / "workflows"
@@ -71,16 +73,6 @@ def test_a_name_has_to_be_that_of_one_plugin(project, name, message):
         check_plugin(project, name, "mace/smoke")
 
 
-def test_the_source_of_the_classes_says_what_they_test(project):
-    info = project.registry.get_model_info("mace")
-    scope: dict[str, type] = {}
-    exec(write_classes(info, {"graph": {"cutoff": 4.0}}), scope)  # noqa: S102
-    for suite in list_suites(info):
-        written = scope[f"Test{suite.__name__.removesuffix('Conformance')}"]
-        assert issubclass(written, suite)
-        assert (written.plugin, written.graph) == ("mace", {"cutoff": 4.0})
-
-
 def call(folder, *words):
     """Check a plugin of a folder of packages by the command; return its status and what it says."""
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -111,3 +103,11 @@ def test_what_cannot_be_checked_is_an_error(tmp_path):
     status, text = call(tmp_path, "reader")
     assert status == 1
     assert "'reader' brings no model" in text
+
+
+def test_what_is_skipped_is_told_with_its_reason_and_nothing_without_the_suite():
+    row = Row(reasons=Counter({"for a reason": 1}))
+    assert "skipped: alpha: Run: 1 checks: for a reason" in format_table({"alpha: Run": row})
+    printed = []
+    ConformanceTable().pytest_terminal_summary(printed)
+    assert printed == []
