@@ -39,8 +39,11 @@ def write_archive(folder: Path, archive: Path) -> None:
 
 
 def list_files(folder: Path) -> dict[str, Path]:
-    """Return all files of a folder by their paths in it, in order."""
-    files = (path for path in folder.rglob("*") if path.is_file())
+    """Return the files of a folder by their paths in it, in order, without hidden ones.
+
+    Those are notes that drawing leaves, such as checksums of raw files.
+    """
+    files = (path for path in folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in sorted(files)}
 
 

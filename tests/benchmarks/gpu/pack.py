@@ -15,7 +15,6 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
@@ -33,12 +32,11 @@ UNREAD: Final = (
     *("chgnet/pretrained/r2scan/*", "chgnet/pretrained/0.2.0/*", "spglib/include/*"),
     *(f"pymatgen/{part}/*" for part in ("io/lobster", "io/qchem", "io/jdftx", "command_line")),
     *("pymatgen/symmetry/symm_*.yaml", "pymatgen/symmetry/symm_*.sqlite", "*.json.bz2"),
-    *("pymatgen/core/structure_prediction/data/*", "yaml/_yaml*", "Third_party_attr.txt"),
+    # What is tuned for kernels of attention, which no potential here has.
+    *("cuequivariance_ops/triton/cache/*", "pymatgen/core/structure_prediction/data/*"),
+    *("yaml/_yaml*", "Third_party_attr.txt"),
 )
 """Files of wheels that no benchmark reads."""
-TUNED: Final = "cuequivariance_ops/triton/cache/*"
-HOPPER: Final = "*.9.0.json"
-"""Of what is tuned for one generation of GPUs each, that of the H100 and the H200."""
 PURE: Final = "nvidia-ml-py3"
 """A package of Python alone that chgnet imports, and that has no wheel: installed from source."""
 STAND_INS: Final = {
@@ -107,12 +105,10 @@ def unpack_wheel(wheel: Path, folder: Path) -> None:
             archive.extract(name, folder)
 
 
-def list_read(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the names of files in a wheel that something may read."""
-    for name in archive.namelist():
-        unread = any(fnmatch(name, pattern) for pattern in UNREAD)
-        if not unread and (not fnmatch(name, TUNED) or fnmatch(name, HOPPER)):
-            yield name
+def list_read(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of files in a wheel that something may read."""
+    names = archive.namelist()
+    return [name for name in names if not any(fnmatch(name, pattern) for pattern in UNREAD)]
 
 
 def write_entry_points(folder: Path) -> None:

@@ -100,6 +100,8 @@ PLUGINS: dict[str, dict[str, Any]] = {
         "evaluate": {"grid": False, "off_grid_points": 50},
     },
 }  # fmt: skip
+TRAINED = "chgnet"
+"""The plugin whose archive has what continues a training; the others are evaluated."""
 
 
 def write_alloys(folder: Path) -> None:
@@ -178,7 +180,8 @@ def make_files(folder: Path, plugin: str) -> None:
     run = run_stages(longer, plugin, 2 * EPOCHS, "train")
     (folder / "longer.jsonl").write_text(run.history.read_text())
     shutil.rmtree(longer)
-    for pattern in ("logs", "matrices", "records.jsonl", "*.lock", "datasets/*.h5"):
+    of_training = () if plugin == TRAINED else ("state", "longer.jsonl")
+    for pattern in (*of_training, "logs", "matrices", "records.jsonl", "*.lock", "datasets/*.h5"):
         for path in folder.rglob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
