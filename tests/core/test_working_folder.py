@@ -93,18 +93,16 @@ def test_an_upgrade_brings_what_is_new_and_keeps_what_is_edited(folder):
     pretend_older(folder, "profiles/slurm/profile.yaml", "jobs: 1")
     (folder / "profiles/slurm/profile.yaml").write_text("jobs: 7")
     (folder / "workflows/config.yaml").write_text("experiments: []")
-    assert upgrade_folder(folder) == [
-        f"upgraded {RULE}",
-        "edited   profiles/slurm/profile.yaml: kept; the new one is profile.yaml.new",
-        "removed  workflows/rules/gone.smk",
-    ]
+    edited = "edited   profiles/slurm/profile.yaml: kept; the new one is profile.yaml.new"
+    removed = "removed  workflows/rules/gone.smk"
+    assert upgrade_folder(folder) == [f"upgraded {RULE}", edited, removed]
     assert (folder / RULE).read_bytes() == (template / RULE).read_bytes()
     assert (folder / "profiles/slurm/profile.yaml").read_text() == "jobs: 7"
     assert "executor: slurm" in (folder / "profiles/slurm/profile.yaml.new").read_text()
     assert not (folder / "workflows/rules/gone.smk").exists()
     assert (folder / "workflows/rules/mine.smk").read_text() == "rule mine:"
     assert (folder / "workflows/config.yaml").read_text() == "experiments: []"
-    assert upgrade_folder(folder) == []
+    assert upgrade_folder(folder) == [edited]
 
 
 def test_an_older_folder_works_on_and_is_told(folder, registry, monkeypatch, capsys):
