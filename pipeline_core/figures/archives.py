@@ -95,7 +95,8 @@ def _copy_group(source: h5py.Group, target: h5py.Group) -> None:
     target.attrs.update(source.attrs)
     for name, item in source.items() if not source.attrs.get(BULK) else ():
         if isinstance(item, h5py.Group):
-            _copy_group(item, target.create_group(name))
+            ordered = item.id.get_create_plist().get_link_creation_order() != 0
+            _copy_group(item, target.create_group(name, track_order=ordered))
         elif not item.attrs.get(BULK):
             # Bytes of like significance side by side are compressed best.
             shuffle = item.shape != () and item.dtype.kind != "O"
