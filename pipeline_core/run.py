@@ -176,7 +176,7 @@ class Run:
         return [self.further[name] for name in _list_names(self.sections, stage)]
 
     def extract(self, name: str, compute: Callable[[], Content]) -> Content:
-        """Return what figures draw of large files of the run, see `pipeline_core.extracts`."""
+        """Reduce large files of the run for figures, or read the kept extract."""
         return self.extracts.get(f"{self.variant}/{name}", compute) if self.extracts else compute()
 
     def get_section(self, stage: str, kind: type[Options]) -> Options:
@@ -357,7 +357,7 @@ class ExperimentRun:
         return list({dataset.name: dataset for dataset in datasets}.values())
 
     def extract(self, name: str, compute: Callable[[], Content]) -> Content:
-        """Return what figures draw of large files of all runs, see `pipeline_core.extracts`."""
+        """Reduce large files of all runs for figures, or read the kept extract."""
         extracts = next(iter(self.runs.values())).extracts
         whose = ", ".join(self.runs)  # figures of one plugin among several show some of the runs
         return extracts.get(f"{name} of {whose}", compute) if extracts else compute()

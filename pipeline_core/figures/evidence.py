@@ -34,8 +34,8 @@ from pipeline_core.run import READS, ExperimentRun, Run
 
 MOST_BYTES: Final = 1_000_000
 """Of the archive of one experiment: it is kept in the repository."""
-_READ: Final = (*(set(READS["figures"]) - {"predictions"}), "profile")
-"""What is kept, beside extracts."""
+_READ: Final = (*(name for name in READS["figures"] if name != "predictions"), "profile")
+"""Artifacts that evidence keeps whole; extracts stand for the others."""
 _EXTRACTS: Final = "extracts.json"
 _TOO_LARGE: Final = ("graph", "partition", "model")
 _RECORDS: Final = "records.jsonl"

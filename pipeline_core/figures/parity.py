@@ -44,7 +44,7 @@ Compared = dict[str, list[Comparison]]
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn of one quantity.
+    """A panel of one quantity: its points or its density, and its axes.
 
     Attributes:
         quantity: What, and in which units.
@@ -94,7 +94,7 @@ def make_panel(compared: Comparison, limits: Range, shift: float = 0.0) -> dict[
 
 
 def read_panel(content: Mapping[str, Any]) -> Panel:
-    """Return what is drawn of what `make_panel` has made."""
+    """Read a panel from the extract that `make_panel` returns."""
     facts = dict(content)
     errors = Errors.model_validate(facts.pop("errors"))
     quantity, limits = find_quantity(facts.pop("name"), errors.unit), tuple(facts.pop("limits"))

@@ -90,7 +90,7 @@ def _group_by_orbitals(held_out: Elements) -> Groups:
 
 
 def _make_violin(errors: Floats) -> Violin:
-    """Return how often each magnitude occurs, as equally high decades count the same."""
+    """Return the smoothed histogram of magnitudes over logarithmic bins, with mean and median."""
     facts = {"mean": float(errors.mean()), "median": float(np.median(errors))}
     violin: Violin = {"count": len(errors), **facts, "middles": None, "half": None}
     positive = errors[errors > 0]

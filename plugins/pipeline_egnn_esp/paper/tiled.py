@@ -78,7 +78,7 @@ def _read(group: h5py.Group) -> dict[str, Any]:
     return {
         **{name: picture[name][()] for name in picture},
         "positions": shorten(picture["positions"][()]),
-        # The picture is symmetric, and the eye knows no third digit of a colour.
+        # The picture is symmetric, and a third digit changes no visible colour.
         "elements": shorten(np.triu(picture["elements"][()]), 2),
         **counts,
         "orbitals": int(picture.attrs["orbitals"]),

@@ -84,7 +84,7 @@ def make_environment(place: Path | None) -> dict[str, str]:
 
 
 def describe_machine(device: str, variables: dict[str, str]) -> dict[str, Any]:
-    """Return what stands in each report: the commit, the GPU, the driver, versions."""
+    """Collect commit, GPU, driver and versions for the reports."""
     code = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda]))"
     torch, cuda = json.loads(capture([sys.executable, "-c", code], variables) or "[null, null]")
     head = capture(["git", "rev-parse", "HEAD"], variables).strip()
@@ -102,7 +102,7 @@ def describe_machine(device: str, variables: dict[str, str]) -> dict[str, Any]:
 
 
 def capture(command: list[str], variables: dict[str, str]) -> str:
-    """Return what a command prints; nothing if it is not there or fails."""
+    """Run a command and return its output; empty if it is missing or fails."""
     try:
         done = subprocess.run(
             command, env=variables, cwd=ROOT, capture_output=True, text=True, check=True
@@ -157,7 +157,7 @@ def read_report(section: Section, text: str) -> dict[str, Any]:
 
 
 def judge(status: int | None, report: dict[str, Any]) -> str:
-    """Return how a section ended: "measured", "too slow" or "failed"."""
+    """Name the end of a section: "measured", "too slow" or "failed"."""
     if status is None:
         return "too slow"
     if "summary" in report:

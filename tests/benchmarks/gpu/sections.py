@@ -1,4 +1,4 @@
-"""What is measured on a GPU, in this order, and how long each part may take."""
+"""Sections of a measurement on a GPU, in order, with their time limits."""
 
 from __future__ import annotations
 
