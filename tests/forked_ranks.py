@@ -7,6 +7,7 @@ They find each other as ranks of torchrun do. What mpiexec starts is tested in
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import re
@@ -72,6 +73,7 @@ def _serve() -> None:
     from pipeline_core.builtin import load_registry
 
     load_registry()
+    gc.freeze()  # a collection in a rank would copy all that is imported
     for line in sys.stdin:
         folder, words, n_ranks, extra = json.loads(line)
         port = find_free_port()

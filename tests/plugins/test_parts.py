@@ -156,11 +156,9 @@ def work_as_rank(folder):
             print(f"{len(MODELS) * len(STRUCTURES)} cases on {ranks.size} ranks")
 
 
+@exhaustive
 @pytest.mark.mpi
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("launcher", "n_ranks"), [("mpiexec", 3), pytest.param("torchrun", 4, marks=exhaustive)]
-)
+@pytest.mark.parametrize(("launcher", "n_ranks"), [("mpiexec", 3), ("torchrun", 4)])
 def test_parts_of_processes_make_up_the_whole(launcher, n_ranks, tmp_path):
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}"]
     arguments = [*(torchrun if launcher == "torchrun" else []), __file__, tmp_path]

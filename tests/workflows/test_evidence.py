@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from forked_programs import start_programs
 from pipeline_core.builtin import load_registry
 from pipeline_core.figures import reproduction
 from pipeline_core.figures.archives import unpack_archive, write_archive
@@ -15,7 +17,6 @@ from pipeline_core.figures.evidence import check_evidence, list_drift, list_evid
 from pipeline_core.figures.expected import read_expected
 from pipeline_core.project import Project
 from pipeline_core.working_folder import make_folder
-from processes import start
 from tiers import run_first
 from workflows.toy import plan_jobs, snakemake
 
@@ -32,7 +33,10 @@ pytestmark = pytest.mark.slow
 
 def call(folder, command, *words):
     place = ["--workflows", folder / "workflows", "--results", folder / "results"]
-    return start(["-m", "pipeline_core.cli", command, *words, *place])
+    program = start_programs() / "pipeline-core"
+    return subprocess.run(
+        [program, command, *words, *place], capture_output=True, text=True, check=False
+    )
 
 
 def test_a_paper_is_drawn_from_evidence_alone(tmp_path):

@@ -14,6 +14,7 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from processes import make_environment, start
 from records import assert_same_weights, read_history, read_weights
+from tiers import exhaustive
 
 pytestmark = pytest.mark.mpi
 
@@ -27,6 +28,10 @@ SETTINGS = {
 
 def mpiexec(folder, n, device="cpu"):
     return start([*PROGRAM, folder, device], n)
+
+
+def forked(folder, n):
+    return run_on_ranks("toy_potential", [folder, "cpu"], n)
 
 
 def torchrun(folder, n):
@@ -62,7 +67,14 @@ def alone(tmp_path_factory):
     return read_weights(run), read_history(run)
 
 
-@pytest.mark.parametrize(("launch", "n"), [(mpiexec, 2), (torchrun, 2), (srun, 3)])
+@pytest.mark.parametrize(
+    ("launch", "n"),
+    [
+        (forked, 3),
+        (mpiexec, 2),
+        *(pytest.param(*case, marks=exhaustive) for case in ((torchrun, 2), (srun, 3))),
+    ],
+)
 def test_any_number_of_ranks_equals_one(alone, tmp_path, launch, n):
     run = toy.make_run(tmp_path, **SETTINGS)
     done = launch(tmp_path, n)

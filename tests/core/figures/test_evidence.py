@@ -23,7 +23,7 @@ SMALL = {
     "model": {**dict.fromkeys(WIDTHS, 8), "cutoff": 4.0},
     "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
     "evaluate": {"splits": ["train", "val", "test"]},
-    "figures": {"formats": ["svg"]},
+    "figures": {"formats": ["svg"], "names": ["parity", "errors_by_force", "learning"]},
     "variants": {"other": {"train": {"epochs": 1}}},
 }
 

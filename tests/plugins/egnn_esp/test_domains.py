@@ -27,6 +27,7 @@ from pipeline_kernels.halo import MPITransport, SelfTransport
 from pipeline_kernels.partition import Method, partition
 from plugins.egnn_esp import made_up
 from processes import finish
+from tiers import exhaustive
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2
@@ -185,7 +186,7 @@ def start_mpi(cases, folder):
 
 @pytest.fixture(
     scope="module",
-    params=["threads", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])],
+    params=["threads", pytest.param("mpi", marks=[pytest.mark.mpi, exhaustive])],
 )
 def actual(request, cases, tmp_path_factory):
     """Outputs, gradients and messages of each rank, by case."""
