@@ -43,7 +43,8 @@ def test_a_paper_is_drawn_from_evidence_alone(tmp_path):
     folder = tmp_path / "work"
     make_folder(folder, [NAME, WITHOUT], load_registry())
     path = folder / f"workflows/experiments/{NAME}.yaml"
-    content = yaml.safe_load(path.read_text()) | {"variants": {}}
+    figures = {"names": ["parity", "fits"], "formats": ["svg"]}
+    content = yaml.safe_load(path.read_text()) | {"variants": {}, "figures": figures}
     path.write_text(yaml.safe_dump(content))
     text = snakemake(folder, "-n", "papers", *EVIDENCE, ok=False)
     assert "no evidence in workflows/evidence/htfbr/smoke.tar.xz" in text

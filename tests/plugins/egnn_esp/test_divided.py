@@ -34,7 +34,7 @@ from plugins.egnn_esp.divided import (
     run_ranks,
     train_whole,
 )
-from tiers import run_first
+from tiers import exhaustive, run_first
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=run_first([1, 2, 4], 1, 4))
+@pytest.fixture(params=run_first([1, 2, 4], 1, 2))
 def n_ranks(request, folder):
     """A number of ranks, of which there are results."""
     if request.param > 1:
@@ -101,6 +101,7 @@ KINDS = {
 }
 
 
+@exhaustive
 def test_no_rank_of_four_holds_a_structure(folder):
     """Neither its graph nor its labels or features, in any stage: the largest array of each kind.
 
@@ -183,7 +184,7 @@ def test_want_of_memory_of_a_part_is_named_with_the_cure(folder, monkeypatch):
         trained.call(open_run(folder, "1"), "evaluate")
 
 
-@pytest.mark.parametrize("n_ranks", run_first([2, 4], 4), indirect=True)
+@pytest.mark.parametrize("n_ranks", run_first([2, 4]), indirect=True)
 def test_matrices_do_not_depend_on_the_number_of_ranks(folder, n_ranks):
     paths = [open_run(folder, str(n)).folder / "matrices/one.h5" for n in (n_ranks, 1)]
     with h5py.File(paths[0]) as ours, h5py.File(paths[1]) as expected:
