@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ import pytest
 import torch
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.cli.slurm import examine_cluster
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import Project
@@ -124,6 +126,17 @@ def test_a_job_that_slurm_kills_is_sent_again_and_continues_where_it_was(fresh, 
     jobs = [(state / f"epoch-{epoch}").read_text() for epoch in range(5)]
     assert len(set(jobs)) == 2
     assert jobs == sorted(jobs, key=jobs.index)  # one after the other
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A working folder with the datasets of this repository, and without any plugin of toys."""
+    folder = tmp_path_factory.mktemp("plugins") / "project"
+    toy.write_project(folder)
+    shutil.rmtree(folder / "site")
+    shutil.rmtree(folder / "workflows/datasets")
+    (folder / "workflows/datasets").symlink_to(toy.REPOSITORY / "workflows/datasets")
+    return Project(folder / "workflows", folder / "results", load_registry())
 
 
 def write_experiment(project: Project, plugin: str, name: str, train: dict[str, Any]) -> Run:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def check_figures(experiment, report):
     """All figures of the index are there, and the report shows them and stays small."""
     index = store.read_json(experiment.folder / INDEX)
-    assert {"summary", "learning"} < {entry["name"] for entry in index}
+    assert {"summary", "dataset"} < {entry["name"] for entry in index}
     files = [experiment.folder / name for entry in index for name in entry["files"]]
     assert all(path.stat().st_size > 0 for path in files)
     write_report(report, {experiment.experiment: experiment.folder})
