@@ -34,7 +34,7 @@ UNREAD: Final = (
     *("pymatgen/symmetry/symm_*.yaml", "pymatgen/symmetry/symm_*.sqlite", "*.json.bz2"),
     # What is tuned for kernels of attention, which no potential here has.
     *("cuequivariance_ops/triton/cache/*", "pymatgen/core/structure_prediction/data/*"),
-    *("yaml/_yaml*", "Third_party_attr.txt"),
+    *("yaml/_yaml*", "Third_party_attr.txt", "ase/gui/po/*"),
 )
 """Files of wheels that no benchmark reads."""
 PURE: Final = "nvidia-ml-py3"
@@ -45,6 +45,10 @@ STAND_INS: Final = {
         "DataFrame = Series = object\n"
     ),
     "peers/lmdb.py": '"""Stands in for lmdb, which mace-torch imports to read data sets."""\n',
+    "peers/torchmetrics.py": (
+        '"""Stands in for torchmetrics, from which mace-torch derives the errors of its trainings."""'
+        "\n\nMetric = object\n"
+    ),
     "site/lxml.py": (
         '"""Stands in for lxml, which pymatgen imports to read pages of the web."""\n\n'
         "etree = html = None\n"
