@@ -46,7 +46,7 @@ STAND_INS: Final = {
     ),
     "peers/lmdb.py": '"""Stands in for lmdb, which mace-torch imports to read data sets."""\n',
     "peers/torchmetrics.py": (
-        '"""Stands in for torchmetrics, from which mace-torch derives the errors of its trainings."""'
+        '"""Stands in for torchmetrics, of which mace-torch makes errors of trainings."""'
         "\n\nMetric = object\n"
     ),
     "site/lxml.py": (
