@@ -10,7 +10,7 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env check test test-all budgets lint demo docs wheel bench gpu gpu-pack peers lock
+.PHONY: env check test test-all budgets lint types style demo docs wheel bench gpu gpu-pack peers lock
 
 env: .venv/made  ## the environment, with the versions of the two lock files
 
@@ -41,9 +41,14 @@ budgets: env  ## write what each file of tests takes to tests/budgets.json: on a
 	OMP_NUM_THREADS=1 $(PYTEST) --quiet --write-budgets
 
 lint: env
+	$(MAKE) --no-print-directory --jobs 2 types style
+
+types:
+	mypy
+
+style:
 	ruff check .
 	ruff format --check .
-	mypy
 	lint-imports
 	snakefmt --check --line-length 100 Snakefile workflows/rules
 	snakemake --lint
