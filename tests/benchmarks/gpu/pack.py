@@ -30,7 +30,11 @@ PLATFORMS: Final = ("2_28", "2_27", "2_24", "2_17", "2_12")
 UNREAD: Final = (
     *("ase/test/*", "*/tests/*", "tests/*", "build/*", "include/*", "lib64/*", "*.h", "*.pyx"),
     *("chgnet/pretrained/r2scan/*", "chgnet/pretrained/0.2.0/*", "spglib/include/*"),
-    *(f"pymatgen/{part}/*" for part in ("io/lobster", "io/qchem", "io/jdftx", "command_line")),
+    *(
+        f"pymatgen/{part}/*"
+        for part in ("io/lobster", "io/qchem", "io/jdftx", "io/cp2k", "io/abinit", "io/lammps")
+    ),
+    "pymatgen/command_line/*",
     *("pymatgen/symmetry/symm_*.yaml", "pymatgen/symmetry/symm_*.sqlite", "*.json.bz2"),
     # What is tuned for kernels of attention, which no potential here has.
     *("cuequivariance_ops/triton/cache/*", "pymatgen/core/structure_prediction/data/*"),
