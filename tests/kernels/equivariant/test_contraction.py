@@ -83,6 +83,7 @@ class TestContraction(KernelContract):
     few = {"polynomial": PAIRS, "n_channels": 2, "n_atoms": 3}
     many = {"n_channels": 24, "n_atoms": 3 * plan.CHUNK}
     empty, third = {"n_atoms": 0}, True
+    untraced = ("_tangents",)
     random = {
         "polynomial": polynomials(),
         "n_atoms": st.integers(0, 30),

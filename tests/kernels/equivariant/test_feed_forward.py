@@ -33,6 +33,7 @@ class Layer(KernelContract):
     }
     few = {"n_rows": 3, "lmax": 2, "channels": (3, 2), "hidden": (4, 3)}
     many, empty = {"n_rows": 500}, {"n_rows": 0}
+    untraced = ("",)  # first derivatives differentiate the reference
     random = {"lmax": st.integers(1, 5), "n_rows": st.integers(0, 40)}
     mixed = 0.05
     without = {"second derivative": "forces of its model are no derivatives"}

@@ -73,7 +73,7 @@ class TestExponential(MatrixContract):
 
 class TestLogarithm(MatrixContract):
     folder = "su3/logarithm"
-    traced = False
+    untraced = ("_gradient",)
     refused = [(0, lambda U: U[0, 0], "U: expected")]
 
     def draw(self, generator, n, n_colours):

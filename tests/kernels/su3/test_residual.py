@@ -17,7 +17,7 @@ from pipeline_kernels.su3.residual import reference
 
 class TestResidual(MatrixContract):
     folder = "su3/residual"
-    traced = False
+    untraced = ("_gradient",)
     tolerances = {torch.float64: 1e-10, torch.float32: 1e-4}
     options = {**MatrixContract.options, "n": [7], "n_paths": [3, 1], "inverse": [False, True]}
     few = {"n": 1, "n_colours": 2}

@@ -38,7 +38,7 @@ def draw_near_walls(n_colours, gap, bins=8):
 
 class TestSpectral(MatrixContract):
     folder = "su3/spectral"
-    traced = False
+    untraced = ("_gradient",)
     # Single precision matrices are no unitary ones in double, and each treats that in its way.
     tolerances = {torch.float64: 1e-9, torch.float32: 2e-3}
     options = {**MatrixContract.options, "bins": [3, 8], "inverse": [False, True]}
