@@ -7,7 +7,7 @@ import re
 
 from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
 
-VERSION = "1.0"
+VERSION = "1.1"
 CONTRACT = {
     "model": (),
     "task": ("run",),
@@ -21,6 +21,7 @@ CONTRACT = {
     "draw": ("run",),
     "readers": (),
     "figures": (),
+    "sections": (),
     "calculator": ("run", "device"),
     "epoch": ("run", "record"),
     "progress": ("run", "position"),
