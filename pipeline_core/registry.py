@@ -201,7 +201,8 @@ class Registry:
     def _add_sections(self, giver: Plugin) -> None:
         """Give models the sections that a plugin has added options to."""
         try:
-            given: Any = self.manager.get_plugin(giver.name).sections()
+            module: Any = self.manager.get_plugin(giver.name)
+            given = module.sections()
             extended = [
                 _extend_model(plugin, given[plugin.model.name])
                 for plugin in self.plugins
