@@ -146,8 +146,11 @@ class PipelineSpecs:
         raise NotImplementedError
 
     @hookspec
-    def figures(self) -> list[Figure]:
-        """Figures that the figures stage can draw from the files of evaluate, infer and profile."""
+    def figures(self, model: str | None) -> list[Figure]:
+        """Figures that the figures stage can draw from the files of evaluate, infer and profile.
+
+        `model` is the name of a model of the experiment, or None for figures of any model.
+        """
         raise NotImplementedError
 
     @hookspec

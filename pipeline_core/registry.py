@@ -128,7 +128,7 @@ class Registry:
         """Return the installed plugin that gives the record called `record` to a hook that lists.
 
         Args:
-            hook: "readers" or "figures".
+            hook: Name of a hook without arguments, such as "readers".
             record: Name of the record.
 
         Returns:

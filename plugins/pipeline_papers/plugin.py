@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
@@ -19,28 +20,17 @@ if TYPE_CHECKING:
     from pipeline_core.figures import Figure
     from pipeline_core.run import Run
 
+PAPERS: Final = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
+"""Models with a paper, each of which has a room of its name."""
+
 
 @hookimpl
-def figures() -> list[Figure]:
-    """Give each model the figures of its paper."""
-    from pipeline_papers.chgnet import figures as chgnet
-    from pipeline_papers.egnn_esp import figures as egnn_esp
-    from pipeline_papers.gauge_flows import figures as gauge_flows
-    from pipeline_papers.htfbr import figures as htfbr
-    from pipeline_papers.mace import figures as mace
-
-    rooms = {
-        "chgnet": chgnet.FIGURES,
-        "egnn_esp": egnn_esp.FIGURES,
-        "gauge_flows": gauge_flows.FIGURES,
-        "htfbr": htfbr.FIGURES,
-        "mace": mace.FIGURES,
-    }
-    return [
-        replace(figure, plugin=model, paper=True)
-        for model, drawn in rooms.items()
-        for figure in drawn
-    ]
+def figures(model: str | None) -> list[Figure]:
+    """Give a model the figures of its paper."""
+    if model not in PAPERS:
+        return []
+    drawn: list[Figure] = import_module(f"pipeline_papers.{model}.figures").FIGURES
+    return [replace(figure, plugin=model, paper=True) for figure in drawn]
 
 
 @hookimpl

@@ -20,7 +20,7 @@ CONTRACT = {
     "profile": ("run",),
     "draw": ("run",),
     "readers": (),
-    "figures": (),
+    "figures": ("model",),
     "sections": (),
     "calculator": ("run", "device"),
     "epoch": ("run", "record"),
