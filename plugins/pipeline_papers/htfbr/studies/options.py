@@ -10,13 +10,11 @@ from pipeline_htfbr.options import HTTrainOptions
 
 
 class RivalTrainOptions(HTTrainOptions):
-    """How the surface is fitted: as `HTTrainOptions`, or by `dataloader`.
-
-    That takes the steps of `resident` by autograd with torch's Dataset and DataLoader: what the
-    paper compares with.
-    """
+    """How the surface is fitted, with what the paper compares with as a further method."""
 
     method: Literal["solver", "resident", "dataloader", "trainer"] = "solver"  # type: ignore[assignment]
+    """As `HTTrainOptions`; dataloader: the steps of resident by autograd, with torch's Dataset and
+    DataLoader."""
 
 
 class SharingOptions(ProfileOptions):
