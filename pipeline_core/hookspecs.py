@@ -24,7 +24,7 @@ jobs. Import torch and the model inside the hooks.
 
 The contract has a version, `HOOKS_VERSION`, which a plugin can name in its module:
 
-    HOOKS_VERSION = "1.0"
+    HOOKS_VERSION = "1.1"
 
 What is added, a hook or an argument, raises the minor number. What is to go is first deprecated:
 `@hookspec(warn_on_impl=FutureWarning(cure))` for a hook, `warn_on_impl_args` for an argument. A
@@ -41,6 +41,7 @@ from pipeline_core import hookspec
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
+    from pydantic import BaseModel
 
     from pipeline_core.dataset_run import DatasetRun
     from pipeline_core.figures import Figure
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from pipeline_core.run import ExperimentRun, Run
     from pipeline_core.task import Task
 
-HOOKS_VERSION: Final = "1.0"
+HOOKS_VERSION: Final = "1.1"
 """Version of the contract: major, that breaks plugins, and minor, that adds to it."""
 
 Summary = Mapping[str, Any]
@@ -145,8 +146,22 @@ class PipelineSpecs:
         raise NotImplementedError
 
     @hookspec
-    def figures(self) -> list[Figure]:
-        """Figures that the figures stage can draw from the files of evaluate, infer and profile."""
+    def figures(self, model: str | None) -> list[Figure]:
+        """Figures that the figures stage can draw from the files of evaluate, infer and profile.
+
+        `model` is the name of a model of the experiment, or None for figures of any model.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def sections(self) -> Mapping[str, Mapping[str, type[BaseModel]]]:
+        """Options that a plugin without a model adds to experiments with the models of others.
+
+        By model and stage, as `ModelInfo.sections`: each derived from the section that the model
+        has. The plugin heeds them in its own hook for the stage, marked `tryfirst`, and returns
+        None for all other runs. Its package then counts to the source of the model. Import nothing
+        heavy.
+        """
         raise NotImplementedError
 
     @hookspec(firstresult=True)

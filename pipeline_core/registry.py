@@ -11,13 +11,14 @@ import hashlib
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from typing import Any
 
 import pluggy
+from pydantic import BaseModel
 
 from pipeline_core import PROJECT
 from pipeline_core.model_info import ModelInfo
@@ -36,6 +37,7 @@ class Plugin:
         model: What it says of its model; None for observers and readers alone.
         error: Why it cannot be used; None if it can.
         deprecated: What it implements that a later version will not have, with the cure.
+        extensions: Packages in which other plugins add options to the sections of its model.
     """
 
     name: str
@@ -46,6 +48,12 @@ class Plugin:
     model: ModelInfo | None = None
     error: str | None = None
     deprecated: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str:
+        """Top-level package, or module, of its entry point."""
+        return self.target.partition(":")[0].partition(".")[0]
 
 
 class Registry:
@@ -73,6 +81,8 @@ class Registry:
             self.manager.register(plugin, name)
         points = entry_points(group=PROJECT) if points is None else points
         self.plugins = [self._load(point) for point in points]
+        for plugin in [p for p in self.plugins if "sections" in p.hooks]:
+            self._add_sections(plugin)
         for plugin in self.plugins:
             for cure in plugin.deprecated:
                 text = f"plugin {plugin.name!r} from {_describe_origin(plugin)}: {cure}"
@@ -118,7 +128,7 @@ class Registry:
         """Return the installed plugin that gives the record called `record` to a hook that lists.
 
         Args:
-            hook: "readers" or "figures".
+            hook: Name of a hook without arguments, such as "readers".
             record: Name of the record.
 
         Returns:
@@ -188,6 +198,46 @@ class Registry:
         cures = tuple(dict.fromkeys(str(warning.message) for warning in deprecated))
         return replace(plugin, name=name, hooks=hooks, model=info, deprecated=cures)
 
+    def _add_sections(self, giver: Plugin) -> None:
+        """Give models the sections that a plugin has added options to."""
+        try:
+            module: Any = self.manager.get_plugin(giver.name)
+            given = module.sections()
+            extended = [
+                _extend_model(plugin, given[plugin.model.name])
+                for plugin in self.plugins
+                if plugin.model is not None and plugin.model.name in given
+            ]
+        except Exception as error:  # noqa: BLE001 - as in `_load`
+            self.manager.unregister(name=giver.name)
+            extended = [replace(giver, error=f"{type(error).__name__}: {error}")]
+        by_name = {plugin.name: plugin for plugin in extended}
+        self.plugins = [by_name.get(plugin.name, plugin) for plugin in self.plugins]
+
+
+def _extend_model(plugin: Plugin, sections: Mapping[str, type[BaseModel]]) -> Plugin:
+    """Return a plugin whose model has sections with further options.
+
+    Raises:
+        ValueError: A section is not derived from the one that the model has.
+    """
+    assert plugin.model is not None
+    known = plugin.model.section_models
+    for name, options in sections.items():
+        if name not in known or not issubclass(options, known[name]):
+            base = known[name].__qualname__ if name in known else "no section"
+            raise ValueError(
+                f"sections() gives {options.__qualname__} for the section {name!r} of "
+                f"{plugin.model.name!r}, which has {base}; derive it from that"
+            )
+    modules = [options.__module__ for options in sections.values()]
+    packages = [module.rpartition(".")[0] or module for module in modules]
+    return replace(
+        plugin,
+        model=replace(plugin.model, sections={**plugin.model.sections, **sections}),
+        extensions=tuple(dict.fromkeys((*plugin.extensions, *packages))),
+    )
+
 
 def identify_plugin(plugin: Plugin) -> dict[str, str]:
     """Return a hash of a plugin's source, and the name and version of its distribution."""
@@ -199,9 +249,12 @@ def identify_plugin(plugin: Plugin) -> dict[str, str]:
 
 
 def hash_source(plugin: Plugin) -> str:
-    """Return a hash of a plugin's source and version, of all packages of its distribution."""
+    """Return a hash of a plugin's source and version.
+
+    It covers all packages of its distribution, and those that extend its model.
+    """
     digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
-    for module in _list_modules(plugin):
+    for module in (*_list_modules(plugin), *plugin.extensions):
         for path in find_source_files(module):
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
@@ -214,7 +267,7 @@ def _list_modules(plugin: Plugin) -> list[str]:
     Of this project's distribution it is the plugin's own alone: the others are the engine and
     plugins that do not know each other.
     """
-    own = plugin.target.partition(":")[0].partition(".")[0]
+    own = plugin.package
     if plugin.distribution.replace("_", "-") == PROJECT.replace("_", "-"):
         return [own]
     try:
@@ -231,8 +284,8 @@ def _list_modules(plugin: Plugin) -> list[str]:
 
 
 def find_source_files(module: str) -> list[Path]:
-    """Return the source files of the package that `module` belongs to, without importing it."""
-    spec = importlib.util.find_spec(module.partition(".")[0])
+    """Return the source files of a package or module, without importing it."""
+    spec = importlib.util.find_spec(module)
     assert spec is not None, module
     if spec.submodule_search_locations:
         root = Path(next(iter(spec.submodule_search_locations)))

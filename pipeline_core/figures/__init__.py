@@ -33,7 +33,7 @@ class Figure:
             nothing to show, for example no molecular dynamics.
         plugin: Name of the model whose variants alone it draws; None for all. The engine sets it
             for the figures of a plugin with a model.
-        paper: Whether it reproduces a figure of the plugin's paper: it is then drawn for the
+        paper: Whether it reproduces a figure of the model's paper: it is then drawn for the
             experiments of that paper alone, see `expected.is_of_paper`, unless one asks for it.
     """
 

@@ -141,7 +141,7 @@ def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
     """Return the figures of the plugin of a model and of all plugins without one."""
     hook = experiment.registry.select_hook("figures", model)
     # The engine registers first, and the hook lists what registered last first.
-    return [figure for figures in reversed(hook()) for figure in figures]
+    return [figure for figures in reversed(hook(model=model)) for figure in figures]
 
 
 def _draw_files(

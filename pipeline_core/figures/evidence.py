@@ -314,8 +314,9 @@ def _round(match: re.Match[str]) -> str:
 
 def _hash_sources(experiment: ExperimentRun) -> dict[str, str]:
     names = {info.name for info in experiment.models}
-    modules = {p.target for p in experiment.registry.plugins if p.model and p.model.name in names}
-    files = [(m.partition(".")[0], f) for m in modules for f in find_source_files(m)]
+    plugins = [p for p in experiment.registry.plugins if p.model and p.model.name in names]
+    packages = {name for p in plugins for name in (p.package, *p.extensions)}
+    files = [(name.partition(".")[0], f) for name in packages for f in find_source_files(name)]
     return {f"{m}/{f.relative_to(_find_root(f, m))}": _hash(f) for m, f in sorted(files)}
 
 

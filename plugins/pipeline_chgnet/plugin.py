@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline_core.figures import Figure
     from pipeline_core.run import Run
     from pipeline_core.task import Sizes, Task
 
@@ -61,11 +60,3 @@ def count_features(sizes: Sizes) -> NDArray[np.float64]:
     """
     total: NDArray[np.float64] = sizes["atom"] + 0.5 * sizes["edge"] + sizes["angle"]
     return total
-
-
-@hookimpl
-def figures() -> list[Figure]:
-    """Give the figures of FastCHGNet, arXiv:2412.20796."""
-    from pipeline_chgnet.paper import FIGURES
-
-    return FIGURES

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
-from pipeline_core.config.renamed import RenamedOption
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_egnn_esp.datasets import MatrixDataset
@@ -17,7 +16,6 @@ from pipeline_egnn_esp.options import (
     ESPTrainOptions,
     check,
 )
-from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -48,13 +46,8 @@ def model() -> ModelInfo:
             "train": ESPTrainOptions,
             "evaluate": ESPEvaluateOptions,
             "infer": ESPInferOptions,
-            "profile": ESPProfileOptions,
         },
         dataset=MatrixDataset,
-        renamed=tuple(
-            RenamedOption(f"infer.{study}", f"profile.{study}")
-            for study in ("throughput", "partitions", "scaling")
-        ),
         upgrades={1: Upgrade(weights=_name_embeddings, batch=_name_reverse_edges)},
     )
 
@@ -106,17 +99,8 @@ def infer(run: Run) -> Summary:
 
 
 @hookimpl
-def profile(run: Run) -> Summary:
-    """Measure training steps, and do the studies of the paper."""
-    from pipeline_egnn_esp.paper.studies import profile_run
-
-    return profile_run(run)
-
-
-@hookimpl
 def figures() -> list[Figure]:
-    """Give the figures of a model and those of the paper."""
-    from pipeline_egnn_esp import figures
-    from pipeline_egnn_esp.paper import catalogue
+    """Give errors by distance and by orbitals, and bands."""
+    from pipeline_egnn_esp.figures import FIGURES
 
-    return [*figures.FIGURES, *catalogue.FIGURES]
+    return FIGURES

@@ -88,7 +88,7 @@ def infer(run: Run) -> Summary:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """List the figures of the paper, and those of every flow."""
-    from pipeline_gauge_flows import figures, paper
+    """Give the figures of flows."""
+    from pipeline_gauge_flows.figures import FIGURES
 
-    return [*paper.FIGURES, *figures.FIGURES]
+    return FIGURES

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pipeline_core.config.limits import Ranks, limit_power
-from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.limits import limit_power
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
@@ -77,11 +76,10 @@ class HTTrainOptions(TrainOptions):
     |------------|------------------------------------------------------------------------------|
     | solver     | ridge start, hierarchical SVD, Gauss-Newton; on processors, in float64       |
     | resident   | gradient steps over data that stay in memory, fused analytic gradient        |
-    | dataloader | the same steps by autograd with torch's Dataset and DataLoader, the rival    |
     | trainer    | the engine's shared trainer, with the loss terms of `loss`                   |
     """
 
-    method: Literal["solver", "resident", "dataloader", "trainer"] = "solver"
+    method: Literal["solver", "resident", "trainer"] = "solver"
     batch_size: Count | Literal["all"] = "all"
     solver: SolverOptions = SolverOptions()
     gradient_weight: NotNegative = 0.0
@@ -91,8 +89,8 @@ class HTTrainOptions(TrainOptions):
     Energies count in units of their spread, gradients in units of that spread over half the domain
     of a coordinate. It needs points with gradients."""
     record_every: Count = 100
-    """Resident and dataloader: epochs between two validations, records and saved states, at which
-    `patience` is checked too."""
+    """Resident: epochs between two validations, records and saved states, at which `patience` is
+    checked too."""
 
     @property
     def uses_shared_trainer(self) -> bool:
@@ -110,20 +108,6 @@ class HTEvaluateOptions(EvaluateOptions):
     """Uniform random points of a known surface that are compared."""
     energy_windows: list[Positive] = [5000.0, 10_000.0, 20_000.0, 40_000.0]
     """Upper ends of the windows of energy in which errors are reported, cm⁻¹ above the minimum."""
-
-
-class HTProfileOptions(ProfileOptions):
-    """Epochs of which several devices share the points, projected from measured shares."""
-
-    shares: list[Ranks] = []
-    """Numbers of devices, such as [1, 2, 4, 8]; none to measure nothing."""
-    network: Network | None = None
-    """Between the devices; null to measure it between two processes of this machine."""
-
-    @property
-    def has_work(self) -> bool:
-        """As `ProfileOptions.has_work`."""
-        return super().has_work or bool(self.shares)
 
 
 class HTInferOptions(Section):

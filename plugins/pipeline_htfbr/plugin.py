@@ -13,7 +13,6 @@ from pipeline_htfbr.options import (
     HTGraphOptions,
     HTInferOptions,
     HTOptions,
-    HTProfileOptions,
     HTTrainOptions,
 )
 from pipeline_htfbr.training.checks import check
@@ -43,7 +42,6 @@ def model() -> ModelInfo:
             "train": HTTrainOptions,
             "evaluate": HTEvaluateOptions,
             "infer": HTInferOptions,
-            "profile": HTProfileOptions,
         },
         dataset=PointDataset,
     )
@@ -98,19 +96,11 @@ def infer(run: Run) -> Summary:
 
 
 @hookimpl
-def profile(run: Run) -> Summary:
-    """Measure epochs of shares of the points, and project those of several devices."""
-    from pipeline_htfbr.paper.sharing import profile_sharing
-
-    return profile_sharing(run)
-
-
-@hookimpl
 def figures() -> list[Figure]:
-    """Give what shows a fit, and the tables and figures of the paper."""
-    from pipeline_htfbr import figures, paper
+    """Give the figures of fits."""
+    from pipeline_htfbr.figures import FIGURES
 
-    return [*figures.FIGURES, *paper.FIGURES]
+    return FIGURES
 
 
 @hookimpl

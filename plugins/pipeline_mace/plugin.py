@@ -10,7 +10,6 @@ from pipeline_mace.files import MACE_TORCH
 from pipeline_mace.options import MACEGraphOptions, MACEOptions, check
 
 if TYPE_CHECKING:
-    from pipeline_core.figures import Figure
     from pipeline_core.run import Run
     from pipeline_core.task import Task
 
@@ -54,11 +53,3 @@ def profile(run: Run) -> dict[str, Any]:
 
     options = run.get_section("model", MACEOptions)
     return profile_run(run, {"coefficients": count_coefficients(options)})
-
-
-@hookimpl
-def figures() -> list[Figure]:
-    """Give the figures of the paper on training at scale, arXiv:2504.10700."""
-    from pipeline_mace.paper import FIGURES
-
-    return FIGURES

@@ -7,7 +7,7 @@ import re
 
 from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
 
-VERSION = "1.0"
+VERSION = "1.1"
 CONTRACT = {
     "model": (),
     "task": ("run",),
@@ -20,7 +20,8 @@ CONTRACT = {
     "profile": ("run",),
     "draw": ("run",),
     "readers": (),
-    "figures": (),
+    "figures": ("model",),
+    "sections": (),
     "calculator": ("run", "device"),
     "epoch": ("run", "record"),
     "progress": ("run", "position"),

@@ -13,6 +13,7 @@ PACKAGES = (
     "pipeline_gauge_flows",
     "pipeline_htfbr",
     "pipeline_mace",
+    "pipeline_papers",
     "snakemake_logger_plugin_pipeline",
 )
 

@@ -46,9 +46,9 @@ def write_hook(head: str, body: str = "pass") -> str:
         (write_hook("zzzzz()"), "hooks are model, task, data"),
         (
             "HOOKS_VERSION = '2.0'\n" + write_hook("zzzzz()"),
-            "is made for version 2.0 of the hooks, and this pipeline-core has 1.0; install a newer",
+            "is made for version 2.0 of the hooks, and this pipeline-core has 1.1; install a newer",
         ),
-        ("HOOKS_VERSION = 1.0", "HOOKS_VERSION = 1.0 is no version of the hooks, such as '1.0'"),
+        ("HOOKS_VERSION = 1.0", "HOOKS_VERSION = 1.0 is no version of the hooks, such as '1.1'"),
         ("HOOKS_VERSION = '1'", "HOOKS_VERSION = '1' is no version of the hooks"),
         (
             "HOOKS_VERSION = '1.7'\n" + write_hook("train_all(run)"),
@@ -251,3 +251,57 @@ def test_what_models_bring_to_lists_is_open_to_all(site):
     install(site, "alpha", write_model_source("alpha") + brings.format("alpha"))
     install(site, "beta", write_model_source("beta") + brings.format("beta"))
     assert sorted(load_registry_of(site).collect("readers")) == ["alpha format", "beta format"]
+
+
+STUDY = """
+from pipeline_core import hookimpl
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import Section
+
+class StudyOptions({base}):
+    probes: int = 0
+    '''Measured probes.'''
+
+@hookimpl
+def sections():
+    return {{"alpha": {{"profile": StudyOptions}}, "absent": {{"profile": StudyOptions}}}}
+
+@hookimpl(tryfirst=True)
+def profile(run):
+    return {{"by": "study"}} if run else None
+"""
+
+
+def test_options_that_a_plugin_adds_to_a_model(site):
+    """Its hook comes before the hook of the model, and its source counts to the model's."""
+    own = write_hook("profile(run)", "return {'by': 'alpha'}")
+    install(site, "alpha", write_model_source("alpha") + own)
+    alone = load_registry_of(site)
+    study = install(site, "study", STUDY.format(base="ProfileOptions"))
+    registry = load_registry_of(site)
+    added = registry.get_model_info("alpha").section_models["profile"]
+    assert "probes" in added.model_fields
+    assert "probes" not in alone.get_model_info("alpha").section_models["profile"].model_fields
+    profile = registry.select_hook("profile", "alpha")
+    assert [profile(run=asked)["by"] for asked in (True, False)] == ["study", "alpha"]
+    known = registry.compute_fingerprint("alpha")
+    study.write_text(study.read_text() + "\n# another line\n")
+    edited = load_registry_of(site).compute_fingerprint("alpha")
+    assert len({alone.compute_fingerprint("alpha"), known, edited}) == 3
+
+
+def test_sections_that_do_not_extend_those_of_the_model_are_refused(site):
+    install(site, "alpha", write_model_source("alpha"))
+    install(site, "study", STUDY.format(base="Section"))
+    alpha, study = load_registry_of(site).plugins
+    assert "StudyOptions for the section 'profile' of 'alpha', which has Profile" in study.error
+    assert "probes" not in alpha.model.section_models["profile"].model_fields
+
+
+def test_two_plugins_cannot_extend_one_section(site):
+    install(site, "alpha", write_model_source("alpha"))
+    for name in ("study", "third"):
+        install(site, name, STUDY.format(base="ProfileOptions"))
+    _, study, third = load_registry_of(site).plugins
+    assert study.error is None
+    assert "which has StudyOptions; derive it from that" in third.error

@@ -1,7 +1,4 @@
-"""Figures of a trained model: its errors by distance and by orbitals, its bands.
-
-Those that serve the page of the paper alone are in `pipeline_egnn_esp.paper`.
-"""
+"""Figures of a trained model: its errors by distance and by orbitals, its bands."""
 
 from __future__ import annotations
 

@@ -13,9 +13,6 @@ from pipeline_core.figures.provenance import describe_hardware, read_stage_recor
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_htfbr.options import HTTrainOptions
 
-LEARNED = ("resident", "dataloader")
-"""Methods that take steps down the gradient, ours and its rival."""
-
 
 @dataclass(frozen=True)
 class Fit:
@@ -70,16 +67,6 @@ def read_fits(experiment: ExperimentRun) -> list[Fit]:
         if isinstance(content, dict) and "surface" in content:
             fits.append(Fit(run, content["n_parameters"], content["surface"]))
     return fits
-
-
-def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
-    """Return the variants that may stand beside the paper's, which fit the named exact surface.
-
-    There are none at the scale smoke, whose points and trees are smaller than the paper's.
-    """
-    if experiment.file.scale == "smoke":
-        return []
-    return [fit for fit in read_fits(experiment) if fit.surface["exact"] == exact]
 
 
 def group_by_shares(fits: Sequence[Fit], method: str = "resident") -> dict[int, Fit]:

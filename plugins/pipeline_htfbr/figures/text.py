@@ -7,25 +7,6 @@ from collections.abc import Sequence
 from pipeline_core.report.formats import format_number
 from pipeline_htfbr.figures.fits import Fit
 
-_MINUS = "−"
-
-
-def format_loss(value: float | None, decimals: int = 2) -> str:
-    """Return an error in hartree as the paper writes it, 3.7e−4: the digits it has, but not more.
-
-    Args:
-        value: The error.
-        decimals: Digits at most behind the point.
-    """
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    mantissa, exponent = f"{value:.{decimals}e}".split("e")
-    if decimals > 1 and float(f"{value:.1e}") == value:
-        mantissa = mantissa[:3]
-    return f"{mantissa}e{int(exponent)}".replace("-", _MINUS)
-
 
 def format_time(seconds: float | None) -> str:
     """Return a time: 8.1 s, 12 min, 5 h 57 min."""

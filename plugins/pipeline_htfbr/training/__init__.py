@@ -21,10 +21,6 @@ def train_surface(run: Run) -> Summary | None:
         from pipeline_htfbr.solver import solve_surface
 
         return solve_surface(run)
-    if options.method == "resident":
-        from pipeline_htfbr.training.resident import train_resident
+    from pipeline_htfbr.training.resident import train_resident
 
-        return train_resident(run)
-    from pipeline_htfbr.paper.rival import train_with_loader
-
-    return train_with_loader(run)
+    return train_resident(run)

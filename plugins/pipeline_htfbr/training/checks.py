@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_htfbr.options import HTOptions, HTTrainOptions
 
@@ -54,10 +55,14 @@ def check(sections: Mapping[str, BaseModel]) -> None:
     Raises:
         ValueError: There is one.
     """
-    model, train, partition = (sections[name] for name in ("model", "train", "partition"))
+    names = ("model", "train", "partition", "profile")
+    model, train, partition, profile = (sections[name] for name in names)
     assert isinstance(model, HTOptions)
     assert isinstance(train, HTTrainOptions)
     assert isinstance(partition, PartitionOptions)
+    assert isinstance(profile, ProfileOptions)
+    if profile.samples:
+        raise ValueError("profile.samples: points have no sizes whose steps differ; remove it")
     _refuse_other_methods(model, train, partition)
     if train.method != "trainer":
         _refuse_trainer_options(train)
@@ -79,7 +84,7 @@ def _refuse_other_methods(
             method != "trainer" and bool(options.loss)
         ),
         "train.gradient_weight: only methods 'solver' and 'resident' have it; remove it": (
-            method in ("trainer", "dataloader") and options.gradient_weight > 0
+            method not in ("solver", "resident") and options.gradient_weight > 0
         ),
         "partition.strategy: only method 'trainer' shares its steps by one; remove it": (
             method != "trainer" and partition.strategy != PartitionOptions().strategy

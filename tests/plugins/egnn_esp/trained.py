@@ -14,9 +14,11 @@ import yaml
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.run import Run
+from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.testing.projects import call
+from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions
+from pipeline_egnn_esp.options import ESPEvaluateOptions
 from plugins.egnn_esp import reference
 
 NAME = "egnn_esp/small"
@@ -24,6 +26,15 @@ CUTOFF = 4.5
 MODEL = {"channels": 3, "lmax": 4, "layers": 2, "radial_functions": 6, "cutoff": CUTOFF}
 MODEL |= {"attention_channels": 2, "value_channels": 3, "hidden_channels": 3}
 MODEL |= {"feed_forward_channels": 4}
+_STRUCTURES = [
+    {
+        "name": "cell",
+        "density_of_states": {"width": 0.3},
+        "bands": {"path": "XGY", "points": 9},
+    },
+    {"name": "tiled", "repeat": [2, 1, 1], "picture": 1000},
+]
+_LEVELS = {"k_points": (1, 1, 1), "electrons": {"Hf": 12, "O": 6}}
 _SOURCES = {"train": "monoclinic-0600K", "val": "cubic-0600K", "test": "tetragonal-2000K"}
 
 
@@ -89,3 +100,14 @@ def train(folder: Path) -> Run:
     run = prepare_run(folder)
     call(run, "train")
     return run
+
+
+def train_and_use(folder: Path) -> ExperimentRun:
+    """Return an experiment whose model was trained for a step, evaluated and used."""
+    train(folder)
+    run = open_run(folder, {"structures": _STRUCTURES})
+    section = ESPEvaluateOptions.model_validate(_LEVELS)
+    run = replace(run, sections={**run.sections, "evaluate": section})
+    call(run, "evaluate")
+    infer_run(run)
+    return replace(project(folder).load_experiment(NAME), runs={"base": run})

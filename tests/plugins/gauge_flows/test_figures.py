@@ -22,7 +22,6 @@ from pipeline_gauge_flows.figures import (
     volumes,
     weights,
 )
-from pipeline_gauge_flows.paper import equation19
 from pipeline_gauge_flows.plugin import figures
 from plugins.drawn import select_rows
 from plugins.gauge_flows import made_up
@@ -105,8 +104,6 @@ def test_without_a_second_ensemble_there_is_none_in_the_figures(tmp_path):
     assert "independent" not in words
     assert "the paper" not in words
     assert select_rows(table, estimator="independent") == []
-    (row,) = select_rows(equation19.draw(experiment)[1], term="sampled")
-    assert row["base_seconds"] is None
 
 
 def test_independent_configurations_are_priced(loops):
@@ -178,7 +175,7 @@ def test_densities_of_weights_differ_by_the_weight(loops):
 
 def test_without_results_there_is_nothing_to_draw(tmp_path):
     experiment = made_up.write_experiment(tmp_path, made_up.LOOPS)
-    assert [figure.draw(experiment) for figure in figures()] == [None] * 11
+    assert [figure.draw(experiment) for figure in figures()] == [None] * 8
 
 
 def test_noise_shots_raise_the_effective_sample_size(tmp_path):

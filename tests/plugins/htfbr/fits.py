@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from pipeline_core.training.checkpoint import load_model
@@ -50,3 +51,13 @@ def assert_same_bits(a, b):
     (weights_a, history_a), (weights_b, history_b) = read_result(a), read_result(b)
     assert history_a == history_b
     assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
+
+
+def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm")):
+    (weights_a, history_a), (weights_b, history_b) = read_result(a), read_result(b)
+    assert len(history_a) == len(history_b) > 1
+    for ours, theirs in zip(history_a, history_b, strict=True):
+        for key in keys:
+            assert ours[key] == pytest.approx(theirs[key], rel=rtol), key
+    for name, tensor in weights_a.items():
+        torch.testing.assert_close(tensor, weights_b[name], rtol=rtol, atol=rtol)

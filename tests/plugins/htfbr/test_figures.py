@@ -8,13 +8,9 @@ import pytest
 
 from pipeline_core.config.sections import FiguresOptions
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
-from pipeline_htfbr import paper
 from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
 from plugins.drawn import select_rows
 from plugins.htfbr import made_up
-
-ALL = [*FIGURES, *paper.FIGURES]
-
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -85,7 +81,7 @@ def test_uses_of_a_surface_that_is_known_by_its_points_alone(hono):
 @pytest.mark.slow
 def test_without_results_nothing_is_drawn(tmp_path):
     experiment = made_up.load(tmp_path, "htfbr/hono")
-    assert [figure.draw(experiment) for figure in ALL] == [None] * len(ALL)
+    assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
 
 
 @pytest.mark.slow
@@ -100,4 +96,4 @@ def test_the_report_of_points_speaks_of_no_atoms(hono):
     page = re.sub(r'src="[^"]*"', "", page)
     for text in [*texts, page]:
         assert not re.search(r"\bDFT\b|/atom|\bframes?\b", text)
-    assert {f.name for f in choose_figures(hono)} >= {f.name for f in ALL}
+    assert {f.name for f in choose_figures(hono)} >= {f.name for f in FIGURES}

@@ -34,7 +34,6 @@ EVERYTHING = {
     "train",
     [
         EVERYTHING,
-        {"method": "dataloader", "batch_size": 32},
         {"record_every": 1, "schedule": {"name": "plateau", "every": 1}},
     ],
 )

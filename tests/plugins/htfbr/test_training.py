@@ -20,23 +20,12 @@ from pipeline_htfbr.points import read_points
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
-from plugins.htfbr.fits import SECTIONS, evaluate_polynomial, read_result
+from plugins.htfbr.fits import SECTIONS, assert_close, evaluate_polynomial, read_result
 from records import read_history
 from tiers import run_first
 
 BATCHES = [{}, {"batch_size": 32, "clip_norm": 0.1}]
 MODELS = [{"rank": 4}, {"rank": 3, "leaf_rank": 2}]
-RIVALS = [({"batch_size": 32}, MODELS[0]), ({}, MODELS[1])]
-
-
-def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm")):
-    (weights_a, history_a), (weights_b, history_b) = read_result(a), read_result(b)
-    assert len(history_a) == len(history_b) > 1
-    for ours, theirs in zip(history_a, history_b, strict=True):
-        for key in keys:
-            assert ours[key] == pytest.approx(theirs[key], rel=rtol), key
-    for name, tensor in weights_a.items():
-        torch.testing.assert_close(tensor, weights_b[name], rtol=rtol, atol=rtol)
 
 
 @pytest.mark.slow
@@ -84,18 +73,6 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, case):
         assert our["lr"] == their["lr"]
     a, b = read_result(ours)[0], read_result(theirs)[0]
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", run_first(product([{}, {"batch_size": 32}], MODELS), *RIVALS))
-def test_the_rival_takes_the_same_steps(fit, case):
-    """The oracle is autograd through matrix products, fed by torch's DataLoader."""
-    train, model = case
-    runs = [fit({"method": m} | train, m, model=model) for m in ("resident", "dataloader")]
-    summaries = [train_surface(run) for run in runs]
-    assert_close(*runs)
-    assert summaries[0]["parameters"] == summaries[1]["parameters"]
-    assert len(read_result(runs[0])[1]) == 4
 
 
 def test_a_limited_memory_changes_nothing(fit):
@@ -235,7 +212,6 @@ GRADIENTS = {"gradient_weight": 1.0}
         ({"batch_by": "cost"}, {}, r"train\.batch_by"),
         ({"schedule": {"name": "plateau"}}, {}, r"train\.schedule: plateau.*record_every to 1"),
         ({"loss": {"energy": {}}}, {}, r"train\.loss"),
-        (GRADIENTS | {"method": "dataloader"}, {}, r"train\.gradient_weight"),
         (GRADIENTS | {"method": "trainer"}, {}, r"train\.gradient_weight"),
         (GRADIENTS, {"gradient": None}, r"data\.h5 has none; .*train\.gradient_weight"),
         (SOLVER | {"minutes": 1}, {}, r"train\.minutes: the solver takes no gradient steps"),

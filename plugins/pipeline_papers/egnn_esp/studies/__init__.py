@@ -1,0 +1,214 @@
+"""Studies of speed and sharing, figures 3, 5, 6 and 7, beside the steps that the engine measures.
+
+They need a basis and sizes of a network, no trained weights. Rank 0 does them in the stage
+`profile`, with processes of its own where several ranks are measured. To what the engine writes to
+`run.profile` they add
+
+| key          | content                                                                        |
+|--------------|--------------------------------------------------------------------------------|
+| `throughput` | see `throughput.study_throughput`                                              |
+| `partitions` | atoms, edges by cutoff, link, and `records`, see `partitions.Shared`           |
+| `domains`    | cutoff, parts, positions and cell of the structure, and of the partitions that |
+|              | are drawn labels and traffic by method, see `partitions.Drawn`; null for none  |
+| `bulk`       | keys of which evidence keeps what is drawn alone                               |
+| `scaling`    | see `scaling.study_scaling`                                                    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline_core.extracts import BULK
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline_core.config.sections import LinkOptions
+    from pipeline_core.run import Run
+    from pipeline_egnn_esp.basis import Basis
+    from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
+    from pipeline_papers.egnn_esp.studies.partitions import Divisions, Drawn
+
+_SIZE: Final = 4
+"""Bytes of a number in messages."""
+_SHOWN: Final = {
+    "neighbours": "neighbours_mean",
+    "received": "received_mean",
+    "edge_imbalance": "edge_imbalance",
+    "seconds": "seconds",
+}
+
+
+def profile_run(run: Run) -> dict[str, Any] | None:
+    """Measure what the section `profile` asks for, on rank 0; write `run.profile`.
+
+    Returns:
+        Numbers for people and for comparisons, see `pipeline_core.profiling.report.summarize` and
+        `summarize`; None if the run asks for no study.
+
+    Raises:
+        ValueError: `run.model` is missing or not of this run, or a study is
+            impossible.
+    """
+    from pipeline_core import store
+    from pipeline_core.config.sections import PartitionOptions
+    from pipeline_core.distributed.ranks import connect_ranks
+    from pipeline_core.profiling import report
+    from pipeline_core.profiling.study import measure_steps
+    from pipeline_core.training.checkpoint import load_model
+    from pipeline_egnn_esp.basis import Basis
+    from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
+
+    options = run.get_section("profile", ESPStudyOptions)
+    if not options.has_studies:
+        return None
+    with connect_ranks(run.device, run.state) as ranks:
+        if not ranks.is_rank_zero:
+            return {}
+        content, summary = {}, {}
+        if options.samples:
+            content = measure_steps(run, options, ranks.device)
+            summary = report.summarize(content)
+        basis = Basis.from_json(load_model(run.model, run.model_info)["metadata"]["basis"])
+        link = run.get_section("partition", PartitionOptions).link
+        model = run.get_section("model", ESPOptions)
+        studied = study(options, model, basis, ranks.device, run.seed, link)
+        content, summary = content | studied, summary | summarize(studied)
+    store.write_json(run.profile, content, run.make_provenance("profile"))
+    return summary
+
+
+def study(
+    options: ESPStudyOptions,
+    model: ESPOptions,
+    basis: Basis,
+    device: torch.device,
+    seed: int,
+    link: LinkOptions,
+) -> dict[str, Any]:
+    """Do the studies that are asked for.
+
+    Args:
+        options: What is asked for.
+        model: Sizes of the network.
+        basis: Shells of the elements.
+        device: Where times are measured.
+        seed: Of random structures.
+        link: By which partitions are chosen.
+
+    Returns:
+        What the head of this file lists, JSON-able.
+
+    Raises:
+        ValueError: A study is impossible.
+    """
+    content: dict[str, Any] = {}
+    shared = []
+    if options.throughput is not None:
+        from pipeline_papers.egnn_esp.studies.throughput import study_throughput
+
+        content["throughput"] = study_throughput(options.throughput, model, device)
+    if options.partitions is not None:
+        from pipeline_egnn_esp.task import make_link
+        from pipeline_papers.egnn_esp.studies.partitions import study_partitions
+
+        chosen_by = make_link(link, model, _SIZE)
+        divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
+        content["partitions"] = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
+        content["domains"] = divisions.drawn and tabulate_domains(divisions.drawn)
+        content[BULK] = ["domains"]
+        shared = divisions.shared
+    if options.scaling is not None:
+        from pipeline_papers.egnn_esp.studies.scaling import study_scaling
+
+        content["scaling"] = study_scaling(options.scaling, model, basis, shared, device, seed)
+    return content
+
+
+def summarize(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of studies that people and comparisons with the paper look at.
+
+    They are lists over numbers of parts, ranks or channels.
+    """
+    tables = {
+        "throughput": _summarize_throughput,
+        "partitions": _summarize_partitions,
+        "scaling": _summarize_scaling,
+    }
+    return {name: table(content[name]) for name, table in tables.items() if name in content}
+
+
+def _tabulate_partitions(divisions: Divisions) -> dict[str, Any]:
+    return {
+        "atoms": divisions.n_atoms,
+        "edges": {f"{cutoff:g}": n for cutoff, n in divisions.n_edges.items()},
+        "records": [one.record() for one in divisions.shared],
+    }
+
+
+def tabulate_domains(drawn: Drawn) -> dict[str, Any]:
+    """Return what figures show of drawn partitions, JSON-able."""
+    structure = drawn.structure
+    return {
+        "cutoff": drawn.cutoff,
+        "parts": drawn.parts,
+        "positions": structure.positions.astype("f4").tolist(),
+        "cell": structure.cell.tolist(),
+        "labels": {method: labels.tolist() for method, labels in drawn.labels.items()},
+        "traffic": {method: traffic.tolist() for method, traffic in drawn.traffic.items()},
+    }
+
+
+def _summarize_throughput(content: Mapping[str, Any]) -> dict[str, Any]:
+    curves = content["curves"]
+    return {
+        "channels": [curve["channels"] for curve in curves],
+        "message_bytes": [curve["message_bytes"] for curve in curves],
+        "best_per_second": [max(curve["per_second"]) for curve in curves],
+        "saturated_from": [curve["saturated"] for curve in curves],
+    }
+
+
+def _summarize_partitions(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return lists over numbers of parts, by cutoff and method."""
+    summary: dict[str, Any] = {"atoms": content["atoms"]}
+    for cutoff, n_edges in content["edges"].items():
+        mine = [one for one in content["records"] if f"{one['cutoff']:g}" == cutoff]
+        summary[cutoff] = {"edges": n_edges, "parts": _drop_repeats(one["parts"] for one in mine)}
+        for method in _drop_repeats(one["method"] for one in mine):
+            rows = [one for one in mine if one["method"] == method]
+            summary[cutoff][method] = {
+                name: [row[key] for row in rows] for name, key in _SHOWN.items()
+            }
+    return summary
+
+
+def _summarize_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was fitted, and lists over numbers of ranks by mode, cutoff and method."""
+    summary: dict[str, Any] = {
+        "cost_model": content["cost_model"],
+        "latency": content["link"]["latency"],
+        "bandwidth": content["link"]["bandwidth"],
+    }
+    for one in content["measured"]:
+        mine = summary.setdefault("measured", {}).setdefault(one["mode"], {})
+        for name in ("ranks", "seconds", "modelled"):
+            mine.setdefault(name, []).append(one[name])
+    for one in content["projected"]:
+        by_mode = summary.setdefault(one["mode"], {})
+        mine = by_mode.setdefault(f"{one['cutoff']:g}", {}).setdefault(one["method"], {})
+        for name in ("ranks", "seconds", "bytes_received", "received"):
+            mine.setdefault(name, []).append(one[name])
+    for mode in ("line", "cube"):
+        for methods in summary.get(mode, {}).values():
+            for mine in methods.values():
+                mine["efficiency"] = [float(mine["seconds"][0] / s) for s in mine["seconds"]]
+    return summary
+
+
+def _drop_repeats(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,183 @@
+"""One large structure shared between many parts by several methods, figure 5 of the paper."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.config.sections import PartitionMethod
+from pipeline_core.structure import Structure
+from pipeline_kernels.partition import (
+    Link,
+    PlaneCoordinates,
+    Rows,
+    cut_by_low_nn,
+    cut_by_metis,
+    cut_by_metis_volume,
+    cut_by_slices,
+    find_candidates,
+    find_grids,
+    make_adjacency,
+    partition,
+    refine,
+)
+from pipeline_kernels.partition.synthetic import find_edges
+from pipeline_papers.egnn_esp.studies.options import Partitions
+from pipeline_papers.egnn_esp.studies.volumes import (
+    Volumes,
+    count_volumes_of_rows,
+    find_edges_within,
+    pack_box,
+)
+
+Ints = NDArray[np.int64]
+
+_WARM: Final = 64
+"""Atoms of a graph on which compiled loops are called once before any time is taken."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A partition.
+
+    Attributes:
+        method: How it was made.
+        cutoff: Of the graph, Å.
+        parts: Number of parts.
+        seconds: Processor time from the graph to the labels.
+        volumes: Of each part.
+        summary: The figures of figure 5, see `PartitionMetrics.summarize`.
+    """
+
+    method: PartitionMethod
+    cutoff: float
+    parts: int
+    seconds: float
+    volumes: Volumes
+    summary: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """Return the drawn partitions, JSON-able."""
+        facts = {"cutoff": self.cutoff, "parts": self.parts, "method": self.method}
+        return {**facts, "seconds": self.seconds, **self.summary}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Domains and messages of the partitions that are drawn.
+
+    Attributes:
+        structure: All atoms.
+        cutoff: Å
+        parts: Number of parts.
+        labels: By method, (n_atoms,).
+        traffic: Atoms that a part, the row, receives from another, by method, (n_parts, n_parts).
+    """
+
+    structure: Structure
+    cutoff: float
+    parts: int
+    labels: dict[PartitionMethod, Ints]
+    traffic: dict[PartitionMethod, Ints]
+
+
+@dataclass(frozen=True)
+class Divisions:
+    """What the study finds.
+
+    Attributes:
+        n_atoms: Atoms of the structure.
+        n_edges: Edges of its graph by cutoff.
+        shared: All partitions.
+        drawn: Those that are drawn; None for none.
+    """
+
+    n_atoms: int
+    n_edges: dict[float, int]
+    shared: list[Shared]
+    drawn: Drawn | None
+
+
+def study_partitions(
+    options: Partitions, elements: tuple[int, ...], link: Link, seed: int
+) -> Divisions:
+    """Share the structure by all methods; processor times are those of one thread.
+
+    Args:
+        options: What is shared, how, and between how many.
+        elements: Atomic numbers.
+        link: By which `grid` and `auto` choose.
+        seed: Of the structure.
+
+    Raises:
+        ValueError: The structure cannot be packed or is too small for a cutoff or for the parts.
+    """
+    structure = pack_box(options.packing, elements, seed)
+    n_atoms = len(structure.positions)
+    if max(options.parts) > n_atoms:
+        raise ValueError(
+            f"profile.partitions: {n_atoms} atoms cannot be shared between {max(options.parts)} "
+            "parts; take fewer parts, or more copies of the box"
+        )
+    _warm_up()
+    shared: list[Shared] = []
+    n_edges: dict[float, int] = {}
+    drawn = None
+    if options.drawn is not None:
+        drawn = Drawn(structure, options.cutoffs[0], options.drawn, {}, {})
+    for cutoff in options.cutoffs:
+        edges = find_edges_within(structure, cutoff)
+        n_edges[cutoff] = len(edges)
+        graph = _Graph(structure, edges, cutoff, link)
+        del edges
+        for parts in options.parts:
+            shared += [graph.make_shared(method, parts, drawn) for method in options.methods]
+    return Divisions(n_atoms, n_edges, shared, drawn)
+
+
+class _Graph:
+    """A graph in the forms that the methods read."""
+
+    def __init__(self, structure: Structure, edges: Ints, cutoff: float, link: Link) -> None:
+        places = structure.positions, structure.cell, structure.pbc
+        self._atoms = PlaneCoordinates.of(*places, cutoff)
+        self._rows = Rows.of(edges, len(structure.positions))
+        self._adjacency = make_adjacency(self._rows)
+        self._cutoff, self._link = cutoff, link
+
+    def make_shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
+        begin = time.process_time()
+        labels = self._label_atoms(method, parts)
+        seconds = time.process_time() - begin
+        metrics = self._rows.measure(labels, parts)
+        if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
+            drawn.labels[method], drawn.traffic[method] = labels, metrics.traffic
+        volumes = count_volumes_of_rows(labels, self._rows, metrics)
+        return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summarize())
+
+    def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
+        """Return the part of each atom, as `partition` does, from what all methods share."""
+        atoms, rows, link = self._atoms, self._rows, self._link
+        if method == "low_nn":
+            return cut_by_low_nn(atoms, rows.weights, parts)
+        if method == "slices":
+            return cut_by_slices(atoms, parts)
+        if method == "metis":
+            return cut_by_metis(self._adjacency, parts)
+        if method == "metis_volume":
+            return cut_by_metis_volume(self._adjacency, parts, rows.degrees)
+        if method == "grid":
+            return find_grids(atoms, rows, parts, link)[0].labels
+        best = find_candidates(atoms, rows, parts, link)[0]
+        return refine(best.labels, rows, parts, link.message)
+
+
+def _warm_up() -> None:
+    """Have the loops compiled."""
+    positions = np.random.default_rng(0).uniform(0, 20, (_WARM, 3))
+    edges = find_edges(positions, 20 * np.eye(3), 8.0)
+    partition(positions, 20 * np.eye(3), (True, True, True), edges, 2, 8.0)

@@ -1,0 +1,290 @@
+"""Forward passes over a few processes of this machine, and the link between two of them.
+
+Each rank does what the stage `infer` does with a structure: its part of the network's passes, an
+exchange of atoms after each layer, and an exchange of blocks at the end. Finding the parts is not
+measured.
+
+Run as a program by torchrun, this module is one of the ranks:
+
+    torchrun --nproc-per-node=2 -m pipeline_papers.egnn_esp.studies.ranks FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_core.distributed.domains import build_domain
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.transports import choose_transport
+from pipeline_core.structure import Structure
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.inference.forward import predict_blocks
+from pipeline_egnn_esp.inference.plan import count_edge_bytes
+from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.halo import HaloPlan, Transport, exchange
+
+Ints = NDArray[np.int64]
+
+LINK_ROWS: Final = (1, 4, 16, 64, 256, 1024, 4096)
+"""Rows of atoms that two ranks exchange to measure their link."""
+_LINK_REPEATS: Final = 15
+_WHAT: Final = "what.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A structure over ranks.
+
+    Attributes:
+        structure: All atoms.
+        owners: The rank that owns each atom, (n_atoms,).
+        cutoff: Longest edge, Å.
+    """
+
+    structure: Structure
+    owners: Ints
+    cutoff: float
+
+    def save(self, path: Path) -> None:
+        """Write the job for the ranks to read."""
+        np.savez(path, owners=self.owners, cutoff=self.cutoff, **vars(self.structure))
+
+    @classmethod
+    def load(cls, path: Path) -> Job:
+        """Read a job."""
+        with np.load(path) as file:
+            places = (file[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
+            return cls(Structure(*places), file["owners"], float(file["cutoff"]))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a group of ranks measures.
+
+    Attributes:
+        model: Sizes of the network; cutoffs are those of the jobs.
+        basis: Shells of the elements.
+        work_bytes: Memory for a chunk of edges.
+        device: "cpu" or "cuda".
+        repeats: Measured passes of a job.
+        jobs: What is passed forward.
+        link: Whether two ranks measure their link.
+    """
+
+    model: ESPOptions
+    basis: Basis
+    work_bytes: int
+    device: str
+    repeats: int
+    jobs: Sequence[Job]
+    link: bool = False
+
+    def save(self, folder: Path) -> None:
+        """Write all to a folder for the ranks to read."""
+        content = {
+            "model": self.model.model_dump(mode="json"),
+            "basis": self.basis.to_json(),
+            "work_bytes": self.work_bytes,
+            "device": self.device,
+            "repeats": self.repeats,
+            "jobs": len(self.jobs),
+            "link": self.link,
+        }
+        (folder / _WHAT).write_text(json.dumps(content), encoding="utf-8")
+        for number, job in enumerate(self.jobs):
+            job.save(folder / f"job{number}.npz")
+
+    @classmethod
+    def load(cls, folder: Path) -> Measurement:
+        """Read the measurement that a folder holds."""
+        content = json.loads((folder / _WHAT).read_text(encoding="utf-8"))
+        known = {
+            "model": ESPOptions.model_validate_json(json.dumps(content["model"])),
+            "basis": Basis.from_json(content["basis"]),
+            "jobs": [Job.load(folder / f"job{n}.npz") for n in range(content["jobs"])],
+        }
+        return cls(**(content | known))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What the ranks measured, one row for each job, one column for each rank.
+
+    Attributes:
+        seconds: Of a pass, median, (n_jobs, n_ranks).
+        communication: Of these those in messages, waiting included, (n_jobs, n_ranks).
+        link: Seconds of exchanges of `LINK_ROWS`; none if they were not measured.
+    """
+
+    seconds: NDArray[np.float64]
+    communication: NDArray[np.float64]
+    link: list[float]
+
+
+def measure_passes(what: Measurement, n_ranks: int) -> Passes:
+    """Start ranks on this machine and have them measure.
+
+    Raises:
+        ValueError: A rank failed.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        what.save(folder)
+        _run(folder, n_ranks)
+        files = [folder / f"{rank}.json" for rank in range(n_ranks)]
+        records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return Passes(
+        seconds=np.array([one["seconds"] for one in records]).T,
+        communication=np.array([one["communication"] for one in records]).T,
+        link=records[0]["link"],
+    )
+
+
+def _run(folder: Path, n_ranks: int) -> None:
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}"]
+    command = [sys.executable, "-m", *launcher, "-m", __name__, str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
+        raise ValueError(
+            f"profile.scaling: {n_ranks} processes on this machine failed "
+            f"({said[0] if said else 'they said nothing'}); take fewer ranks or a smaller packing"
+        )
+
+
+def main() -> None:
+    """Be one of the ranks: read what to measure from a folder, and write the times there."""
+    folder = Path(sys.argv[1])
+    what = Measurement.load(folder)
+    with connect_ranks(what.device, folder) as ranks:
+        torch.set_num_threads(1)
+        record = _measure_jobs(what, ranks)
+    (folder / f"{ranks.rank}.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
+    transport = choose_transport(ranks)
+    times = [_time_job(what, job, transport, ranks) for job in what.jobs]
+    rows = (what.model.lmax + 1) ** 2, what.model.channels
+    return {
+        "seconds": [seconds for seconds, _ in times],
+        "communication": [waiting for _, waiting in times],
+        "link": _time_link(transport, ranks, rows) if what.link else [],
+    }
+
+
+def _time_job(
+    what: Measurement, job: Job, transport: Transport, ranks: Ranks
+) -> tuple[float, float]:
+    """Return the median time of a pass of one job, and the part of it that messages took."""
+    torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
+    bond = what.model.bond_cutoff
+    cutoffs = {"cutoff": job.cutoff, "bond_cutoff": bond and min(bond, job.cutoff / 2)}
+    network = Network(what.model.model_copy(update=cutoffs), what.basis)
+    network = network.to(ranks.device).eval()
+    domain = build_domain(job.structure, job.cutoff, job.owners, transport)
+    slots = assign_slots(domain)
+    per_edge = count_edge_bytes(what.model, what.basis, 4, what.device)
+    chunk = max(1, what.work_bytes // per_edge)
+    timed = [
+        _time_pass(network, slots, Stopwatch(transport, ranks.device), chunk, ranks)
+        for _ in range(1 + what.repeats)
+    ][1:]
+    middle = sorted(range(len(timed)), key=lambda k: timed[k][0])[len(timed) // 2]
+    return timed[middle]
+
+
+def _time_pass(
+    network: Network, slots: BlockSlots, transport: Stopwatch, chunk: int, ranks: Ranks
+) -> tuple[float, float]:
+    slots = replace(slots, domain=replace(slots.domain, transport=transport))
+    ranks.barrier()
+    begin = time.perf_counter()
+    predict_blocks(network, slots, chunk)
+    _finish(ranks.device)
+    return time.perf_counter() - begin, transport.seconds
+
+
+class Stopwatch:
+    """A transport that counts the time from posting messages to having them.
+
+    Args:
+        transport: What carries the messages.
+        device: Whose work is finished before the time counts.
+
+    Attributes:
+        seconds: Counted so far.
+    """
+
+    def __init__(self, transport: Transport, device: torch.device) -> None:
+        self._transport, self._device = transport, device
+        self.rank, self.size = transport.rank, transport.size
+        self.seconds = 0.0
+
+    @property
+    def bytes_sent(self) -> int:
+        """What this rank has sent."""
+        return self._transport.bytes_sent
+
+    def start(self, sent: Any, received: Any) -> Any:
+        """As `Transport.start`."""
+        _finish(self._device)
+        begin = time.perf_counter()
+        wait = self._transport.start(sent, received)
+
+        def finish() -> None:
+            wait()
+            _finish(self._device)
+            self.seconds += time.perf_counter() - begin
+
+        return finish
+
+
+def _time_link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[float]:
+    """Return the median seconds in which two ranks exchange rows, packing them included."""
+    medians = []
+    for n in LINK_ROWS:
+        plan, x = _make_pair(n, ranks, row)
+        times = []
+        for _ in range(1 + _LINK_REPEATS):
+            ranks.barrier()
+            begin = time.perf_counter()
+            exchange(x, plan, transport)
+            _finish(ranks.device)
+            times.append(max(ranks.gather(time.perf_counter() - begin)))
+        medians.append(float(np.median(times[1:])))
+    return medians
+
+
+def _make_pair(n: int, ranks: Ranks, row: tuple[int, int]) -> tuple[HaloPlan, Tensor]:
+    """Return a plan by which each of two ranks sends all its `n` rows to the other."""
+    labels, nodes = torch.arange(2 * n) // n, torch.arange(2 * n)
+    edges = torch.stack([nodes, (nodes + n) % (2 * n)], dim=1)
+    plan = HaloPlan.of(labels, edges, ranks.rank, 2).to(ranks.device)
+    return plan, torch.zeros(n, *row, device=ranks.device)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+if __name__ == "__main__":
+    main()

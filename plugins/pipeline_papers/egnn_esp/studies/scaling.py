@@ -1,0 +1,326 @@
+"""Forward passes on few ranks, measured, and on many, projected: figures 6 and 7 of the paper.
+
+A projection takes what each part works on and exchanges, counted exactly, and
+
+    t_p = c + c_a atoms_p + c_e edges_p + (M + 1) α neighbours_p + bytes_p / β,
+
+where M is the number of layers, bytes_p those of the atoms that part p receives in M exchanges and
+of the blocks of half of its edges that cross, since one of two opposite edges sends its block to
+the other. The pass ends with the slowest part. Coefficients are fitted to passes of one rank, α and
+β to exchanges between two; nothing is assumed to overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import sched_getaffinity
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from pipeline_core.balance.cost_model import CostModel, fit
+from pipeline_core.graphs import build_neighbour_graph
+from pipeline_core.profiling.report import describe_fit
+from pipeline_core.structure import Structure
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.partition import PlaneCoordinates, Rows, cut_by_low_nn
+from pipeline_papers.egnn_esp.studies.options import Scaling, Tiles, Weak
+from pipeline_papers.egnn_esp.studies.partitions import Shared
+from pipeline_papers.egnn_esp.studies.ranks import (
+    LINK_ROWS,
+    Job,
+    Measurement,
+    Passes,
+    measure_passes,
+)
+from pipeline_papers.egnn_esp.studies.volumes import (
+    Volumes,
+    count_volumes_of_parts,
+    count_volumes_of_rows,
+    find_edges_within,
+    pack_box,
+    tile,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHORTER: Final = 0.7
+"""Cutoff of a further pass over that of the others, so that costs of atoms and edges part."""
+_SIZE: Final = 4
+"""Bytes of a number."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a projection takes for granted.
+
+    Attributes:
+        cost: What a rank computes, s.
+        latency: α, s.
+        bandwidth: β, bytes/s.
+        layers: M.
+        row_bytes: Bytes of an atom in an exchange.
+        block_bytes: Bytes of a block.
+    """
+
+    cost: CostModel
+    latency: float
+    bandwidth: float
+    layers: int
+    row_bytes: int
+    block_bytes: int
+
+    def count_bytes_received(self, volumes: Volumes) -> Floats:
+        """Return the bytes that each part receives in a pass, (n_parts,)."""
+        atoms = self.layers * self.row_bytes * volumes.received
+        return np.asarray(atoms + self.block_bytes * volumes.crossing / 2, dtype=np.float64)
+
+    def record(self, volumes: Volumes, slowdown: float = 1.0) -> dict[str, float]:
+        """Return the time of a pass, that of the slowest part, and how the mean part spends it.
+
+        Args:
+            volumes: Of all parts.
+            slowdown: Factor of what is computed, where ranks share a core.
+        """
+        sizes = {"atom": volumes.atoms, "edge": volumes.edges}
+        compute = slowdown * self.cost.predict_batch_seconds(sizes)
+        latency = (self.layers + 1) * self.latency * volumes.neighbours
+        transfer = self.count_bytes_received(volumes) / self.bandwidth
+        whole = compute + latency + transfer
+        return {
+            "seconds": float(whole.max()),
+            "fastest": float(whole.min()),
+            "compute": float(compute.mean()),
+            "latency": float(latency.mean()),
+            "transfer": float(transfer.mean()),
+            "idle": float(whole.max() - whole.mean()),
+        }
+
+
+def study_scaling(
+    options: Scaling,
+    model: ESPOptions,
+    basis: Basis,
+    shared: Sequence[Shared],
+    device: torch.device,
+    seed: int,
+) -> dict[str, Any]:
+    """Measure passes and their parts, and project others.
+
+    Args:
+        options: What is measured and projected.
+        model: Sizes of the network.
+        basis: Shells of the elements.
+        shared: Partitions of one structure, for strong scaling.
+        device: Where ranks compute.
+        seed: Of the structures.
+
+    Returns:
+        device, processors (cores or GPUs that ranks share), layers, channels, row_bytes,
+        block_bytes; cost_model, coefficients and the median relative_error; link, with latency,
+        bandwidth, source, bytes and seconds; measured and projected, lists of records. JSON-able.
+
+    Raises:
+        ValueError: A process failed, or a structure cannot be had.
+    """
+    box = pack_box(options.packing, basis.elements, seed)
+    cases = _make_cases(options, box)
+    passes = {
+        n: measure_passes(_make_measurement(n, cases, options, model, basis, device), n)
+        for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
+    }
+    cost, error = _fit_cost(cases, passes[1])
+    n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
+    link = _find_link(options, passes.get(2), n_rows)
+    machine = Machine(
+        cost, link["latency"], link["bandwidth"], model.layers, n_rows, basis.n_common**2 * _SIZE
+    )
+    processors = _count_processors(device)
+    return {
+        "device": device.type,
+        "processors": processors,
+        "layers": model.layers,
+        "channels": model.channels,
+        "row_bytes": machine.row_bytes,
+        "block_bytes": machine.block_bytes,
+        "cutoff": options.cutoff,
+        "cost_model": {**cost.coefficients, "relative_error": error},
+        "link": link,
+        "measured": _record_measured(cases, passes, machine, processors),
+        "projected": _record_strong(shared, machine)
+        + (_record_weak(options.weak, machine, basis, seed) if options.weak else []),
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """A structure that some ranks pass forward.
+
+    Attributes:
+        modes: Which scalings it belongs to.
+        n_ranks: Number of ranks.
+        job: What they do.
+        volumes: Of their parts.
+    """
+
+    modes: tuple[str, ...]
+    n_ranks: int
+    job: Job
+    volumes: Volumes
+
+
+def _make_cases(options: Scaling, box: Structure) -> list[Case]:
+    """Return all passes; each number of boxes and ranks once."""
+    most = max(options.ranks)
+    modes_of: dict[tuple[int, int], tuple[str, ...]] = {}
+    for n in options.ranks:
+        modes_of[n, n] = ("weak",)
+        modes_of[most, n] = (*modes_of.get((most, n), ()), "strong")
+    for boxes in {1, most}:
+        modes_of.setdefault((boxes, 1), ())
+    cases = [_make_case(modes, *sizes, box, options.cutoff) for sizes, modes in modes_of.items()]
+    return [*cases, _make_case((), most, 1, box, _SHORTER * options.cutoff)]
+
+
+def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
+    structure = tile(box, (boxes, 1, 1))
+    places = structure.positions, structure.cell, structure.pbc
+    index, _, _ = build_neighbour_graph(*places, cutoff)
+    rows = Rows.of(index, len(structure.positions))
+    labels = cut_by_low_nn(PlaneCoordinates.of(*places, cutoff), rows.weights, n)
+    volumes = count_volumes_of_rows(labels, rows, rows.measure(labels, n))
+    return Case(modes, n, Job(structure, labels, cutoff), volumes)
+
+
+def _make_measurement(
+    n: int,
+    cases: Sequence[Case],
+    options: Scaling,
+    model: ESPOptions,
+    basis: Basis,
+    device: torch.device,
+) -> Measurement:
+    return Measurement(
+        model=model,
+        basis=basis,
+        work_bytes=options.work_bytes,
+        device=device.type,
+        repeats=options.repeats,
+        jobs=[case.job for case in cases if case.n_ranks == n],
+        link=n == 2 and options.link is None,
+    )
+
+
+def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
+    alone = [case.volumes for case in cases if case.n_ranks == 1]
+    totals = {
+        "atom": np.array([float(one.atoms.sum()) for one in alone]),
+        "edge": np.array([float(one.edges.sum()) for one in alone]),
+    }
+    seconds = passes.seconds[:, 0]
+    cost = fit(totals, seconds)
+    return cost, describe_fit(cost, totals, seconds)["relative_error"]
+
+
+def _find_link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
+    if options.link is not None:
+        given = {"latency": options.link.latency, "bandwidth": options.link.bandwidth}
+        return {**given, "source": "given", "bytes": [], "seconds": []}
+    assert passes is not None
+    n_bytes = [n * row_bytes for n in LINK_ROWS]
+    latency, bandwidth = fit_link(n_bytes, passes.link)
+    source = "measured between 2 processes of this machine"
+    facts = {"latency": latency, "bandwidth": bandwidth, "source": source}
+    return {**facts, "bytes": n_bytes, "seconds": passes.link}
+
+
+def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return α and β of t = α + bytes / β with the least squares of relative errors."""
+    times = np.asarray(seconds, dtype=np.float64)
+    rows = np.stack([np.ones(len(times)), np.asarray(n_bytes, dtype=np.float64)], axis=1)
+    rows /= times[:, None]
+    lengths = np.linalg.norm(rows, axis=0)
+    alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
+    # Neither may be quite zero, whatever the noise: below 1 ps, above 1 EB/s.
+    return max(float(alpha), 1e-12), 1 / max(float(inverse), 1e-18)
+
+
+def _record_measured(
+    cases: Sequence[Case], passes_of: Mapping[int, Passes], machine: Machine, processors: int
+) -> list[dict[str, Any]]:
+    """Return records of measured passes beside the predictions of the model."""
+    places = dict.fromkeys(passes_of, 0)
+    records = []
+    for case in cases:
+        passes, row = passes_of[case.n_ranks], places[case.n_ranks]
+        places[case.n_ranks] += 1
+        slowdown = max(1.0, case.n_ranks / processors)
+        facts = {
+            "ranks": case.n_ranks,
+            "atoms": int(case.volumes.atoms.sum()),
+            "edges": int(case.volumes.edges.sum()),
+            "seconds": float(passes.seconds[row].max()),
+            "of_ranks": passes.seconds[row].tolist(),
+            "communication": passes.communication[row].tolist(),
+            "modelled": machine.record(case.volumes, slowdown)["seconds"],
+        }
+        records += [{"mode": mode, **facts} for mode in case.modes]
+    return records
+
+
+def _record_strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
+    records = []
+    for one in shared:
+        facts: dict[str, Any] = {"mode": "strong", "method": one.method, "cutoff": one.cutoff}
+        facts["ranks"] = one.parts
+        records.append(facts | _compute_sizes(one.volumes, machine) | machine.record(one.volumes))
+    return records
+
+
+def _record_weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> list[dict[str, Any]]:
+    """Return records of copies of a box, shared by `low_nn` as in the paper."""
+    box = pack_box(options.packing, basis.elements, seed)
+    edges = find_edges_within(box, options.cutoff)
+    degrees = np.bincount(edges[:, 0], minlength=len(box.positions)).astype(np.float64)
+    known: dict[Tiles, Volumes] = {}
+    records = []
+    for mode, series in (("line", options.line), ("cube", options.cube)):
+        for tiles in series:
+            n = options.ranks * int(np.prod(tiles))
+            if tiles not in known:
+                known[tiles] = _compute_copies(box, degrees, tiles, n, options.cutoff)
+            volumes = known[tiles]
+            facts = {"mode": mode, "method": "low_nn", "cutoff": options.cutoff, "ranks": n}
+            records.append(facts | _compute_sizes(volumes, machine) | machine.record(volumes))
+    return records
+
+
+def _compute_copies(
+    box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float
+) -> Volumes:
+    structure = tile(box, tiles)
+    atoms = PlaneCoordinates.of(structure.positions, structure.cell, structure.pbc, cutoff)
+    labels = cut_by_low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
+    return count_volumes_of_parts(structure, labels, cutoff)
+
+
+def _compute_sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
+    """Return sizes of the whole and means over its parts."""
+    return {
+        "atoms": int(volumes.atoms.sum()),
+        "edges": int(volumes.edges.sum()),
+        "neighbours": float(volumes.neighbours.mean()),
+        "received": float(volumes.received.mean()),
+        "bytes_received": float(machine.count_bytes_received(volumes).mean()),
+    }
+
+
+def _count_processors(device: torch.device) -> int:
+    on_gpu = device.type == "cuda"
+    return torch.cuda.device_count() if on_gpu else len(sched_getaffinity(0))

@@ -1,0 +1,122 @@
+"""Messages that a node block works on in a second, figure 3 of the paper.
+
+A call is the update of some atoms by the messages of all their edges: messages are made of the
+embeddings of atoms and edges, turned into the frames of their edges, mixed, turned back, and summed
+by attention. Frames are made before. Weights are random, as times do not depend on them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_egnn_esp.layers import NodeBlock
+from pipeline_egnn_esp.messages import Edges
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.stages import make_node_stage
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
+from pipeline_kernels.message import Segments
+from pipeline_papers.egnn_esp.studies.options import Throughput
+
+_WITHIN: Final = 0.9
+"""Part of the best throughput from which on a device counts as saturated."""
+_N_ELEMENTS: Final = 2
+_LAYER: Final = 2
+"""From this one on blocks have all channels and orders, whether parities are told apart or not."""
+
+
+def study_throughput(
+    options: Throughput, model: ESPOptions, device: torch.device
+) -> dict[str, Any]:
+    """Measure the throughput of node blocks.
+
+    Args:
+        options: What is measured.
+        model: All other sizes of the network.
+        device: Where.
+
+    Returns:
+        device, threads, lmax; and `curves`, each with channels, message_bytes (of a message in
+        single precision, as it is made), messages, seconds, per_second, and saturated, see
+        `find_saturation`. JSON-able.
+    """
+    curves = []
+    for channels in options.channels:
+        own = {"channels": channels, "hidden_channels": channels, "value_channels": channels}
+        sized = model.model_copy(update=own)
+        messages, seconds = _measure_curve(options, sized, device)
+        rates = [n / t for n, t in zip(messages, seconds, strict=True)]
+        curves.append(
+            {
+                "channels": channels,
+                "message_bytes": 3 * (model.lmax + 1) ** 2 * channels * 4,
+                "messages": messages,
+                "seconds": seconds,
+                "per_second": rates,
+                "saturated": find_saturation(messages, rates),
+            }
+        )
+    threads = torch.get_num_threads() if device.type == "cpu" else None
+    return {"device": device.type, "threads": threads, "lmax": model.lmax, "curves": curves}
+
+
+def find_saturation(messages: Sequence[int], rates: Sequence[float]) -> int:
+    """Return the least number of messages whose throughput is within 10 % of the best."""
+    return next(n for n, rate in zip(messages, rates, strict=True) if rate >= _WITHIN * max(rates))
+
+
+def _measure_curve(
+    options: Throughput, model: ESPOptions, device: torch.device
+) -> tuple[list[int], list[float]]:
+    stage = make_node_stage(model, _LAYER)
+    block = NodeBlock(model, _N_ELEMENTS, stage).to(device).eval()
+    messages: list[int] = []
+    seconds: list[float] = []
+    for n in sorted(options.messages):
+        x, e, edges = _make_inputs(n, options.degree, model, device)
+        times = [_time_block(block, x, e, edges) for _ in range(1 + options.repeats)][1:]
+        messages.append(n)
+        seconds.append(float(np.median(times)))
+        if seconds[-1] > options.seconds_limit:
+            break
+    return messages, seconds
+
+
+@torch.no_grad()
+def _time_block(block: NodeBlock, x: Tensor, e: Tensor, edges: Edges) -> float:
+    _wait(x.device)
+    begin = time.perf_counter()
+    block(x, e, edges)
+    _wait(x.device)
+    return time.perf_counter() - begin
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _make_inputs(
+    n: int, degree: int, model: ESPOptions, device: torch.device
+) -> tuple[Tensor, Tensor, Edges]:
+    """Return random atoms, and `n` edges to them from senders all over."""
+    draw = torch.Generator().manual_seed(0)
+    n_atoms = -(-n // degree)
+    rows = (model.lmax + 1) ** 2, model.channels
+    senders = torch.randint(n_atoms, (n,), generator=draw)
+    edges = Edges(
+        receivers=Segments.of((torch.arange(n) // degree).to(device), n_atoms),
+        senders=Segments.of(senders.to(device), n_atoms),
+        frames=compute_edge_frames(
+            torch.randn(n, 3, generator=draw, dtype=torch.float64), model.lmax, torch.float32
+        ).to(device),
+        gaussians=torch.rand(n, model.radial_functions, generator=draw).to(device),
+        elements=torch.randint(_N_ELEMENTS, (n, 2), generator=draw).to(device),
+    )
+    x, e = (torch.randn(k, *rows, generator=draw).to(device) for k in (n_atoms, n))
+    return x, e, edges

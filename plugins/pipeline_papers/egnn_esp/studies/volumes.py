@@ -1,0 +1,136 @@
+"""Random packings of any size, and what their parts work on and exchange, counted exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from pipeline_core.structure import Structure
+from pipeline_kernels.partition import PartitionMetrics, Rows
+from pipeline_kernels.partition.synthetic import draw_packing, find_edges
+from pipeline_papers.egnn_esp.studies.options import Packing, Tiles
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """What each part has and exchanges, (n_parts,) each.
+
+    Attributes:
+        atoms: Own atoms.
+        edges: Edges of own atoms.
+        neighbours: Parts that it receives atoms from.
+        received: Atoms that it receives in an exchange.
+        crossing: Own edges whose sender another part owns.
+    """
+
+    atoms: Ints
+    edges: Ints
+    neighbours: Ints
+    received: Ints
+    crossing: Ints
+
+
+def pack_box(options: Packing, elements: tuple[int, ...], seed: int) -> Structure:
+    """Return a packing; elements take turns.
+
+    Args:
+        options: What is packed.
+        elements: Atomic numbers.
+        seed: Of the random numbers.
+
+    Raises:
+        ValueError: The box is too dense.
+    """
+    positions, cell = draw_packing(options.atoms, options.box, (1, 1, 1), seed)
+    numbers = np.resize(np.array(elements, dtype=np.int32), len(positions))
+    return tile(Structure(numbers, positions, cell, np.ones(3, dtype=bool)), options.tiles)
+
+
+def tile(one: Structure, tiles: Tiles) -> Structure:
+    """Return a structure repeated along its cell vectors; copies follow one another."""
+    copies = np.stack(np.meshgrid(*map(np.arange, tiles), indexing="ij"), -1).reshape(-1, 1, 3)
+    return replace(
+        one,
+        atomic_numbers=np.tile(one.atomic_numbers, len(copies)),
+        positions=(one.positions + copies @ one.cell).reshape(-1, 3),
+        cell=one.cell * np.array(tiles)[:, None],
+    )
+
+
+def find_edges_within(structure: Structure, cutoff: float) -> Ints:
+    """Return receiver and sender of all edges of a packing, (n_edges, 2).
+
+    Args:
+        structure: Atoms in a periodic, rectangular box at least twice as wide as the cutoff, as
+            each pair of atoms is to have one image within it.
+        cutoff: Longest edge, Å.
+
+    Raises:
+        ValueError: The box is too small.
+    """
+    _require_room(structure, cutoff)
+    return find_edges(structure.positions, structure.cell, cutoff)
+
+
+def count_volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volumes:
+    """Return the volumes of a partition of a graph that is held as a whole.
+
+    Args:
+        labels: Part of each atom, (n_atoms,).
+        rows: The graph.
+        metrics: The metrics of the partition.
+    """
+    small = labels.astype(np.int32)
+    owners = np.repeat(small, rows.degrees)
+    crossing = owners[small[rows.senders] != owners]
+    return Volumes(
+        atoms=metrics.nodes,
+        edges=metrics.edges,
+        neighbours=metrics.neighbours,
+        received=metrics.received,
+        crossing=np.bincount(crossing, minlength=len(metrics.nodes)),
+    )
+
+
+def count_volumes_of_parts(structure: Structure, labels: Ints, cutoff: float) -> Volumes:
+    """Return the volumes of a partition, part by part, without ever holding the whole graph.
+
+    Args:
+        structure: As for `find_edges_within`.
+        labels: Part of each atom, (n_atoms,).
+        cutoff: Longest edge, Å.
+
+    Raises:
+        ValueError: The box is too small.
+    """
+    _require_room(structure, cutoff)
+    box, n_parts = np.diagonal(structure.cell), int(labels.max()) + 1
+    places = structure.positions % box
+    whole = cKDTree(places, boxsize=box)
+    counts = np.zeros((5, n_parts), dtype=np.int64)
+    for part in range(n_parts):
+        own = np.flatnonzero(labels == part)
+        near = cKDTree(places[own], boxsize=box).sparse_distance_matrix(
+            whole, cutoff, output_type="ndarray"
+        )
+        outside = near["j"][labels[near["j"]] != part]
+        halo = np.unique(outside)
+        owners = np.unique(labels[halo])
+        # Each atom is found as its own neighbour, too.
+        edges = len(near) - len(own)
+        counts[:, part] = len(own), edges, len(owners), len(halo), len(outside)
+    return Volumes(*counts)
+
+
+def _require_room(structure: Structure, cutoff: float) -> None:
+    box = np.diagonal(structure.cell)
+    if box.min() < 2 * cutoff:
+        raise ValueError(
+            f"packing: a box of {', '.join(f'{width:g}' for width in box)} Å is less than twice as "
+            f"wide as the cutoff of {cutoff:g} Å; take a larger box, more tiles, or shorter edges"
+        )

@@ -1,0 +1,1 @@
+"""Normalizing flows for 4d gauge theories (Abbott et al., arXiv:2502.00263)."""

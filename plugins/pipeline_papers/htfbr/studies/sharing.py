@@ -1,0 +1,151 @@
+"""Stage `profile`: how long an epoch takes where devices share its points.
+
+Each device takes an equal share of the points of a step, then all add their gradients (section 3 of
+doi:10.4203/ccc.12.2.4). Both are measured here one after the other: an epoch of one share alone, as
+the plugin does it and as torch does, and how fast two processes of this machine add gradients. The
+epoch of several devices is the sum of the two, a projection.
+"""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from pipeline_core import store
+from pipeline_core.config.profile import Network
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.evaluation.trained import load_trained_task
+from pipeline_core.profiling.network import (
+    compute_ring_seconds,
+    describe_network,
+    measure_network,
+)
+from pipeline_core.run import Run
+from pipeline_core.seeds import use_deterministic
+from pipeline_htfbr.options import HTTrainOptions
+from pipeline_htfbr.surface import Surface
+from pipeline_htfbr.training.descent import Descent
+from pipeline_htfbr.training.fit import Method
+from pipeline_htfbr.training.plan import Plan
+from pipeline_htfbr.training.resident import select_steps
+from pipeline_htfbr.training.tables import Table, tabulate
+from pipeline_papers.htfbr.studies.dataloader import load_steps, make_kronecker_forward
+from pipeline_papers.htfbr.studies.options import SharingOptions
+
+METHODS: Final = {
+    "resident": Method(select_steps, lambda module: module.evaluate_table),
+    "dataloader": Method(load_steps, make_kronecker_forward),
+}
+"""Ours, and what the paper compares with."""
+
+_SECONDS: Final = 1.0
+"""For at least so long epochs of a share are measured."""
+
+
+def profile_sharing(run: Run) -> dict[str, Any] | None:
+    """Measure the epochs of shares and project those of several devices; write `run.profile`.
+
+    Rank 0 does all the work.
+
+    Returns:
+        Seconds of a projected epoch, by method and number of devices; None if the run asks for no
+        shares.
+
+    Raises:
+        ValueError: `run.model` is missing or not of this run, or the network
+            cannot be measured.
+    """
+    options = run.get_section("profile", SharingOptions)
+    if not options.shares:
+        return None
+    training = run.get_section("train", HTTrainOptions)
+    with connect_ranks(run.device, run.state) as ranks, use_deterministic(training.deterministic):
+        if not ranks.is_rank_zero:
+            return {}
+        content = project_sharing(run, options, training, ranks)
+    store.write_json(run.profile, content, run.make_provenance("profile"))
+    summary: dict[str, dict[str, float]] = {method: {} for method in METHODS}
+    for entry in content["projection"]:
+        summary[entry["strategy"]][f"{entry['ranks']} devices"] = entry["seconds"]
+    return summary
+
+
+def project_sharing(
+    run: Run, options: SharingOptions, training: HTTrainOptions, ranks: Ranks
+) -> dict[str, Any]:
+    """Return what the file of the stage holds.
+
+    Args:
+        run: Its trained surface and its points are read.
+        options: Numbers of devices.
+        training: Points of a step, and the optimizer.
+        ranks: The device; one rank measures.
+
+    Returns:
+        device, threads, gradient_bytes, network, and projection: of each method and number of
+        devices the mode strong, strategy (the method), ranks, points (of the largest share of an
+        epoch), steps, seconds of an epoch, and its parts compute (measured) and communication.
+    """
+    module = load_trained_task(run, ranks.device).module
+    assert isinstance(module, Surface)
+    (table,) = tabulate(run, module, gradients=False, splits=("train",))
+    n_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
+    known = options.network
+    network = measure_network(ranks.device) if known is None else describe_network(known)
+    link = Network(alpha=network["alpha"], bandwidth=network["bandwidth"])
+    records = []
+    for name, method in METHODS.items():
+        for n in options.shares:
+            plan = _make_plan(table, training, run.seed, n)
+            steps = plan.plan_epoch(0)
+            compute = _measure_epoch(method, plan, table, deepcopy(module), training, ranks)
+            adding = len(steps) * compute_ring_seconds(link, n_bytes, n)
+            facts = {"mode": "strong", "strategy": name, "ranks": n, "steps": len(steps)}
+            facts["points"] = sum(len(batch) for step in steps for batch in step.batches)
+            parts = {"compute": compute, "communication": adding}
+            records.append({**facts, "seconds": sum(parts.values()), **parts})
+    return {
+        "device": ranks.device.type,
+        "threads": torch.get_num_threads(),
+        "gradient_bytes": n_bytes,
+        "network": network,
+        "projection": records,
+    }
+
+
+def _make_plan(table: Table, training: HTTrainOptions, seed: int, n_ranks: int) -> Plan:
+    """Return what the first of several devices does, whose share is the largest."""
+    return Plan(
+        n_points=len(table),
+        batch_size=training.batch_size,
+        capacity=len(table),
+        seed=seed,
+        rank=0,
+        n_ranks=n_ranks,
+    )
+
+
+def _measure_epoch(
+    method: Method,
+    plan: Plan,
+    table: Table,
+    module: Surface,
+    training: HTTrainOptions,
+    ranks: Ranks,
+) -> float:
+    """Return the median time of an epoch of a share, s, after one that does not count."""
+    steps = method.steps(table, plan, ranks.device)
+    descent = Descent(module, method.forward(module), training, ranks)
+    seconds: list[float] = []
+    while len(seconds) < 4 or sum(seconds[1:]) < _SECONDS:
+        begin = time.perf_counter()
+        for step in steps(len(seconds)):
+            descent.step(*step)
+        if ranks.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return float(np.median(seconds[1:]))

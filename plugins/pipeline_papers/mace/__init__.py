@@ -1,0 +1,1 @@
+"""MACE trained on many GPUs (arXiv:2504.10700)."""

@@ -1,0 +1,69 @@
+"""The hooks of the papers: figures, and studies that only the page of a paper needs.
+
+What a study runs is chosen by options that it adds to the experiments of a model; all other runs
+are left to the plugin of the model and the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+
+if TYPE_CHECKING:
+    from pipeline_core.figures import Figure
+    from pipeline_core.run import Run
+
+PAPERS: Final = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
+"""Models with a paper, each of which has a room of its name."""
+
+
+@hookimpl
+def figures(model: str | None) -> list[Figure]:
+    """Give a model the figures of its paper."""
+    if model not in PAPERS:
+        return []
+    drawn: list[Figure] = import_module(f"pipeline_papers.{model}.figures").FIGURES
+    return [replace(figure, plugin=model, paper=True) for figure in drawn]
+
+
+@hookimpl
+def sections() -> Mapping[str, Mapping[str, type[BaseModel]]]:
+    """Add the options of the studies."""
+    from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
+    from pipeline_papers.htfbr.studies.options import RivalTrainOptions, SharingOptions
+
+    return {
+        "egnn_esp": {"profile": ESPStudyOptions},
+        "htfbr": {"train": RivalTrainOptions, "profile": SharingOptions},
+    }
+
+
+@hookimpl(tryfirst=True)
+def train(run: Run) -> Summary | None:
+    """Fit a surface by the rival of HT-FBR's paper, if a run asks for it."""
+    if run.model_info.name != "htfbr":
+        return None
+    from pipeline_papers.htfbr.studies.dataloader import train_with_loader
+
+    return train_with_loader(run)
+
+
+@hookimpl(tryfirst=True)
+def profile(run: Run) -> Summary | None:
+    """Do the studies of speed and of sharing that a run asks for."""
+    if run.model_info.name == "egnn_esp":
+        from pipeline_papers.egnn_esp.studies import profile_run
+
+        return profile_run(run)
+    if run.model_info.name == "htfbr":
+        from pipeline_papers.htfbr.studies.sharing import profile_sharing
+
+        return profile_sharing(run)
+    return None
