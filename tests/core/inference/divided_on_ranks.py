@@ -132,8 +132,8 @@ def main(folder):
             atoms = make_gas()
             atoms.calc = divided
             outcome[name] = follow_atoms(atoms)
-            part = divided.part
-            outcome[name] |= {"searches": part.n_searches, "migrated": part.n_migrated}
+            searches, migrated = divided.neighbours.n_searches, divided.part.n_migrated
+            outcome[name] |= {"searches": searches, "migrated": migrated}
             outcome[name]["mistakes"] = list_mistakes(divided)
             simulate_gas(divided, folder / f"{name}-whole")
             outcome[name]["broken"] = simulate_gas(divided, folder / f"{name}-broken", last=8)
