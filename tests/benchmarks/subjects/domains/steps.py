@@ -35,11 +35,13 @@ def make_calculator(model, channels):
     """Return a calculator of random weights, for hafnia."""
     torch.manual_seed(0)
     if model == "mace":
-        options = MACEOptions(channels=channels, cutoff=5.0)
-        module, graph = MACE(options, Facts(("O", "Hf"), 40.0)), GraphOptions(cutoff=5.0)
+        options = MACEOptions(channels=channels)
+        graph = GraphOptions(cutoff=5.0)
+        module = MACE(options, Facts(("O", "Hf"), 40.0), graph)
     else:
         sizes = {f"{kind}_features": channels for kind in ("atom", "bond", "angle", "hidden")}
-        module, graph = CHGNet(CHGNetOptions(**sizes)), CHGNetGraphOptions(cutoff=6.0)
+        graph = CHGNetGraphOptions(cutoff=6.0)
+        module = CHGNet(CHGNetOptions(**sizes), graph)
     return PotentialCalculator(module, graph, ["O", "Hf"], dtype=torch.float32)
 
 
