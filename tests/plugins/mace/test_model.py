@@ -15,6 +15,7 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.start import start_metadata
 from pipeline_kernels.equivariant.tensor_product import parts
 from pipeline_mace import layers
 from pipeline_mace.model import MACE, Facts
@@ -124,6 +125,11 @@ def test_fine_tuning_keeps_the_network(tmp_path, run):
     assert after["elements"] == ["Al", "Cu", "Ag"]
     assert after["average_neighbours"] == before["average_neighbours"]
     assert build_task(tuned).module.facts != build_task(tuned, after).module.facts
+    farther = replace(tuned, sections={**tuned.sections, "graph": GraphOptions(cutoff=5.0)})
+    with pytest.raises(
+        ValueError, match=r"model\.pt: .* graph\.cutoff: 4\.0, .* has 5\.0; set graph"
+    ):
+        start_metadata(farther)
 
 
 def test_a_large_structure_is_calculated_in_parts(monkeypatch):
