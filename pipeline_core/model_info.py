@@ -63,9 +63,7 @@ class ModelInfo:
             terms for; empty if the model has no such loss.
         check: Function of all sections of an experiment by name, "model" and one a stage; raises a
             ValueError where they do not fit together, which begins with the key that it is about,
-            such as "model.cutoff is 4.5". It is called before anything runs, for each variant.
-        of_graph: Options that both `model` and `graph` have, such as "cutoff". An experiment gives
-            such a one in either section; the other section then has the same.
+            such as "model.channels is 3". It is called before anything runs, for each variant.
         sections: Pydantic models of the stage sections that differ from the engine's own. Those of
             `evaluate` and `infer` may have a property `datasets`: names of further datasets that
             the stage reads; that of `infer` a property `files`: what it reads beside the artifacts;
@@ -92,7 +90,6 @@ class ModelInfo:
     data_kind: str = "structure"
     predicts: tuple[str, ...] = ()
     check: Callable[[Mapping[str, BaseModel]], None] | None = None
-    of_graph: tuple[str, ...] = ()
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     dataset: type[DatasetFile] | None = None

@@ -173,8 +173,6 @@ class Project:
 
         try:
             sections = {key: validate(key, getattr(chosen, key)) for key in info.section_models}
-            shared = _share_options(chosen, info.of_graph)
-            sections |= {key: validate(key, content) for key, content in shared.items()}
         except ValueError as error:
             if chosen.plugin == file.plugin:
                 raise
@@ -212,18 +210,6 @@ class Project:
             if name in known:
                 raise
             raise ValueError(f"{_locate(path, place)}: {error}") from None
-
-
-def _share_options(file: ExperimentFile, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the sections that take options from each other: those given in one alone."""
-    model, graph = dict(file.model), dict(file.graph)
-    for name in names:
-        given = graph if name in graph else model
-        if name in given:
-            model.setdefault(name, given[name])
-            graph.setdefault(name, given[name])
-    shared = {"model": model, "graph": graph}
-    return {key: content for key, content in shared.items() if content != getattr(file, key)}
 
 
 def _check_variant(variant: str, path: Path) -> None:

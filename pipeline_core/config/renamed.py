@@ -2,7 +2,9 @@
 
 A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` for one of a plugin; a renamed
 word that an option can have gets a line in `WORDS`. An option whose default has changed since there
-have been artifacts that do not name it gets `Formerly` in its annotation.
+have been artifacts that do not name it gets `Formerly` in its annotation. An option that another
+section had beside the one that it belongs to is listed in `Section.moved`: artifacts that name it
+are read without it, and experiments that give it are refused with the place where it belongs.
 """
 
 from __future__ import annotations
@@ -104,14 +106,15 @@ def upgrade_options(
 
 
 def name_former(stored: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
-    """Return the options that an artifact names, and those that it was made with, `Formerly`."""
+    """Return the options of a section that an artifact was made with, `Formerly` included."""
     former = {
         name: mark.value
         for name, field in section.model_fields.items()
         for mark in field.metadata
         if isinstance(mark, Formerly)
     }
-    return former | dict(stored)
+    moved = getattr(section, "moved", {})
+    return former | {name: value for name, value in stored.items() if name not in moved}
 
 
 def _find_holder(content: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:

@@ -5,7 +5,8 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -29,6 +30,9 @@ class Section(BaseModel):
     """Base of all that is read from YAML: unknown keys and wrong types are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Options that stood here in earlier versions, and where each stands now."""
 
 
 class GraphOptions(Section):

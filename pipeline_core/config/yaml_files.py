@@ -141,6 +141,11 @@ def _format_error(error: Any, model: type[BaseModel], path: Path, place: Sequenc
     line = find_line(path, keys)
     where = f"{path}:{line}" if line else str(path)
     if error["type"] == "extra_forbidden":
+        if now := getattr(owner, "moved", {}).get(keys[-1]):
+            return (
+                f"{where}: {'.'.join(keys)}: moved to {now}, which graph and model share; delete "
+                f"it here, and set {now} if it is not there"
+            )
         known = list(owner.model_fields) if _is_model(owner) else []
         near = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch, collate, move_to_device
+from pipeline_core.graphs import Arrays
 from pipeline_core.inference.calculator import (
     PotentialCalculator,
     require_finite,
     require_known,
 )
-from pipeline_core.inference.moving_graph import MovingGraph
+from pipeline_core.inference.verlet_list import StructureGraphBuilder, VerletList
+from pipeline_core.structure import Structure
 
 try:
     from torch_sim.models.interface import ModelInterface
@@ -53,7 +55,7 @@ class TorchSimModel(ModelInterface):  # type: ignore[misc] # torch-sim is an ext
         self._dtype = calculator.dtype
         self._compute_forces = "forces" in calculator.implemented_properties
         self._compute_stress = "stress" in calculator.implemented_properties
-        self._graphs: list[MovingGraph] = []
+        self._neighbours: list[VerletList[Arrays]] = []
 
     def forward(self, state: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Return what the potential predicts.
@@ -89,12 +91,12 @@ class TorchSimModel(ModelInterface):  # type: ignore[misc] # torch-sim is an ext
             )
         )
         require_known(numbers, self._calculator.elements)
-        while len(self._graphs) < len(cells):
-            self._graphs.append(MovingGraph(self._calculator.graph))
+        while len(self._neighbours) < len(cells):
+            self._neighbours.append(VerletList(StructureGraphBuilder(self._calculator.graph)))
         samples = []
         for number, cell in enumerate(cells):
             mine = systems == number
-            places, graph = self._graphs[number].update(positions[mine], cell, pbc)
-            sample = {"atomic_numbers": numbers[mine], "positions": places, "cell": cell}
-            samples.append(sample | {"pbc": pbc} | graph)
+            structure = Structure(numbers[mine].astype(np.int32), positions[mine], cell, pbc)
+            places, graph = self._neighbours[number].update(structure)
+            samples.append({**vars(structure), "positions": places, **graph})
         return move_to_device(collate(samples, self._dtype), self._device)

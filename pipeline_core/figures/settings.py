@@ -15,8 +15,8 @@ from pipeline_core.run import ExperimentRun, Run
 
 _SECTIONS: Final = ("graph", "partition", "model", "train")
 _ASKED: Final = {
-    "Cutoff": (("graph.cutoff", "model.cutoff"), "Å"),
-    "Angle cutoff": (("graph.angle_cutoff", "model.angle_cutoff"), "Å"),
+    "Cutoff": (("graph.cutoff",), "Å"),
+    "Angle cutoff": (("graph.angle_cutoff",), "Å"),
     "Epochs": (("train.epochs",), ""),
     "Time": (("train.minutes",), "min"),
     "Batch size": (("train.batch_size",), ""),

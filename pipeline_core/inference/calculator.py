@@ -21,11 +21,12 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.edge_counts import require_sound
 from pipeline_core.fields import find_field
 from pipeline_core.graphs import Arrays, build_graph
-from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
+from pipeline_core.inference.verlet_list import StructureGraphBuilder, VerletList
 from pipeline_core.memory import keep_freed_memory
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
+from pipeline_core.structure import Structure
 from pipeline_core.training.exhaustion import explain_exhaustion
 
 _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
@@ -51,6 +52,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
 
     Attributes:
         module: The copy.
+        neighbours: Neighbour list of the structure as it moves.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         super().__init__()
         self.elements = tuple(elements)
         self.graph, self.dtype = graph, dtype
-        self._device, self._graph = torch.device(device), MovingGraph(graph)
+        self.neighbours: VerletList[Any] = VerletList(StructureGraphBuilder(graph))
+        self._device = torch.device(device)
         if self._device.type == "cpu":
             keep_freed_memory()  # each step allocates what the one before has freed
         self._last: _Collated | None = None
@@ -132,7 +135,8 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
 
     def forget(self) -> None:
         """Search neighbours anew, so that what follows depends on no structure before."""
-        self._graph, self._last = MovingGraph(self.graph), None
+        self.neighbours.forget()
+        self._last = None
 
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
         """Return what the module predicts, by name."""
@@ -143,13 +147,13 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
 
     def _make_batch(self, atoms: Atoms) -> Batch:
         """Return the batch of a structure; of a graph that is still the last one, its tensors."""
-        last, cell, pbc = self._last, np.array(atoms.cell), atoms.pbc
+        last = self._last
         if last is None or not np.array_equal(atoms.numbers, last.numbers):
             require_known(atoms.numbers, self.elements)
-            last = None
-        positions, graph = self._graph.update(atoms.positions, cell, pbc)
+        numbers, cell, pbc = atoms.numbers.astype(np.int32), np.array(atoms.cell), atoms.pbc
+        structure = Structure(numbers, atoms.positions, cell, pbc)
+        positions, graph = self.neighbours.update(structure)
         if last is None or graph is not last.graph:
-            numbers = atoms.numbers.copy()
             sample = {"atomic_numbers": numbers, "positions": positions, "cell": cell, "pbc": pbc}
             batch = move_to_device(collate([sample | graph], self.dtype), self._device)
             self._last = _Collated(numbers, graph, batch)
@@ -160,8 +164,8 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
 class _Collated(NamedTuple):
     """A structure as a batch, all of which but the positions serves until its graph changes."""
 
-    numbers: NDArray[np.int64]
-    graph: Arrays  # belongs to one cell and its boundaries
+    numbers: NDArray[np.int32]
+    graph: Arrays  # belongs to one set of atoms, cell and periodicity
     batch: Batch
 
 

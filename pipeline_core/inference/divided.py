@@ -18,7 +18,8 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.domain import Domain
 from pipeline_core.graphs import ONE_PLACE
 from pipeline_core.inference.calculator import PotentialCalculator, require_known
-from pipeline_core.inference.moving_part import MovingPart
+from pipeline_core.inference.part_builders import DomainBuilder, PartBuilder, RegionBuilder
+from pipeline_core.inference.verlet_list import VerletList
 from pipeline_core.memory import NoRoomError
 from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.structure import Structure
@@ -44,7 +45,7 @@ class DividedCalculator(PotentialCalculator):
         link: What an exchange takes, by which `auto` chooses.
 
     Attributes:
-        part: Of this rank, as the structure moves.
+        part: Atoms that this rank owns, as the structure moves.
     """
 
     def __init__(
@@ -57,10 +58,14 @@ class DividedCalculator(PotentialCalculator):
         graph, module = calculator.graph, calculator.module
         device, dtype = str(ranks.device), calculator.dtype
         super().__init__(module, graph, calculator.elements, device, dtype, calculator.head)
-        n_hops = None if module.takes_domains else 2 * (module.receptive_field or 0)
-        assert n_hops != 0, "the potential says neither that it takes domains nor how far it sees"
-        self._ranks = ranks
-        self.part = MovingPart(graph, n_hops, ranks, calculator.dtype, method, link)
+        self._ranks, options = ranks, (graph, ranks, calculator.dtype, method, link)
+        self.part: PartBuilder
+        if module.takes_domains:
+            self.part = DomainBuilder(*options)
+        else:
+            assert module.receptive_field, "the potential takes no domains, and sees without end"
+            self.part = RegionBuilder(*options, n_hops=2 * module.receptive_field)
+        self.neighbours = VerletList(self.part)
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
         self._is_calculating = False
 
@@ -124,7 +129,7 @@ class DividedCalculator(PotentialCalculator):
         """Return the structure that rank 0 has, on all ranks."""
         if request.numbers is not None:
             self._numbers = request.numbers
-            self.part.forget()
+            self.neighbours.forget()
         if positions is None:
             positions = np.empty((len(self._numbers), 3))
         places = torch.from_numpy(np.array(positions, dtype=np.float64))
@@ -140,7 +145,8 @@ class DividedCalculator(PotentialCalculator):
             NoRoomError: On this rank.
             ValueError: On all ranks alike: the structure cannot be one.
         """
-        batch, domain = self.part.update(structure)
+        positions, (batch, domain) = self.neighbours.update(structure)
+        batch = batch | {"positions": torch.from_numpy(positions).to(batch["positions"])}
         self._require_edges(batch)
         return batch, domain
 

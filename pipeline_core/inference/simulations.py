@@ -104,9 +104,8 @@ def _describe_division(calculator: Calculator | None) -> dict[str, int]:
     """Return what ranks have done until now with the atoms that they share."""
     if not isinstance(calculator, DividedCalculator):
         return {}
-    part = calculator.part
     return {
         "ranks": calculator.n_ranks,
-        "neighbour_searches": part.n_searches,
-        "migrated_atoms": part.n_migrated,
+        "neighbour_searches": calculator.neighbours.n_searches,
+        "migrated_atoms": calculator.part.n_migrated,
     }

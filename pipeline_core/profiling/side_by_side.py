@@ -125,7 +125,7 @@ class Training:
     """
 
     def __init__(self, run: Run, options: TrainOptions, device: torch.device) -> None:
-        self.task: Task = build_task(run, start_metadata(options, run.model_info))
+        self.task: Task = build_task(run, start_metadata(run))
         initialize_weights(self.task.module, options, run.model_info, fresh=True)
         self.task.module.to(device)
         self.stored = stored = self.task.samples("train")

@@ -206,5 +206,4 @@ def _shrink_cutoff(run: Run) -> Mapping[str, Any]:
     cutoff = getattr(run.sections["graph"], "cutoff", None)
     if cutoff is None:
         pytest.skip("the class names no other graph (its attribute `other`)")
-    change = {"cutoff": 0.9 * cutoff}
-    return {"graph": change} | ({"model": change} if hasattr(run.options, "cutoff") else {})
+    return {"graph": {"cutoff": 0.9 * cutoff}}

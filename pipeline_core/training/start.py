@@ -11,9 +11,10 @@ import torch
 from ase.data import chemical_symbols
 from torch import Tensor, nn
 
-from pipeline_core.config.sections import PUBLISHED, TrainOptions
+from pipeline_core.config.sections import PUBLISHED, GraphOptions, TrainOptions
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.potential import Potential
+from pipeline_core.run import Run
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.freezing import freeze
 from pipeline_core.training.precision import choose_dtype
@@ -24,17 +25,30 @@ _FAR: Final = 1.0
 """eV by which reference energies of an element may differ without a word."""
 
 
-def start_metadata(options: TrainOptions, info: ModelInfo) -> Mapping[str, Any] | None:
+def start_metadata(run: Run) -> Mapping[str, Any] | None:
     """Return what the model to be fine-tuned says of itself; None if there is none in a file.
 
     Raises:
-        ValueError: The file is missing, or no model.
+        ValueError: The file is missing, no model, or of a model for another graph.
     """
-    start = options.start_from
+    start = run.get_section("train", TrainOptions).start_from
     if start is None or start.startswith(PUBLISHED):
         return None
-    metadata: Mapping[str, Any] = load_model(Path(start), info)["metadata"]
+    metadata: Mapping[str, Any] = load_model(Path(start), run.model_info)["metadata"]
+    graph = run.sections["graph"]
+    if isinstance(graph, GraphOptions):
+        _require_same_cutoffs(graph, metadata.get("graph", {}), start)
     return metadata
+
+
+def _require_same_cutoffs(graph: GraphOptions, trained: Mapping[str, Any], start: str) -> None:
+    for name in ("cutoff", "angle_cutoff"):
+        ours, theirs = getattr(graph, name), trained.get(name)
+        if name in trained and ours != theirs:
+            raise ValueError(
+                f"{start}: a model for graph.{name}: {theirs}, but the experiment has {ours}; set "
+                f"graph.{name} to {theirs}"
+            )
 
 
 def initialize_weights(

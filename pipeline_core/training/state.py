@@ -139,7 +139,9 @@ def compare_state(
         return Resumption(str(error))
     # An option that has come since the state was saved had its default then.
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
-    saved = {_SOURCE: facts[_SOURCE], **later, **state["facts"]}
+    moved = _list_moved(info)
+    then = {name: fact for name, fact in state["facts"].items() if name not in moved}
+    saved = {_SOURCE: facts[_SOURCE], **later, **then}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
     done, step = state["progress"]["epoch"], state["progress"]["step"]
     may_change = CURES if has_diverged(path.with_name(NOTE), done, step) else ()
@@ -238,6 +240,12 @@ def _list_defaults(info: ModelInfo) -> dict[str, str]:
     return dict(
         _flatten({k: one.model_dump(mode="json", warnings=False) for k, one in former.items()})
     )
+
+
+def _list_moved(info: ModelInfo) -> set[str]:
+    """Return the names of facts that earlier versions had of options that stand elsewhere now."""
+    kinds = info.section_models.items()
+    return {f"{key}.{name}" for key, kind in kinds for name in getattr(kind, "moved", {})}
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -68,7 +68,7 @@ def train_run(run: Run) -> dict[str, Any]:
     options = run.get_section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
         with explain_exhaustion(lambda: f"for the model of {run.experiment}: {SMALLER}"):
-            task = build_task(run, start_metadata(options, run.model_info))
+            task = build_task(run, start_metadata(run))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         division = make_division(run, task, options, ranks)
         trainer = Trainer(run, task, options, ranks, division)

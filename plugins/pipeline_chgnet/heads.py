@@ -106,13 +106,14 @@ class PairHeads(nn.Module):
 
     Args:
         options: Sizes of the network.
+        cutoff: Of the graph, Å.
     """
 
-    def __init__(self, options: CHGNetOptions) -> None:
+    def __init__(self, options: CHGNetOptions, cutoff: float) -> None:
         super().__init__()
         hidden = [options.hidden_features] * 2
         self.force = build_perceptron(options.bond_features + 2 * options.atom_features, hidden, 1)
-        self._cutoff, self._power = options.cutoff, options.envelope_power
+        self._cutoff, self._power = cutoff, options.envelope_power
 
     def forward(
         self, batch: Batch, vectors: Tensor, features: Features, domain: Domain | None = None
@@ -144,11 +145,11 @@ class PairHeads(nn.Module):
         }
 
 
-def build_heads(options: CHGNetOptions) -> PaperHeads | PairHeads | None:
-    """Return the heads that the options ask for."""
-    kinds = {"none": None, "paper": PaperHeads, "pair": PairHeads}
-    kind = kinds[options.heads]
-    return None if kind is None else kind(options)
+def build_heads(options: CHGNetOptions, cutoff: float) -> PaperHeads | PairHeads | None:
+    """Return the heads that the options ask for, for a graph with this cutoff, Å."""
+    if options.heads == "none":
+        return None
+    return PaperHeads(options) if options.heads == "paper" else PairHeads(options, cutoff)
 
 
 def _compute_pulls(scalars: Tensor, batch: Batch, vectors: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from pipeline_chgnet.layers import (
     build_perceptron,
     update_bonds_and_angles,
 )
-from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
+from pipeline_chgnet.options import N_ELEMENTS, CHGNetGraphOptions, CHGNetOptions
 from pipeline_chgnet.topology import Topology, check_batch
 from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
@@ -43,20 +43,21 @@ class CHGNet(Potential):
     Args:
         options: Sizes of the network, how its layers follow each other, and its heads, of forces or
             of energies.
+        graph: Cutoffs of edges and of angles, where the bases of distances end.
     """
 
     exact_vectors = True
     takes_domains = True
 
-    def __init__(self, options: CHGNetOptions) -> None:
+    def __init__(self, options: CHGNetOptions, graph: CHGNetGraphOptions) -> None:
         super().__init__(("energy", "forces", "stress", "magmoms"), options.energy_heads)
-        self.options = options
+        self.options, self.graph = options, graph
         atom, bond, angle = options.atom_features, options.bond_features, options.angle_features
         hidden, n, radial = options.hidden_features, options.convolutions, options.radial_functions
         kernels = KERNELS[options.kernels]
         self.atom_embedding = nn.Embedding(N_ELEMENTS, atom)
-        self.radial_basis = RadialBasis(radial, options.cutoff, options.envelope_power)
-        self.short_radial_basis = RadialBasis(radial, options.angle_cutoff, options.envelope_power)
+        self.radial_basis = RadialBasis(radial, graph.cutoff, options.envelope_power)
+        self.short_radial_basis = RadialBasis(radial, graph.angle_cutoff, options.envelope_power)
         self.angular_basis = AngularBasis(options.angular_functions)
         self.bond_embedding = nn.Linear(radial, bond, bias=False)
         self.atom_weights = nn.Linear(radial, atom, bias=False)
@@ -77,7 +78,7 @@ class CHGNet(Potential):
         self.further_readouts = nn.ModuleList(
             build_perceptron(atom, options.readout_features, 1) for _ in self.head_names[1:]
         )
-        self.heads = build_heads(options)
+        self.heads = build_heads(options, graph.cutoff)
         if self.heads is not None:
             self.direct = frozenset({"forces", "stress"})
         self._planner = Planner(Topology.of, Topology.FIELDS)
@@ -89,7 +90,7 @@ class CHGNet(Potential):
         Raises:
             ValueError: The version is unknown, or the package that holds the weights is missing.
         """
-        model = cls(CHGNetOptions())
+        model = cls(CHGNetOptions(), CHGNetGraphOptions())
         model.load_published(version)
         return model
 
@@ -104,6 +105,9 @@ class CHGNet(Potential):
         for name in ("kernels", "basis", "energy_heads"):
             theirs[name] = getattr(self.options, name)
         changed = [f"model.{name}" for name, value in self.options if value != theirs[name]]
+        graph, cutoffs = CHGNetGraphOptions(), ("cutoff", "angle_cutoff")
+        others = [name for name in cutoffs if getattr(self.graph, name) != getattr(graph, name)]
+        changed += [f"graph.{name}" for name in others]
         if changed:
             raise ValueError(
                 f"the published weights {version!r} belong to the network with the default options;"

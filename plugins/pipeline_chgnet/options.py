@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
@@ -24,6 +24,8 @@ def _check_odd(value: int) -> int:
 class CHGNetOptions(Section):
     """Sizes of the network."""
 
+    moved: ClassVar = {name: f"graph.{name}" for name in ("cutoff", "angle_cutoff")}
+
     atom_features: Width = 64
     """Features of an atom."""
     bond_features: Width = 64
@@ -42,10 +44,6 @@ class CHGNetOptions(Section):
     """Size of the angular basis: one constant, then as many sines as cosines."""
     envelope_power: Count = 8
     """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""
-    cutoff: Positive = 6.0
-    """Reach of the atom graph, Å; that of the graph section."""
-    angle_cutoff: Positive = 3.0
-    """Longest bond that takes part in angles, Å; that of the graph section."""
     kernels: Literal["fused", "reference"] = "fused"
     """How messages are computed. fused: in one pass, after the first maps of perceptrons have run
     over atoms, bonds and angles. reference: one PyTorch operation after the other, over
@@ -90,25 +88,16 @@ class CHGNetGraphOptions(GraphOptions):
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that basis functions reach as far as the graph, and that gradients are exact enough.
+    """Check that gradients are exact enough, and that a head is named for use.
 
     Raises:
-        ValueError: Model and graph have different cutoffs, the precision is mixed although forces
-            are derivatives, or the model is used, and `infer.head` is not one of its heads.
+        ValueError: The precision is mixed although forces are derivatives, or the model is used,
+            and `infer.head` is not one of its heads.
     """
-    names = ("model", "graph", "train", "infer")
-    model, graph, train, infer = (sections[name] for name in names)
+    model, train, infer = (sections[name] for name in ("model", "train", "infer"))
     assert isinstance(infer, InferOptions)
     assert isinstance(model, CHGNetOptions)
-    assert isinstance(graph, GraphOptions)
     assert isinstance(train, TrainOptions)
-    for name in ("cutoff", "angle_cutoff"):
-        ours, theirs = getattr(model, name), getattr(graph, name)
-        if ours != theirs:
-            raise ValueError(
-                f"model.{name} is {ours:g} Å but graph.{name} is {theirs}; the basis functions end "
-                f"where the graph does: give it in one of the two sections alone"
-            )
     if model.heads == "none" and not train.precision.endswith("-true"):
         raise ValueError(
             f"train.precision is {train.precision!r}, but CHGNet differentiates its forces a "

@@ -27,7 +27,6 @@ def model() -> ModelInfo:
         options=CHGNetOptions,
         predicts=("energy", "forces", "stress", "magmoms"),
         check=check,
-        of_graph=("cutoff", "angle_cutoff"),
         sections={"graph": CHGNetGraphOptions},
         parts={
             "embedding": ("atom_embedding", "bond_embedding", "angle_embedding"),
@@ -47,10 +46,11 @@ def model() -> ModelInfo:
 def task(run: Run) -> Task:
     """Build the network and what its training needs."""
     options = run.get_section("model", CHGNetOptions)
+    graph = run.get_section("graph", CHGNetGraphOptions)
     from pipeline_chgnet.model import CHGNet
     from pipeline_core.atomistic import build_potential_task
 
-    return replace(build_potential_task(run, CHGNet(options)), cost=count_features)
+    return replace(build_potential_task(run, CHGNet(options, graph)), cost=count_features)
 
 
 def count_features(sizes: Sizes) -> NDArray[np.float64]:

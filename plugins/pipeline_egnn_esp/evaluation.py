@@ -11,7 +11,7 @@ of the overlap. `run.metrics` has the layout of the engine, with the quantities 
 |---------------|--------------------------------------------------------------------------------|
 | `target`      | what was learned                                                               |
 | `unit`        | of errors                                                                      |
-| `cutoff`      | of the model, Å; blocks beyond are predicted as zero                           |
+| `cutoff`      | of the graph, Å; blocks beyond are predicted as zero                           |
 | `basis`       | degrees of the shells of each element, in the order of rows and columns        |
 | `splits`      | by split, see `Comparison.report`                                              |
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.balance.partitioning import read_shares
-from pipeline_core.config.sections import PartitionOptions, TrainOptions
+from pipeline_core.config.sections import GraphOptions, PartitionOptions, TrainOptions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
@@ -288,7 +288,7 @@ def _make_content(
         "matrices": {
             "target": options.target,
             "unit": UNITS[options.target],
-            "cutoff": options.cutoff,
+            "cutoff": run.get_section("graph", GraphOptions).cutoff,
             "basis": {symbol: list(shells) for symbol, shells in _get_basis(task).shells.items()},
             "splits": {split: comparison.report() for split, comparison in comparisons.items()},
         },

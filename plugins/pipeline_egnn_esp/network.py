@@ -17,7 +17,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.heads import Heads
 from pipeline_egnn_esp.layers import EdgeBlock, NodeBlock
 from pipeline_egnn_esp.messages import Edges
-from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.options import ESPOptions, require_bonds_within
 from pipeline_egnn_esp.stages import make_edge_stage, make_node_stage
 from pipeline_egnn_esp.surroundings import Surroundings
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
@@ -66,21 +66,23 @@ class Network(nn.Module):
     Args:
         options: Sizes of the network.
         basis: Shells of each element.
+        cutoff: Of the graph, Å.
 
     Raises:
-        ValueError: `options.lmax` is too low for the basis.
+        ValueError: `options.lmax` is too low for the basis, or `options.bond_cutoff` too large.
     """
 
     element_index: Tensor
 
-    def __init__(self, options: ESPOptions, basis: Basis) -> None:
+    def __init__(self, options: ESPOptions, basis: Basis, cutoff: float) -> None:
         super().__init__()
-        self.options, self.basis = options, basis
+        require_bonds_within(options, cutoff)
+        self.options, self.basis, self.cutoff = options, basis, cutoff
         element_index = torch.full((MAX_Z + 1,), -1)
         element_index[list(basis.elements)] = torch.arange(len(basis.elements))
         self.register_buffer("element_index", element_index, persistent=False)
         n_elements, natural = len(basis.elements), options.split(options.channels).natural
-        self.gaussians = Gaussians(options.radial_functions, options.cutoff)
+        self.gaussians = Gaussians(options.radial_functions, cutoff)
         self.atom_embedding = nn.Embedding(n_elements, natural)
         self.length_embedding = nn.Linear(options.radial_functions, natural, bias=False)
         nodes, edges = (

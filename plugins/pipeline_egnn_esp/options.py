@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -26,6 +26,8 @@ HIGHEST_DEGREE: Final = 6
 
 class ESPOptions(Section):
     """Sizes of the network, and what it learns; sizes are those of the paper's scaling runs."""
+
+    moved: ClassVar = {"cutoff": "graph.cutoff"}
 
     channels: Width = 16
     """Channels of every degree: the paper's E."""
@@ -51,9 +53,6 @@ class ESPOptions(Section):
     A quarter of all channels is of unnatural parity, such as a cross product of vectors has. What
     would mix the two kinds has no weights.
     """
-    cutoff: Positive = 12.0
-    """Largest distance of a pair of atoms, Å; that of the graph section. The paper's r_cut is half
-    of it."""
     attention_cutoff: Positive | None = None
     """Distance up to which atoms attend to others, whose weights fall to zero there, Å; None for
     all edges and no such factor, as in the paper.
@@ -63,7 +62,7 @@ class ESPOptions(Section):
     """
     bond_cutoff: Positive | None = None
     """Distance from the middle of an edge up to which atoms decide its first features, Å, at most
-    half of the cutoff; None if its length alone does, as in the paper.
+    half of `graph.cutoff`; None if its length alone does, as in the paper.
 
     An element between orbitals of far atoms depends most on the potential between them, which the
     features of the two atoms show only as sharply as `lmax` resolves it from their places.
@@ -102,21 +101,12 @@ class ESPOptions(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_bond_cutoff(self) -> Self:
-        if self.bond_cutoff is not None and self.bond_cutoff > self.cutoff / 2:
-            raise ValueError(
-                f"bond_cutoff: {self.bond_cutoff:g} Å, but atoms around the middle of an edge are "
-                f"found among the neighbours of an end: take at most half of the cutoff, "
-                f"{self.cutoff / 2:g} Å"
-            )
-        return self
-
 
 class ESPGraphOptions(GraphOptions):
     """Neighbour graph that reaches as far as orbitals overlap."""
 
     cutoff: Positive = 12.0
+    """Largest distance of a pair of atoms, Å. The paper's r_cut is half of it."""
 
 
 class BlockLoss(Section):
@@ -187,16 +177,26 @@ class ESPEvaluateOptions(EvaluateOptions):
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that the tables of distances reach as far as the graph.
+    """Check that neighbours of the end of an edge hold all atoms around its middle.
 
     Raises:
-        ValueError: The two sections of the experiment give different cutoffs.
+        ValueError: They do not.
     """
     model, graph = sections["model"], sections["graph"]
     assert isinstance(model, ESPOptions)
     assert isinstance(graph, GraphOptions)
-    if model.cutoff != graph.cutoff:
+    require_bonds_within(model, graph.cutoff)
+
+
+def require_bonds_within(model: ESPOptions, cutoff: float) -> None:
+    """Check that atoms around the middle of an edge are neighbours of its ends.
+
+    Raises:
+        ValueError: `model.bond_cutoff` is more than half of the cutoff, Å.
+    """
+    if model.bond_cutoff is not None and model.bond_cutoff > cutoff / 2:
         raise ValueError(
-            f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the tables "
-            "of distances end where the graph does: give it in one of the two sections alone"
+            f"model.bond_cutoff: {model.bond_cutoff:g} Å, but atoms around the middle of an edge "
+            f"are found among the neighbours of an end: take at most half of graph.cutoff, "
+            f"{cutoff / 2:g} Å"
         )

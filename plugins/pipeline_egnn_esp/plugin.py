@@ -35,7 +35,6 @@ def model() -> ModelInfo:
         data_kind="matrix",
         predicts=("hamiltonian",),
         check=check,
-        of_graph=("cutoff",),
         parts={
             "embedding": ("atom_embedding", "length_embedding"),
             "interactions": ("node_blocks", "edge_blocks", "surroundings"),

@@ -65,10 +65,11 @@ class MatrixSamples:
     def __init__(
         self, run: Run, split: str, basis: Basis, options: ESPOptions, dtype: torch.dtype
     ) -> None:
-        graph = list_graph_fields(run.get_section("graph", GraphOptions))
+        graph = run.get_section("graph", GraphOptions)
+        self._cutoff = graph.cutoff
         is_whole = run.get_section("partition", PartitionOptions).parts == "samples"
         self._data = SampleFile(run.data, "data", _DATA, preload=is_whole)
-        names = [field.name for field in graph]
+        names = [field.name for field in list_graph_fields(graph)]
         self._graph = SampleFile(run.graph, "graph", names, preload=is_whole, beside=self._data)
         if len(self._data) != len(self._graph):
             raise ValueError(
@@ -117,7 +118,7 @@ class MatrixSamples:
             structure = self.read_structure(index)
             n_pieces = int(n_edges) // _PIECE_EDGES + 1
             for own in np.array_split(np.arange(len(structure.positions)), n_pieces):
-                region = build_region(structure, self._options.cutoff, own, 1)
+                region = build_region(structure, self._cutoff, own, 1)
                 edges = region.rows[region.edge_index], region.edge_shift
                 labels = self._read_labels(index, own, *edges)
                 yield collate([region.make_inputs() | labels], self._dtype, self._fields)
@@ -163,7 +164,7 @@ class MatrixSamples:
         order = np.linalg.norm(atoms.positions - atoms.positions[0], axis=1).argsort(kind="stable")
         chosen, pbc = order[:n_atoms], np.zeros(3, dtype=bool)
         numbers, positions = atoms.atomic_numbers[chosen], atoms.positions[chosen]
-        graph = build_neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
+        graph = build_neighbour_graph(positions, atoms.cell, pbc, self._cutoff)
         own = Structure(numbers, positions, atoms.cell, pbc)
         return collate([_make_inputs(own, *graph[:2])], self._dtype, self._fields)
 

@@ -241,7 +241,7 @@ def _require_reach(longest: float, known: float) -> None:
         raise ValueError(
             f"blocks of the training structures end at {known:.2f} Å, but the graph has pairs up "
             f"to {longest:.2f} Å, which would be predicted without having been learned; set "
-            f"model.cutoff and graph.cutoff to {known:.2f} or less"
+            f"graph.cutoff to {known:.2f} or less"
         )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from pipeline_core.atomistic import count_rows
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import LinkOptions, PartitionOptions
+from pipeline_core.config.sections import GraphOptions, LinkOptions, PartitionOptions
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Quantity, Task
@@ -41,11 +41,11 @@ def build_matrix_task(run: Run) -> Task:
             the model that is rebuilt.
     """
     options, train = run.get_section("model", ESPOptions), run.get_section("train", ESPTrainOptions)
-    basis = _read_basis(run)
+    basis, cutoff = _read_basis(run), run.get_section("graph", GraphOptions).cutoff
     module = ScaledNetwork(
-        Network(options, basis),
-        TwoCentre(basis, options.cutoff),
-        Sizes(basis, options.cutoff),
+        Network(options, basis, cutoff),
+        TwoCentre(basis, cutoff),
+        Sizes(basis, cutoff),
         uses_edges=options.two_centre,
     )
     if run.metadata is None:

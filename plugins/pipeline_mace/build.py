@@ -10,7 +10,7 @@ import numpy as np
 from ase.data import atomic_numbers, chemical_symbols
 
 from pipeline_core.atomistic import build_potential_task
-from pipeline_core.config.sections import PUBLISHED, TrainOptions
+from pipeline_core.config.sections import PUBLISHED, GraphOptions, TrainOptions
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -39,7 +39,7 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
         facts = read_published(start.removeprefix(PUBLISHED), options).find_facts()
     else:
         facts = _read_facts(run)
-    module = StartingMACE(options, facts)
+    module = StartingMACE(options, facts, run.get_section("graph", GraphOptions))
     if options.scale_shift and run.metadata is None and not is_published:
         for head, (scale, shift) in _read_scales_and_shifts(run).items():
             place = options.heads.index(head) if head in options.heads[1:] else 0

@@ -108,7 +108,7 @@ def list_arguments(module: MACE) -> dict[str, Any]:
     energies = torch.stack(module.list_references())[:, numbers].tolist()
     hidden = "+".join(f"{channels}x{degree}{'eo'[degree % 2]}" for degree in degrees)
     return {
-        "r_max": options.cutoff,
+        "r_max": module.graph.cutoff,
         "num_bessel": options.radial_functions,
         "num_polynomial_cutoff": options.envelope_power,
         "max_ell": options.lmax,

@@ -60,7 +60,8 @@ def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
     """
     peer = read_file(path, heads)
     with _explain(path):
-        module = MACE(MACEOptions(**find_options(*peer)), peer.find_facts())
+        graph = MACEGraphOptions(cutoff=find_cutoff(peer.state))
+        module = MACE(MACEOptions(**find_options(*peer)), peer.find_facts(), graph)
         module.to(peer.state["node_embedding.linear.weight"].dtype)
         load_from_peer(module, *peer)
     return module.eval()
@@ -105,16 +106,17 @@ class StartingMACE(MACE):
         """
         peer = read_published(name, self.options)
         with _explain(find_published(name)):
-            theirs = find_options(*peer)
             changed = [
-                f"{key}: {json.dumps(value)}"
-                for key, value in theirs.items()
+                f"model.{key}: {json.dumps(value)}"
+                for key, value in find_options(*peer).items()
                 if key not in _FREE and value != getattr(self.options, key)
             ]
+            cutoff = find_cutoff(peer.state)
+            if cutoff != self.graph.cutoff:
+                changed.append(f"graph.cutoff: {cutoff}")
             if changed:
                 raise ValueError(
-                    f"is another network than the experiment has; its model section "
-                    f"needs {{{', '.join(changed)}}}"
+                    f"is another network than the experiment has, which needs {', '.join(changed)}"
                 )
             load_from_peer(self, *peer)
 
@@ -223,8 +225,16 @@ def find_options(state: Mapping[str, Tensor], options: PeerOptions) -> dict[str,
         "readout_features": last.numel() // channels // len(options.heads),
         "gate": options.gate,
         "heads": list(options.heads),
-        "cutoff": _read_number(state["r_max"]),
     }
+
+
+def find_cutoff(state: Mapping[str, Tensor]) -> float:
+    """Return the cutoff of the graph of mace-torch's network, Å.
+
+    Raises:
+        KeyError: The state lacks it.
+    """
+    return _read_number(state["r_max"])
 
 
 def _list_radial(state: Mapping[str, Tensor]) -> list[str]:
@@ -256,7 +266,7 @@ def describe(module: MACE) -> dict[str, Any]:
     facts = module.facts
     return {
         "options": module.options.model_dump(mode="json"),
-        "graph": MACEGraphOptions(cutoff=module.options.cutoff).model_dump(mode="json"),
+        "graph": module.graph.model_dump(mode="json"),
         "elements": list(facts.elements),
         "average_neighbours": facts.average_neighbours,
     }

@@ -10,6 +10,7 @@ from ase.data import atomic_numbers
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.config.sections import GraphOptions
 from pipeline_core.domain import Domain
 from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential, select_head
@@ -54,6 +55,7 @@ class MACE(Potential):
     Args:
         options: Sizes of the network.
         facts: Of the training data.
+        graph: Cutoff of the edges, where the radial basis ends.
 
     Raises:
         ValueError: Representations cannot be formed.
@@ -66,9 +68,9 @@ class MACE(Potential):
     transform: AgnesiTransform | None
     repulsion: PairRepulsion | None
 
-    def __init__(self, options: MACEOptions, facts: Facts) -> None:
+    def __init__(self, options: MACEOptions, facts: Facts, graph: GraphOptions) -> None:
         super().__init__(head_names=options.heads)
-        self.options, self.facts = options, facts
+        self.options, self.facts, self.graph = options, facts, graph
         n_elements, channels = len(facts.elements), options.channels
         n_heads = len(options.heads)
         numbers = torch.full((MAX_Z + 1,), -1)
@@ -79,7 +81,7 @@ class MACE(Potential):
         self.register_buffer("shift", torch.zeros(() if n_heads == 1 else n_heads))
         self.embedding = nn.Parameter(torch.randn(n_elements, channels))
         self.radial_basis = RadialBasis(
-            options.radial_functions, options.cutoff, options.envelope_power
+            options.radial_functions, graph.cutoff, options.envelope_power
         )
         self.transform = AgnesiTransform() if options.distance_transform == "agnesi" else None
         self.repulsion = PairRepulsion(options.envelope_power) if options.pair_repulsion else None

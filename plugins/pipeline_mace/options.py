@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -18,6 +18,8 @@ Gate = Literal["silu", "tanh", "none"]
 
 class MACEOptions(Section):
     """Sizes of the network; the defaults are those of the balanced training of arXiv:2504.10700."""
+
+    moved: ClassVar = {"cutoff": "graph.cutoff"}
 
     channels: Width = 128
     """Channels of every representation."""
@@ -56,8 +58,6 @@ class MACEOptions(Section):
     """Width of the hidden layer of the last readout; of each head, where a network has several."""
     gate: Gate = "silu"
     """Function behind that layer."""
-    cutoff: Positive = 4.5
-    """Reach of the graph, Å; that of the graph section."""
     kernels: Literal["fused", "reference"] = "fused"
     """How tensor products and contractions are computed.
 
@@ -98,19 +98,12 @@ class MACEGraphOptions(GraphOptions):
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that basis functions reach as far as the graph, and that a head is named for use.
+    """Check that a head is named for use.
 
     Raises:
-        ValueError: Two sections of the experiment give different cutoffs, or the model is used, and
-            `infer.head` is not one of its heads.
+        ValueError: The model is used, and `infer.head` is not one of its heads.
     """
-    model, graph, infer = (sections[name] for name in ("model", "graph", "infer"))
+    model, infer = sections["model"], sections["infer"]
     assert isinstance(model, MACEOptions)
-    assert isinstance(graph, GraphOptions)
     assert isinstance(infer, InferOptions)
-    if model.cutoff != graph.cutoff:
-        raise ValueError(
-            f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the basis "
-            "functions end where the graph does: give it in one of the two sections alone"
-        )
     infer.require_head(model.heads)

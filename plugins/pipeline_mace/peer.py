@@ -135,7 +135,7 @@ def _compare_options(module: MACE, options: PeerOptions) -> Iterator[tuple[str, 
 def _list_constants(module: MACE) -> dict[str, list[float]]:
     """Return what tensors of the state that are no weights must be."""
     options = module.options
-    cutoff = options.cutoff
+    cutoff = module.graph.cutoff
     bessel = [n * np.pi / cutoff for n in range(1, options.radial_functions + 1)]
     radii = covalent_radii.tolist()
     of_transform = {"radial_embedding.distance_transform.covalent_radii": radii}

@@ -24,7 +24,6 @@ def model() -> ModelInfo:
         options=MACEOptions,
         predicts=("energy", "forces", "stress"),
         check=check,
-        of_graph=("cutoff",),
         sections={"graph": MACEGraphOptions},
         parts={
             "embedding": ("embedding",),

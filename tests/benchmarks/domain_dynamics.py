@@ -40,7 +40,6 @@ EXPERIMENT = {
         "lmax": 2,
         "correlation": 2,
         "radial_features": [16, 16],
-        "cutoff": 4.0,
     },
     "graph": {"cutoff": 4.0},
     "train": {

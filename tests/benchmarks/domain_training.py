@@ -25,11 +25,11 @@ CUTOFFS = {"cutoff": 4.5, "angle_cutoff": 2.8}
 FEATURES = {f"{kind}_features": 16 for kind in ("atom", "bond", "angle", "hidden")}
 MODELS = {
     "mace": {
-        "model": {"channels": 16, "lmax": 2, "correlation": 2, "cutoff": 4.5},
+        "model": {"channels": 16, "lmax": 2, "correlation": 2},
         "graph": {"cutoff": 4.5},
     },
     "chgnet": {
-        "model": {**FEATURES, "readout_features": [16], **CUTOFFS},
+        "model": {**FEATURES, "readout_features": [16]},
         "graph": CUTOFFS,
     },
 }

@@ -32,10 +32,11 @@ from pipeline_egnn_esp.options import ESPOptions
 from subjects.esp.compare import FRAME, Peer, find_dptb, read_esp_versions
 from subjects.esp.structures import BASIS, read_arrays
 
-PAPER = {"channels": 16, "layers": 2, "cutoff": 8.0, "parity": False}
+PAPER = {"channels": 16, "layers": 2, "parity": False}
 HFO2 = {"channels": 32, "hidden_channels": 32, "radial_functions": 32, "layers": 2}
-HFO2 |= {"attention_cutoff": 6.0, "bond_cutoff": 5.0, "cutoff": 10.0, "parity": False}
-NETWORKS = {"paper": PAPER, "hfo2": HFO2, "ours": {"cutoff": 8.0}}
+HFO2 |= {"attention_cutoff": 6.0, "bond_cutoff": 5.0, "parity": False}
+NETWORKS = {"paper": PAPER, "hfo2": HFO2, "ours": {}}
+CUTOFFS = {"paper": 8.0, "hfo2": 10.0, "ours": 8.0}
 
 
 def measure(
@@ -43,8 +44,10 @@ def measure(
 ) -> dict[str, Any]:
     """Measure both sides of a case."""
     model = ESPOptions(**{**NETWORKS[name], **args.sizes})
-    arrays = read_arrays(FRAME, (copies,) * 3, model.cutoff)
+    cutoff = args.cutoff or CUTOFFS[name]
+    arrays = read_arrays(FRAME, (copies,) * 3, cutoff)
     options = {"model": model.model_dump(), "basis": BASIS, "loss": {}, "dtype": dtype}
+    options |= {"cutoff": cutoff}
     with open_sides(peer.list_places(options), "Network", arrays, threads) as sides:
         times = take_turns(sides, "infer", args.repeats)
     n_edges = len(arrays["edge_index"])
@@ -67,9 +70,9 @@ def main() -> None:
     parser.add_argument("--copies", type=int, nargs="+", default=[1])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, count_cores()}))
-    parser.set_defaults(sizes={})
+    parser.set_defaults(sizes={}, cutoff=None)
     small = {"networks": ["paper"], "repeats": 1, "threads": [1]}
-    small |= {"sizes": {"channels": 4, "cutoff": 4.5}}
+    small |= {"sizes": {"channels": 4}, "cutoff": 4.5}
     args = read_arguments(parser, small, {"copies": [1, 2]})
     dptb, rows = find_dptb(args), []
     for case in product(args.networks, args.copies, args.dtypes, args.threads):

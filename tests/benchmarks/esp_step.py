@@ -85,10 +85,9 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Measure all calls of a structure beside a peer."""
     arrays = read_arrays(FRAME, (structure.copies,) * 3, structure.cutoff)
-    model = ESPOptions(
-        channels=args.channels, lmax=LMAX, layers=2, cutoff=structure.cutoff, parity=False
-    )
+    model = ESPOptions(channels=args.channels, lmax=LMAX, layers=2, parity=False)
     options = {"model": model.model_dump(), "basis": BASIS, "loss": {"relative": 0.3}}
+    options |= {"cutoff": structure.cutoff}
     n_atoms, n_edges = len(arrays["positions"]), len(arrays["edge_index"])
     if name.startswith("so3") and n_edges > args.so3_edges:
         return []
@@ -120,7 +119,8 @@ def measure(
 
 def count_operations(model: ESPOptions, n_atoms: int, n_edges: int) -> dict[str, int]:
     """Return the operations of each call."""
-    network = Network(model, Basis({symbol: tuple(shells) for symbol, shells in BASIS.items()}))
+    basis = Basis({symbol: tuple(shells) for symbol, shells in BASIS.items()})
+    network = Network(model, basis, 1.0)  # whose cutoff has no influence
     message = count_message_operations(network.node_blocks[0].attention)
     step = step_operations(network, n_atoms, n_edges)
     return {"step": step, "messages": n_edges * message}

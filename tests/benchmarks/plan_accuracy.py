@@ -30,7 +30,7 @@ TRAININGS = {
         "train": {"epochs": 4, "batch_size": 16},
     },
     "mace": {
-        "model": {"channels": 32, "max_l": 1, "lmax": 2, "correlation": 2, "cutoff": 4.0},
+        "model": {"channels": 32, "max_l": 1, "lmax": 2, "correlation": 2},
         "train": {"epochs": 4, "batch_size": 16},
     },
     "egnn_esp": {

@@ -45,7 +45,7 @@ plugin: mace
 dataset: crystals
 scale: laptop
 graph: {cutoff: 4.5}
-model: {channels: 8, max_l: 1, lmax: 2, correlation: 2, cutoff: 4.5}
+model: {channels: 8, max_l: 1, lmax: 2, correlation: 2}
 partition: {samples_per_rank: 32}
 train: {batch_size: 64, loss: {energy: {}, forces: {}}}
 """

@@ -15,17 +15,17 @@ from pipeline_core.config.sections import Section
 from pipeline_core.model_info import ModelInfo
 
 class Options(Section):
-    cutoff: float = 6.0
+    moved = {"cutoff": "graph.cutoff"}
+    bond: float = 3.0
 
 def check(sections):
-    if sections["model"].cutoff != sections["graph"].cutoff:
-        raise ValueError(f"model.cutoff is {sections['model'].cutoff}; take that of the graph")
+    if sections["model"].bond > sections["graph"].cutoff:
+        raise ValueError(f"model.bond is {sections['model'].bond}; take a shorter one")
 
 @hookimpl
 def model():
     return ModelInfo(
         name="toy", summary="A toy", citation="none", options=Options, check=check,
-        of_graph=("cutoff",),
         predicts=("energy", "forces", "stress"),
     )
 """
@@ -65,24 +65,25 @@ def edit(project, old, new, file="experiments/toy/first.yaml"):
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.parametrize("given", ["model: {cutoff: 4.5}", "graph: {cutoff: 4.5}"])
-def test_what_model_and_graph_share_is_given_once(project, given):
-    edit(project, "train:\n", f"{given}\ntrain:\n")
-    sections = project.run("toy/first").sections
-    assert (sections["model"].cutoff, sections["graph"].cutoff) == (4.5, 4.5)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         (
-            "train:\n", "model: {cutoff: 4.5}\ngraph: {cutoff: 5}\ntrain:\n",
-            r"first\.yaml:4: model\.cutoff is 4\.5",
+            "train:\n", "model: {bond: 5.5}\ngraph: {cutoff: 5}\ntrain:\n",
+            r"first\.yaml:4: model\.bond is 5\.5",
         ),
         (
             "train:\n",
-            "variants:\n  near:\n    model: {cutoff: 6.0}\n    graph: {cutoff: 5.0}\ntrain:\n",
-            r"first\.yaml:6: model\.cutoff is 6\.0",
+            "variants:\n  near:\n    model: {bond: 6.0}\n    graph: {cutoff: 5.0}\ntrain:\n",
+            r"first\.yaml:6: model\.bond is 6\.0",
+        ),
+        (
+            "train:\n", "model:\n  bond: 2.0\n  cutoff: 4.5\ntrain:\n",
+            r"first\.yaml:6: model\.cutoff: moved to graph\.cutoff, .*; delete it here, and set",
+        ),
+        (
+            "train:\n", "variants:\n  near:\n    model: {cutoff: 6.0}\ntrain:\n",
+            r"first\.yaml:6: variants\.near\.model\.cutoff: moved to graph\.cutoff",
         ),
         (
             "forces: {", "froces: {",

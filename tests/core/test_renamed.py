@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pytest
 import yaml
@@ -55,6 +55,7 @@ def test_an_option_has_one_name(option):
 
 
 class Sizes(Section):
+    moved: ClassVar = {"cutoff": "graph.cutoff"}
     width: Annotated[int, Formerly(1)] = 2
     depth: int = 3
 
@@ -64,3 +65,7 @@ def test_what_was_made_before_a_default_changed_has_the_former_one():
     assert name_former({"depth": 5}, Sizes) == {"width": 1, "depth": 5}
     assert name_former({"width": 2}, Sizes) == {"width": 2}
     assert Sizes().width == 2  # of what is made today
+
+
+def test_what_was_made_when_the_model_had_an_option_of_the_graph_is_read_without():
+    assert name_former({"depth": 5, "cutoff": 4.0}, Sizes) == {"width": 1, "depth": 5}

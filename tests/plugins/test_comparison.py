@@ -22,7 +22,7 @@ from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
 STAGES = ("graph", "partition", "train", "evaluate")
 SECTIONS = {
-    "model": {"channels": 2, "max_l": 0, "lmax": 1, "correlation": 1, "cutoff": 3.5},
+    "model": {"channels": 2, "max_l": 0, "lmax": 1, "correlation": 1},
     "graph": {"cutoff": 3.5},
     "train": {"epochs": 1},
     "figures": {"names": ["parity"], "formats": ["png"]},
@@ -37,8 +37,6 @@ SECTIONS = {
                 "readout_features": [4],
                 "radial_functions": 3,
                 "angular_functions": 3,
-                "cutoff": 3.5,
-                "angle_cutoff": 3.0,
             },
             "graph": {"angle_cutoff": 3.0},
         },

@@ -32,7 +32,7 @@ MACE_NETWORKS = {
     "density": {"channels": 8, "normalization": "density"},
     "density, plain": {"channels": 8, "normalization": "density", "interaction": "plain"},
     "transform": {"channels": 8, "distance_transform": "agnesi", "radial_functions": 6},
-    "repulsion": {"channels": 8, "pair_repulsion": True, "envelope_power": 6, "cutoff": 4.5},
+    "repulsion": {"channels": 8, "pair_repulsion": True, "envelope_power": 6},
     "published": {
         "channels": 8,
         "normalization": "density",
@@ -45,7 +45,7 @@ MACE_NETWORKS = {
     "tanh": {"channels": 8, "gate": "tanh"},
     "no gate": {"channels": 8, "gate": "none", "scale_shift": False},
 }
-SIZES = {"cutoff": 4.5, "angle_cutoff": 3.2, "radial_functions": 7, "angular_functions": 5}
+SIZES = {"radial_functions": 7, "angular_functions": 5}
 WIDTHS = {"atom_features": 16, "bond_features": 16, "angle_features": 16, "hidden_features": 16}
 CHGNET_NETWORKS = {
     "default": {},
@@ -78,7 +78,7 @@ LOADERS = {
 def make_mace(**options):
     torch.manual_seed(3)
     facts = Facts(("Al", "Cu", "Ag"), 14.0)
-    network = MACE(MACEOptions(**options), facts).double().eval().requires_grad_(False)
+    network = MACE(MACEOptions(**options), facts, GRAPH).double().eval().requires_grad_(False)
     network.scale.fill_(0.7)
     network.shift.fill_(-1.3)
     network.atom_energies[29] = -11.0
@@ -87,7 +87,7 @@ def make_mace(**options):
 
 def make_chgnet(**options):
     torch.manual_seed(3)
-    network = CHGNet(CHGNetOptions(**SIZES | WIDTHS | options)).double().eval()
+    network = CHGNet(CHGNetOptions(**SIZES | WIDTHS | options), GRAPH).double().eval()
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if "gain" in name or "shift" in name or "norm" in name:

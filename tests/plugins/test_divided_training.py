@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 SMALL = {f"{kind}_features": 6 for kind in ("atom", "bond", "angle", "hidden")}
 MODELS = {
     "mace": {
-        "model": {"channels": 4, "lmax": 2, "correlation": 2, "cutoff": 3.6},
+        "model": {"channels": 4, "lmax": 2, "correlation": 2},
         "graph": {"cutoff": 3.6},
     },
     "chgnet": {
-        "model": {**SMALL, "readout_features": [6], "cutoff": 3.6, "angle_cutoff": 2.9},
+        "model": {**SMALL, "readout_features": [6]},
         "graph": {"cutoff": 3.6, "angle_cutoff": 2.9},
     },
 }

@@ -8,16 +8,16 @@ import pytest
 
 from docs.pages import DOCS
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.builtin import load_registry
 from pipeline_core.training.freezing import freeze
 from pipeline_mace.model import MACE, Facts
-from pipeline_mace.options import MACEOptions
+from pipeline_mace.options import MACEGraphOptions, MACEOptions
 
 SMALL = {"atom_features": 4, "bond_features": 4, "angle_features": 4, "hidden_features": 4}
 MODULES = {
-    "chgnet": lambda: CHGNet(CHGNetOptions(**SMALL, heads="pair")),
-    "mace": lambda: MACE(MACEOptions(channels=2), Facts(("H", "O"), 10.0)),
+    "chgnet": lambda: CHGNet(CHGNetOptions(**SMALL, heads="pair"), CHGNetGraphOptions()),
+    "mace": lambda: MACE(MACEOptions(channels=2), Facts(("H", "O"), 10.0), MACEGraphOptions()),
 }
 
 

@@ -65,15 +65,15 @@ STRUCTURES = {
 
 def make_mace(**options):
     sizes = {"channels": 4, "max_l": 1, "lmax": 2, "correlation": 2, "radial_functions": 4}
-    sizes |= {"radial_features": [8], "cutoff": CUTOFF}
-    return MACE(MACEOptions(**sizes | options), Facts(ELEMENTS, 8.0))
+    sizes |= {"radial_features": [8]}
+    return MACE(MACEOptions(**sizes | options), Facts(ELEMENTS, 8.0), GraphOptions(cutoff=CUTOFF))
 
 
 def make_chgnet(**options):
     sizes = {f"{kind}_features": 6 for kind in ("atom", "bond", "angle", "hidden")}
     sizes |= {"readout_features": [6], "radial_functions": 5, "angular_functions": 5}
-    sizes |= {"cutoff": CUTOFF, "angle_cutoff": ANGLE_CUTOFF}
-    return CHGNet(CHGNetOptions(**sizes | options))
+    graph = CHGNetGraphOptions(cutoff=CUTOFF, angle_cutoff=ANGLE_CUTOFF)
+    return CHGNet(CHGNetOptions(**sizes | options), graph)
 
 
 MODELS = {

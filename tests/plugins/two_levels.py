@@ -19,7 +19,6 @@ MODEL = {
     "radial_functions": 6,
     "radial_features": [16],
     "readout_features": 8,
-    "cutoff": 4.0,
 }
 
 

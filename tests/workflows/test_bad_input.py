@@ -42,7 +42,7 @@ dataset: copper
 scale: smoke
 model:
   {atom_features: 8, bond_features: 8, angle_features: 8, hidden_features: 8, readout_features: [8],
-   radial_functions: 5, angular_functions: 5, cutoff: 4.0, angle_cutoff: 3.0}
+   radial_functions: 5, angular_functions: 5}
 graph: {cutoff: 4.0, angle_cutoff: 3.0}
 train:
   epochs: 1

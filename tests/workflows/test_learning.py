@@ -46,7 +46,6 @@ MODEL = {
     "lmax": 2,
     "correlation": 2,
     "radial_features": [16, 16],
-    "cutoff": 4.0,
 }
 HOT = {"ensemble": "nvt_langevin", "steps": 40, "every": 2, "timestep": 2.0, "start": "train:0"}
 

@@ -125,7 +125,7 @@ def _tabulate_bonds(network: Any) -> Splines:
     groups = [network.atom_weights.weight.T, *(features @ one for one in maps)]
     if network.heads is not None:
         groups.append(features)
-    return Splines(network.radial_basis, groups, network.options.cutoff)
+    return Splines(network.radial_basis, groups, network.graph.cutoff)
 
 
 def _tabulate_short(network: Any) -> Splines:
@@ -137,7 +137,7 @@ def _tabulate_short(network: Any) -> Splines:
 
     pad = nn.functional.pad
     groups = [pad(weights, (0, 0, 0, len(features))), pad(features, (0, 0, len(weights), 0))]
-    return Splines(expand, groups, network.options.angle_cutoff)
+    return Splines(expand, groups, network.graph.angle_cutoff)
 
 
 def _tabulate_angles(network: Any) -> Splines:

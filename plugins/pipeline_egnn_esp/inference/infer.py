@@ -111,7 +111,7 @@ class _Inference:
     def run(self, group: h5py.Group | None) -> dict[str, Any]:
         """Share, plan, predict, write; `group` of the artifact is there on rank 0."""
         subject, ranks, network = self._subject, self._ranks, self._network
-        structure, cutoff = subject.structure, network.options.cutoff
+        structure, cutoff = subject.structure, network.cutoff
         section = self._run.get_section("partition", PartitionOptions)
         link = make_link(
             section.link, network.options, network.length_embedding.weight.element_size()

@@ -91,7 +91,7 @@ class CompiledMACE(Potential):
         """
         graph = self._planner.plan(batch, self.numbers, self.elements)
         splines = self._find_splines(graph.present, vectors.dtype)
-        lmax, scale = self.options.lmax, splines.n_intervals / self.options.cutoff
+        lmax, scale = self.options.lmax, splines.n_intervals / self._networks.basis.cutoff
         edges = measure_edges(vectors, lmax, scale, splines.n_intervals)
         head = self.find_heads(batch)
         factors = self._find_factors(head, len(graph.atoms.order))

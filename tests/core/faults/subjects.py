@@ -32,7 +32,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "model": {
         "atom_features": 4, "bond_features": 4, "angle_features": 4, "hidden_features": 4,
         "readout_features": [4], "radial_functions": 5, "angular_functions": 5,
-        "convolutions": 2, "cutoff": 3.0, "angle_cutoff": 2.6,
+        "convolutions": 2,
     },
     "graph": {"cutoff": 3.0, "angle_cutoff": 2.6},
     "train": {"epochs": 2},  # a history of one line would be JSON

@@ -20,7 +20,7 @@ from pipeline_core.testing.projects import call, prepare, write_project
 NAME = "chgnet/conformance"
 WIDTHS = ("atom_features", "bond_features", "angle_features", "hidden_features")
 SMALL = {
-    "model": {**dict.fromkeys(WIDTHS, 8), "cutoff": 4.0},
+    "model": dict.fromkeys(WIDTHS, 8),
     "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
     "evaluate": {"splits": ["train", "val", "test"]},
     "figures": {"formats": ["svg"], "names": ["parity", "errors_by_force", "learning"]},

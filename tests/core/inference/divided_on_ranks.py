@@ -34,18 +34,14 @@ def make_calculators():
     torch.manual_seed(0)
     pair = LennardJones()
     pair.receptive_field = 1
-    mace = MACEOptions(
-        channels=4, lmax=2, correlation=2, radial_functions=4, radial_features=[8], cutoff=5.0
-    )
+    mace = MACEOptions(channels=4, lmax=2, correlation=2, radial_functions=4, radial_features=[8])
     sizes = {f"{kind}_features": 6 for kind in ("atom", "bond", "angle", "hidden")}
-    chgnet = CHGNetOptions(
-        **sizes, readout_features=[6], angular_functions=5, cutoff=5.0, angle_cutoff=4.2
-    )
+    chgnet = CHGNetOptions(**sizes, readout_features=[6], angular_functions=5)
     graphs = GraphOptions(cutoff=5.0), CHGNetGraphOptions(cutoff=5.0, angle_cutoff=4.2)
     models = {
         "pair": (pair, GRAPH),
-        "mace": (MACE(mace, Facts(("Ar",), 12.0)), graphs[0]),
-        "chgnet": (CHGNet(chgnet), graphs[1]),
+        "mace": (MACE(mace, Facts(("Ar",), 12.0), graphs[0]), graphs[0]),
+        "chgnet": (CHGNet(chgnet, graphs[1]), graphs[1]),
     }
     for name in ("mace", "chgnet"):
         module, graph = models[name]
@@ -132,8 +128,8 @@ def main(folder):
             atoms = make_gas()
             atoms.calc = divided
             outcome[name] = follow_atoms(atoms)
-            part = divided.part
-            outcome[name] |= {"searches": part.n_searches, "migrated": part.n_migrated}
+            searches, migrated = divided.neighbours.n_searches, divided.part.n_migrated
+            outcome[name] |= {"searches": searches, "migrated": migrated}
             outcome[name]["mistakes"] = list_mistakes(divided)
             simulate_gas(divided, folder / f"{name}-whole")
             outcome[name]["broken"] = simulate_gas(divided, folder / f"{name}-broken", last=8)

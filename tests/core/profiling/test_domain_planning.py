@@ -24,7 +24,7 @@ from pipeline_core.testing.projects import ALLOYS, prepare, write_project
 
 NETWORK = {"alpha": 1e-5, "bandwidth": 1e9, "source": "measured between 2 processes here"}
 SECTIONS = {
-    "model": {"channels": 4, "lmax": 2, "correlation": 1, "cutoff": 4.0},
+    "model": {"channels": 4, "lmax": 2, "correlation": 1},
     "graph": {"cutoff": 4.0},
     "partition": {"parts": "graph"},
 }

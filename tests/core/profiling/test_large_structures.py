@@ -20,7 +20,7 @@ from pipeline_core.structure import Structure
 from pipeline_core.testing.projects import prepare, write_project
 
 CUTOFF = 4.0
-MACE = {"model": {"channels": 4, "lmax": 2, "correlation": 1, "cutoff": CUTOFF}}
+MACE = {"model": {"channels": 4, "lmax": 2, "correlation": 1}}
 
 
 class Nobody:

@@ -8,7 +8,7 @@ from ase.data import atomic_numbers
 
 from pipeline_chgnet import plugin
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.example_data import make_alloys
 from pipeline_core.task import build_task
@@ -26,7 +26,7 @@ class TestEnergyHeads(PotentialConformance):
 
 def make_model(**options):
     torch.manual_seed(0)
-    return CHGNet(CHGNetOptions(**SMALL, **options)).double().eval()
+    return CHGNet(CHGNetOptions(**SMALL, **options), CHGNetGraphOptions(**GRAPH)).double().eval()
 
 
 def compute(model, batch, head):
@@ -67,7 +67,7 @@ def test_further_heads_begin_as_the_first(batch):
 
 def test_the_published_network_gets_a_head(batch_of, crystal, trained):
     published = trained(torch.float64)
-    model = CHGNet(CHGNetOptions(energy_heads=["pbe", "r2scan"]))
+    model = CHGNet(CHGNetOptions(energy_heads=["pbe", "r2scan"]), CHGNetGraphOptions())
     model.load_published("0.3.0")
     model.double().eval().list_references()[1].copy_(published.atom_energies)
     inputs = batch_of([crystal], torch.float64)

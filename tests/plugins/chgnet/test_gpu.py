@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 
 MODELS = {
     "derivatives": CHGNetOptions(),
@@ -15,7 +15,7 @@ MODELS = {
 def train(options, batch, device, *, autocast=False):
     """Return what a model predicts and the gradients of a loss, on the CPU."""
     torch.manual_seed(0)
-    model = CHGNet(options).to(device).train()
+    model = CHGNet(options, CHGNetGraphOptions()).to(device).train()
     with torch.autocast(device, dtype=torch.bfloat16, enabled=autocast):
         outputs = model({name: tensor.to(device) for name, tensor in batch.items()})
     sum(output.double().square().sum() for output in outputs.values()).backward()

@@ -8,7 +8,7 @@ import torch
 
 from pipeline_chgnet.layers import GatedPerceptron
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.testing import PotentialConformance, RunConformance
 from tiers import exhaustive
 
@@ -21,7 +21,6 @@ SMALL = {
     "readout_features": [8],
     "radial_functions": 7,
     "angular_functions": 7,
-    "cutoff": 4.0,
 }
 MIXED = {
     "epochs": 2,
@@ -57,7 +56,8 @@ class TestRunOfPaper(RunConformance):
 
 def make_model(kind, **options):
     torch.manual_seed(0)
-    return CHGNet(CHGNetOptions(heads=kind, **options)).double()
+    graph = CHGNetGraphOptions()
+    return CHGNet(CHGNetOptions(heads=kind, **options), graph).double()
 
 
 def make_dimer(distance, symbols="LiF"):
@@ -115,7 +115,7 @@ def test_only_the_pair_head_sees_elements_beyond_the_reach_of_angles(batch_of):
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_is_of_first_order(kind, crystal, batch_of):
     """Nothing is differentiated on the way: the outputs do not depend on vectors that want it."""
-    model, batch = make_model(kind, **SMALL | {"cutoff": 6.0}), batch_of([crystal], torch.float64)
+    model, batch = make_model(kind, **SMALL), batch_of([crystal], torch.float64)
     seen = []
     energies = model.energies
     model.energies = lambda batch, vectors: (seen.append(vectors), energies(batch, vectors))[1]
@@ -127,12 +127,13 @@ def test_training_is_of_first_order(kind, crystal, batch_of):
 
 
 def count_parameters(**options):
-    return sum(p.numel() for p in CHGNet(CHGNetOptions(**options)).parameters())
+    model = CHGNet(CHGNetOptions(**options), CHGNetGraphOptions())
+    return sum(p.numel() for p in model.parameters())
 
 
 def test_numbers_of_parameters():
     """The paper's: 412.5K of the reference, 411.2K without heads, 429.1K (429,046) with heads."""
-    exact = CHGNet(CHGNetOptions())
+    exact = CHGNet(CHGNetOptions(), CHGNetGraphOptions())
     dead_update, references = 33_152, 94
     reference = 379_279 + dead_update + references
     # One layer normalisation, of 64 gains and shifts, for core and gate of ten perceptrons.

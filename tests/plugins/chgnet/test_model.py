@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.config.sections import GraphOptions
 
 
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return CHGNet(CHGNetOptions())
+    return CHGNet(CHGNetOptions(), CHGNetGraphOptions())
 
 
 def test_moments_have_no_sign(model, crystal, batch_of):
@@ -29,7 +29,7 @@ def test_an_element_beyond_plutonium_is_named(model, batch_of):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_graph_without_angles_is_explained(compiled, crystal, batch_of):
-    module = CHGNet(CHGNetOptions()).requires_grad_(False)
+    module = CHGNet(CHGNetOptions(), CHGNetGraphOptions()).requires_grad_(False)
     module = module.compile_inference() if compiled else module
     batch = batch_of([crystal], torch.float32, GraphOptions(cutoff=6.0))
     with pytest.raises(ValueError, match=r"set graph\.angle_cutoff"):

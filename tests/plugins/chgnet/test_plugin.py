@@ -17,9 +17,6 @@ LEVELS = CHGNetOptions(energy_heads=["low", "high"])
 
 
 @pytest.mark.parametrize(("sections", "message"), [
-    ({"graph": CHGNetGraphOptions(cutoff=5.0)}, r"model\.cutoff is 6 Å but graph\.cutoff is 5"),
-    ({"graph": CHGNetGraphOptions(angle_cutoff=2.5)},
-     r"model\.angle_cutoff is 3 Å but graph\.angle_cutoff is 2\.5"),
     ({"train": TrainOptions(precision="bf16-mixed")}, r"set it to '32-true' or '64-true'"),
     ({"model": LEVELS, "infer": USED}, r"infer\.head: the model has the heads low, high"),
 ])  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from tiers import run_first
 
 PLAIN = {"kernels": "reference", "basis": "serial"}
@@ -25,7 +25,7 @@ FIELDS = ("energy", "forces", "stress", "magmoms")
 
 def make_network(dtype, **options):
     torch.manual_seed(0)
-    return CHGNet(CHGNetOptions(**options)).to(dtype)
+    return CHGNet(CHGNetOptions(**options), CHGNetGraphOptions()).to(dtype)
 
 
 def train(network, batch):
@@ -57,7 +57,7 @@ def test_the_same_predictions_and_gradients(case, batch):
 
 def test_published_weights_can_be_computed_plainly(crystal, batch_of):
     pytest.importorskip("chgnet")
-    plain = CHGNet(CHGNetOptions(**PLAIN))
+    plain = CHGNet(CHGNetOptions(**PLAIN), CHGNetGraphOptions())
     plain.load_published("0.3.0")
     batch = batch_of([crystal], torch.float32)
     with torch.no_grad():

@@ -5,7 +5,7 @@ import torch
 
 from pipeline_chgnet.heads import Features
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 
 
 class Unpacked(CHGNet):
@@ -36,7 +36,7 @@ def test_packed_maps_are_the_layers_one_by_one(dtype, bound, heads, crystal, bat
     options, results = CHGNetOptions(updates="parallel", heads=heads), []
     for kind in (CHGNet, Unpacked):
         torch.manual_seed(0)
-        model = kind(options).to(dtype)
+        model = kind(options, CHGNetGraphOptions()).to(dtype)
         outputs = model(batch_of([crystal, crystal.repeat((1, 2, 1))], dtype))
         sum(value.square().sum() for value in outputs.values()).backward()
         gradients = {name: p.grad for name, p in model.named_parameters()}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_chgnet.weights import VERSIONS, read_published
 
 
@@ -25,8 +25,10 @@ def test_they_fill_the_whole_model(version):
 def test_a_network_of_other_sizes_is_refused():
     pytest.importorskip("chgnet", reason="needs the extra 'peers'")
 
+    with pytest.raises(ValueError, match=r"default options; remove graph\.cutoff$"):
+        CHGNet(CHGNetOptions(), CHGNetGraphOptions(cutoff=5.0)).load_published("0.3.0")
     with pytest.raises(ValueError, match=r"default options; remove model\.atom_features"):
-        CHGNet(CHGNetOptions(atom_features=32)).load_published("0.3.0")
+        CHGNet(CHGNetOptions(atom_features=32), CHGNetGraphOptions()).load_published("0.3.0")
 
 
 def test_an_unknown_version_is_explained():

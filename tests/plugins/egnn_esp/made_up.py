@@ -19,9 +19,9 @@ def make_network(basis, cutoff, **options):
     """Return a small network of two layers, in double precision."""
     sizes = {"channels": 4, "lmax": 2 * basis.lmax, "layers": 2, "radial_functions": 6}
     sizes |= {"attention_channels": 3, "value_channels": 2, "hidden_channels": 3}
-    sizes |= {"feed_forward_channels": 5, "cutoff": cutoff}
+    sizes |= {"feed_forward_channels": 5}
     torch.manual_seed(0)
-    return Network(ESPOptions(**sizes | options), basis).double()
+    return Network(ESPOptions(**sizes | options), basis, cutoff).double()
 
 
 def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):

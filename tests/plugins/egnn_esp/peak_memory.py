@@ -37,7 +37,7 @@ def main() -> None:
     """Predict twice: what is loaded once does not count."""
     sizes, work = json.loads(sys.argv[1]), int(sys.argv[2])
     module = ScaledNetwork(
-        Network(ESPOptions(layers=2, cutoff=CUTOFF, **sizes), reference.BASIS),
+        Network(ESPOptions(layers=2, **sizes), reference.BASIS, CUTOFF),
         TwoCentre(reference.BASIS, CUTOFF),
         Sizes(reference.BASIS, CUTOFF),
         uses_edges=True,

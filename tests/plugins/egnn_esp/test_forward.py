@@ -37,7 +37,7 @@ CUTOFF = 3.0
 
 def wrap_network(net):
     """Put tables that say something around a network."""
-    two_centre, sizes = (kind(net.basis, net.options.cutoff) for kind in (TwoCentre, Sizes))
+    two_centre, sizes = (kind(net.basis, net.cutoff) for kind in (TwoCentre, Sizes))
     module = ScaledNetwork(net, two_centre, sizes, uses_edges=True)
     torch.manual_seed(1)
     atoms, mirror, sign = torch.randn(two_centre.atoms.shape), two_centre._mirror, two_centre._sign
@@ -117,7 +117,7 @@ def test_a_rank_without_atoms_takes_part():
 
 def predict_cell(net, structure):
     """Return the predicted Hamiltonian of a structure, beside an overlap of zeros."""
-    n_atoms, cutoff = len(structure.positions), net.options.cutoff
+    n_atoms, cutoff = len(structure.positions), net.cutoff
     slots = make_slots(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), SelfTransport())
     actual = predict_blocks(net, slots, 1000)
     own = np.arange(n_atoms)

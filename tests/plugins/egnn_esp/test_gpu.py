@@ -16,7 +16,7 @@ CUTOFF = 4.0
 def train(options, dtype, device):
     """Return what a network predicts and the gradients of a loss, on the CPU."""
     torch.manual_seed(0)
-    network = Network(ESPOptions(layers=2, cutoff=CUTOFF, **options), BASIS).to(dtype).to(device)
+    network = Network(ESPOptions(layers=2, **options), BASIS, CUTOFF).to(dtype).to(device)
     batch = made_up.collate_samples(made_up.pack_grid("OHH", (3, 2, 2), CUTOFF), dtype=dtype)
     batch = move_to_device(batch, torch.device(device))
     outputs = network(batch)

@@ -25,7 +25,6 @@ from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import forward, infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
-from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.sources.deeph import read_deeph
 from pipeline_egnn_esp.writers import write_cp2k
 from pipeline_kernels.partition import Link
@@ -170,9 +169,8 @@ def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch)
 def test_another_cutoff_than_that_of_the_model_is_refused(own):
     run = trained.open_run(own, {"structures": [{"name": "one"}]})
     graph = GraphOptions.model_validate({"cutoff": 5.0})
-    model = ESPOptions.model_validate({**trained.MODEL, "cutoff": 5.0})
     with pytest.raises(ValueError, match="model"):
-        infer_run(replace(run, sections={**run.sections, "graph": graph, "model": model}))
+        infer_run(replace(run, sections={**run.sections, "graph": graph}))
 
 
 OXYGEN = {"start": "oxygen.xyz", "overlap": "unknown"}

@@ -109,7 +109,7 @@ def predict_levels(matrix, module):
     """Return the levels of the predicted Hamiltonian with the overlap of the data."""
     one = matrix.structure
     symbols = ["Hf" if z == 72 else "O" for z in one.atomic_numbers]
-    sample = made_up.sample(symbols, one.positions, one.cell, module.options.cutoff)
+    sample = made_up.sample(symbols, one.positions, one.cell, module.cutoff)
     with torch.no_grad():
         outputs = module(made_up.collate_samples(sample))
     labelled = Labelled(matrix, 0.0, sample["edge_index"], sample["edge_shift"])

@@ -170,12 +170,12 @@ def test_the_overlap_can_be_learned(tmp_path):
     assert task.quantities[0].field.unit == "1"
 
 
-def test_other_cutoffs_of_the_graph_are_explained(run):
-    wrong = run.sections["graph"].model_copy(update={"cutoff": 6.0})
+def test_atoms_around_a_bond_must_be_neighbours(run):
+    wrong = run.sections["model"].model_copy(update={"bond_cutoff": 3.0})
     check = run.model_info.check
     check(run.sections)
-    with pytest.raises(ValueError, match=r"model.cutoff is 4.5 Å but graph.cutoff is 6"):
-        check({**run.sections, "graph": wrong})
+    with pytest.raises(ValueError, match=r"model.bond_cutoff: 3 Å.* graph.cutoff, 2.25 Å"):
+        check({**run.sections, "model": wrong})
 
 
 def test_mistakes_are_explained(run, tmp_path):
@@ -201,7 +201,7 @@ def test_pairs_that_nobody_learns_are_refused(tmp_path):
     run = trained.open_run(tmp_path)
     for stage in ("data", "graph"):
         trained.call(run, stage)
-    with pytest.raises(ValueError, match=r"end at 3\.\d+ Å.* up to 4\.\d+ Å.*set model\.cutoff"):
+    with pytest.raises(ValueError, match=r"end at 3\.\d+ Å.* up to 4\.\d+ Å.*set graph\.cutoff"):
         trained.call(run, "partition")
 
 

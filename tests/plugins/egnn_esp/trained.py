@@ -23,7 +23,7 @@ from plugins.egnn_esp import reference
 
 NAME = "egnn_esp/small"
 CUTOFF = 4.5
-MODEL = {"channels": 3, "lmax": 4, "layers": 2, "radial_functions": 6, "cutoff": CUTOFF}
+MODEL = {"channels": 3, "lmax": 4, "layers": 2, "radial_functions": 6}
 MODEL |= {"attention_channels": 2, "value_channels": 3, "hidden_channels": 3}
 MODEL |= {"feed_forward_channels": 4}
 _STRUCTURES = [

@@ -60,8 +60,8 @@ def test_sharing_changes_nothing(monkeypatch, options):
     for plan in (plan_edges, share_nothing):
         monkeypatch.setattr("pipeline_mace.model.plan_edges", plan)
         torch.manual_seed(0)
-        chosen = MACEOptions(**{"channels": 8, "cutoff": 4.5} | options)
-        network = MACE(chosen, Facts(("H", "C", "O", "Al", "Cu"), 20.0)).double()
+        chosen = MACEOptions(**{"channels": 8} | options)
+        network = MACE(chosen, Facts(("H", "C", "O", "Al", "Cu"), 20.0), GRAPH).double()
         outputs = network(batch)
         loss = sum(output.square().sum() for output in outputs.values())
         parameters = [p for p in network.parameters() if p.requires_grad]

@@ -185,9 +185,11 @@ def test_a_training_starts_from_a_published_network(peer_files, tmp_path, kind):
 
 def test_an_experiment_must_have_the_options_of_the_file(peer_files):
     path = peer_files / "mp.model"
-    options = read_peer(path).options.model_copy(update={"cutoff": 5.0, "lmax": 2})
-    module = StartingMACE(options, Facts(("O", "Al", "Cu"), 17.0))
-    with pytest.raises(ValueError, match=r"mp\.model: .*needs \{lmax: 3, cutoff: 4\.0\}"):
+    options = read_peer(path).options.model_copy(update={"lmax": 2})
+    graph = GraphOptions(cutoff=5.0)
+    module = StartingMACE(options, Facts(("O", "Al", "Cu"), 17.0), graph)
+    needs = r"mp\.model: .*needs model\.lmax: 3, graph\.cutoff: 4\.0$"
+    with pytest.raises(ValueError, match=needs):
         module.load_published(str(path))
 
 
@@ -242,6 +244,7 @@ def test_mace_torch_and_ours_agree_in_both_directions(made_by_peer, written_back
 def test_a_network_of_ours_is_described_as_a_training_would(peer_files):
     module = read_peer(peer_files / "density.model")
     metadata = describe(module)
-    again = MACE(module.options, Facts(("O", "Al", "Cu"), metadata["average_neighbours"]))
+    facts = Facts(("O", "Al", "Cu"), metadata["average_neighbours"])
+    again = MACE(module.options, facts, GraphOptions(cutoff=4.0))
     again.double().load_state_dict(module.state_dict())
-    assert metadata["graph"]["cutoff"] == module.options.cutoff == 4.0
+    assert metadata["graph"]["cutoff"] == module.graph.cutoff == 4.0

@@ -22,7 +22,7 @@ NETWORKS = {
 def train(options, dtype, device):
     """Return what a network predicts and the gradients of a loss, on the CPU."""
     torch.manual_seed(0)
-    network = MACE(MACEOptions(**options), Facts(("Al", "Cu", "Ag"), 14.0)).to(dtype)
+    network = MACE(MACEOptions(**options), Facts(("Al", "Cu", "Ag"), 14.0), GRAPH).to(dtype)
     batch = build_batch(make_structures(), GRAPH, dtype)
     network, batch = network.to(device).train(), move_to_device(batch, torch.device(device))
     outputs = network(batch)

@@ -21,6 +21,7 @@ from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from plugins.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
 
+GRAPH = GraphOptions(cutoff=4.0)
 TRAIN = {"loss": {"energy": {}, "forces": {}}}
 
 
@@ -77,8 +78,8 @@ def test_weights_of_the_loss_by_head(project):
 
 def test_further_heads_begin_as_the_first():
     facts = Facts(("Al",), 12.0)
-    before = MACE(MACEOptions(**MODEL), facts)
-    after = MACE(MACEOptions(**MODEL, heads=HEADS), facts)
+    before = MACE(MACEOptions(**MODEL), facts, GRAPH)
+    after = MACE(MACEOptions(**MODEL, heads=HEADS), facts, GRAPH)
     after.load_state_dict(add_heads(before.state_dict(), ["default"], HEADS))
     features = torch.randn(5, MODEL["channels"])
     for one, two in zip(before.readouts, after.readouts, strict=True):
@@ -89,12 +90,11 @@ def test_further_heads_begin_as_the_first():
 
 def test_a_calculator_takes_the_head_that_is_named():
     """Heads that differ in their energies of free atoms alone differ by these."""
-    module = MACE(MACEOptions(**MODEL, heads=HEADS), Facts(("Al",), 12.0)).eval()
-    module.load_state_dict(
-        add_heads(MACE(MACEOptions(**MODEL), Facts(("Al",), 12.0)).state_dict(), ["default"], HEADS)
-    )
+    module = MACE(MACEOptions(**MODEL, heads=HEADS), Facts(("Al",), 12.0), GRAPH).eval()
+    before = MACE(MACEOptions(**MODEL), Facts(("Al",), 12.0), GRAPH)
+    module.load_state_dict(add_heads(before.state_dict(), ["default"], HEADS))
     module.list_references()[1][13] = -3.0
-    atoms, graph = bulk("Al", cubic=True), GraphOptions(cutoff=4.0)
+    atoms, graph = bulk("Al", cubic=True), GRAPH
     energies = []
     for head in HEADS:
         calculator = PotentialCalculator(module, graph, ["Al"], head=head)

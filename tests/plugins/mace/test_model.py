@@ -15,12 +15,14 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.start import start_metadata
 from pipeline_kernels.equivariant.tensor_product import parts
 from pipeline_mace import layers
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
-SMALL = {"channels": 4, "lmax": 2, "radial_functions": 4, "radial_features": [8], "cutoff": 4.0}
+SMALL = {"channels": 4, "lmax": 2, "radial_functions": 4, "radial_features": [8]}
+GRAPH = GraphOptions(cutoff=4.0)
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +53,26 @@ def test_neighbours_and_scale_are_those_of_the_training_split(run):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_an_unknown_element_is_named(compiled):
-    module = MACE(MACEOptions(**SMALL), Facts(("Al", "Cu"), 12.0)).requires_grad_(False)
+    module = MACE(MACEOptions(**SMALL), Facts(("Al", "Cu"), 12.0), GRAPH).requires_grad_(False)
     module = module.compile_inference() if compiled else module
-    batch = build_batch([bulk("Au")], GraphOptions(cutoff=4.0), torch.float32)
+    batch = build_batch([bulk("Au")], GRAPH, torch.float32)
     with pytest.raises(ValueError, match="hold Au, but the network was trained on Al, Cu"):
         module(batch)
 
 
-def test_different_cutoffs_are_refused(tmp_path):
-    sections = {"model": SMALL, "graph": {"cutoff": 5.0}}
-    project = write_project(tmp_path, "mace", sections)
-    with pytest.raises(ValueError, match=r"model\.cutoff is 4 Å but graph\.cutoff is 5"):
-        project.load_experiment("mace/conformance")
+def test_a_cutoff_of_the_model_is_refused_with_its_place(tmp_path):
+    sections = {"model": SMALL | {"cutoff": 5.0}, "graph": {"cutoff": 5.0}}
+    message = r"conformance\.yaml:\d+: model\.cutoff: moved to graph\.cutoff, .* delete it here"
+    with pytest.raises(ValueError, match=message):
+        write_project(tmp_path, "mace", sections).load_experiment("mace/conformance")
+
+
+def test_the_radial_basis_ends_where_the_graph_does(tmp_path):
+    project = write_project(tmp_path, "mace", {"model": SMALL, "graph": {"cutoff": 4.7}})
+    run = project.run("mace/conformance")
+    call(run, "data")
+    call(run, "graph")
+    assert build_task(run).module.radial_basis.cutoff == 4.7
 
 
 def test_the_published_size():
@@ -72,18 +82,18 @@ def test_the_published_size():
     elements = tuple(chemical_symbols[1:90])
     for correlation, expected in ((2, 3_549_200), (3, 3_868_176)):
         options = MACEOptions(correlation=correlation, independent_couplings=True)
-        module = MACE(options, Facts(elements, 26.0))
+        module = MACE(options, Facts(elements, 26.0), GRAPH)
         assert sum(p.numel() for p in module.parameters()) == expected
 
 
 def test_the_reference_kernels_train_the_same():
     """The formulas operation by operation are what the fused kernels replace."""
-    batch = build_batch([bulk("Al").repeat((2, 1, 1))], GraphOptions(cutoff=4.0), torch.float64)
+    batch = build_batch([bulk("Al").repeat((2, 1, 1))], GRAPH, torch.float64)
     result = []
     for kernels in ("fused", "reference"):
         torch.manual_seed(0)
         options = MACEOptions(**SMALL, correlation=3, kernels=kernels)
-        module = MACE(options, Facts(("Al",), 20.0)).double()
+        module = MACE(options, Facts(("Al",), 20.0), GRAPH).double()
         outputs = module(batch)
         loss = outputs["energy"].square().sum() + outputs["forces"].square().sum()
         loss.backward()
@@ -115,14 +125,19 @@ def test_fine_tuning_keeps_the_network(tmp_path, run):
     assert after["elements"] == ["Al", "Cu", "Ag"]
     assert after["average_neighbours"] == before["average_neighbours"]
     assert build_task(tuned).module.facts != build_task(tuned, after).module.facts
+    farther = replace(tuned, sections={**tuned.sections, "graph": GraphOptions(cutoff=5.0)})
+    with pytest.raises(
+        ValueError, match=r"model\.pt: .* graph\.cutoff: 4\.0, .* has 5\.0; set graph"
+    ):
+        start_metadata(farther)
 
 
 def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     """Oracle: the same structure with the weights of all edges at once."""
-    batch = build_batch([bulk("Al").repeat((3, 3, 3))], GraphOptions(cutoff=4.0), torch.float64)
+    batch = build_batch([bulk("Al").repeat((3, 3, 3))], GRAPH, torch.float64)
     batch["positions"] += 0.05 * torch.randn(batch["positions"].shape, dtype=torch.float64)
     torch.manual_seed(0)
-    module = MACE(MACEOptions(**SMALL), Facts(("Al",), 20.0)).double().requires_grad_(False)
+    module = MACE(MACEOptions(**SMALL), Facts(("Al",), 20.0), GRAPH).double().requires_grad_(False)
     called = []
 
     def count(*arguments):

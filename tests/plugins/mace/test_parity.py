@@ -26,6 +26,7 @@ CASES.append((1, 2, PLAIN))
 REDUCED = [(2, 1, f"{RESIDUAL}-reduced"), (2, 2, f"{RESIDUAL}-reduced")]
 REDUCED.append((1, 3, f"{RESIDUAL}-reduced"))
 BASE = CASES[0]
+GRAPH = GraphOptions(cutoff=4.0)
 
 
 @cache
@@ -64,9 +65,8 @@ def make_network(max_l, correlation, first, *, independent=False):
         radial_functions=5,
         radial_features=[8, 8],
         readout_features=6,
-        cutoff=4.0,
     )
-    return MACE(options, Facts(("O", "Al", "Cu"), 17.0)).double().eval()
+    return MACE(options, Facts(("O", "Al", "Cu"), 17.0), GRAPH).double().eval()
 
 
 def build_ours(case, *, independent=False):
@@ -77,7 +77,7 @@ def build_ours(case, *, independent=False):
 
 
 def make_batch(dtype):
-    return build_batch(read_structures(record()), GraphOptions(cutoff=4.0), dtype)
+    return build_batch(read_structures(record()), GRAPH, dtype)
 
 
 def check_predictions(module, case, dtype, tolerance):
@@ -205,6 +205,6 @@ def test_what_the_state_does_not_show_is_asked(change, match):
 
 
 def test_other_options_are_refused():
-    options = MACEOptions(channels=8, radial_functions=5, cutoff=4.0)
-    module = MACE(options, Facts(("O", "Al", "Cu"), 17.0))
+    options = MACEOptions(channels=8, radial_functions=5)
+    module = MACE(options, Facts(("O", "Al", "Cu"), 17.0), GRAPH)
     refuse(module, state_of(name_of(BASE)), list_peer_options(BASE), "has other options")

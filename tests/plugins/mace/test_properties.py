@@ -29,7 +29,6 @@ SECTIONS = {
         "layers": 1,
         "radial_functions": 12,
         "radial_features": [64, 64],
-        "cutoff": 3.9,
     },
     "graph": {"cutoff": 3.9},
     "train": {

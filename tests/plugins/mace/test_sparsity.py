@@ -25,7 +25,7 @@ def test_two_layers_of_the_paper_have_a_fifth():
 
 @pytest.mark.slow
 def test_the_profile_holds_the_share(tmp_path):
-    model = {"channels": 4, "lmax": 2, "radial_functions": 4, "radial_features": [8], "cutoff": 4.0}
+    model = {"channels": 4, "lmax": 2, "radial_functions": 4, "radial_features": [8]}
     sections = {
         "model": model,
         "graph": {"cutoff": 4.0},

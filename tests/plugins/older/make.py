@@ -38,7 +38,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
         "model": {
             "atom_features": 4, "bond_features": 4, "angle_features": 4, "hidden_features": 4,
             "readout_features": [4], "radial_functions": 5, "angular_functions": 5,
-            "convolutions": 2, "cutoff": 3.0, "angle_cutoff": 2.6,
+            "convolutions": 2,
         },
         "graph": {"cutoff": 3.0, "angle_cutoff": 2.6},
         "train": TRAIN | {"loss": LOSS},
@@ -47,7 +47,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
         "dataset": ALLOYS,
         "model": {
             "channels": 2, "lmax": 2, "radial_functions": 4, "radial_features": [4],
-            "readout_features": 4, "cutoff": 3.0,
+            "readout_features": 4,
         },
         "graph": {"cutoff": 3.0},
         "partition": {"strategy": "mace_bins"},
@@ -67,7 +67,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
         },
         "model": {
             "channels": 2, "layers": 1, "heads": 1, "attention_channels": 2, "value_channels": 2,
-            "hidden_channels": 2, "feed_forward_channels": 2, "radial_functions": 4, "cutoff": 2.4,
+            "hidden_channels": 2, "feed_forward_channels": 2, "radial_functions": 4,
         },
         "graph": {"cutoff": 2.4},
         "train": TRAIN | {"batch_size": 1},

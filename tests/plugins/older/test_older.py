@@ -26,6 +26,8 @@ from pipeline_core.training.history import TIMES
 FILES = sorted(Path(__file__).parent.glob("v*/*.tar.xz"))
 CHANGED = {"v1/egnn_esp": {"parity": False}}
 """Options of models whose default is another now: an older experiment has to name what it meant."""
+MOVED = ("cutoff", "angle_cutoff")
+"""Options that the section graph alone has now: an older experiment has to leave out the others."""
 OF_THE_PROGRAM = {"provenance", "fingerprint", *TIMES}
 
 NAMES = [f"{path.parent.name}-{path.name.split('.')[0]}" for path in FILES]
@@ -39,6 +41,7 @@ def unpack(archive: Path, folder: Path, **train) -> Run:
     path = root / "workflows/experiments/older.yaml"
     content = yaml.safe_load(path.read_text())
     content["train"] |= train
+    content["model"] = {k: v for k, v in content["model"].items() if k not in MOVED}
     content["model"] |= CHANGED.get(f"{archive.parent.name}/{root.name}", {})
     path.write_text(yaml.safe_dump(content))
     run = Project(root / "workflows", root / "results", load_registry()).run("older")

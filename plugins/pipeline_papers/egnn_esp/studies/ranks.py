@@ -196,8 +196,8 @@ def _time_job(
     """Return the median time of a pass of one job, and the part of it that messages took."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
     bond = what.model.bond_cutoff
-    cutoffs = {"cutoff": job.cutoff, "bond_cutoff": bond and min(bond, job.cutoff / 2)}
-    network = Network(what.model.model_copy(update=cutoffs), what.basis)
+    nearer = {"bond_cutoff": bond and min(bond, job.cutoff / 2)}
+    network = Network(what.model.model_copy(update=nearer), what.basis, job.cutoff)
     network = network.to(ranks.device).eval()
     domain = build_domain(job.structure, job.cutoff, job.owners, transport)
     slots = assign_slots(domain)

@@ -11,7 +11,7 @@ from harness.crystals import CalculatedCrystals
 from harness.graphs import build_samples
 from harness.structures import Arrays, read_structures
 from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.inference.calculator import PotentialCalculator
@@ -68,4 +68,4 @@ def build_model(heads: bool) -> CHGNet:
     if not heads:
         return CHGNet.published()
     torch.manual_seed(0)
-    return CHGNet(CHGNetOptions(heads="pair", updates="parallel"))
+    return CHGNet(CHGNetOptions(heads="pair", updates="parallel"), CHGNetGraphOptions())

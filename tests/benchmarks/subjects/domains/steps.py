@@ -20,7 +20,7 @@ from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.distributed import transports
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.inference import moving_part
+from pipeline_core.inference import part_builders
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.divided import DividedCalculator
 from pipeline_mace.model import MACE, Facts
@@ -35,11 +35,13 @@ def make_calculator(model, channels):
     """Return a calculator of random weights, for hafnia."""
     torch.manual_seed(0)
     if model == "mace":
-        options = MACEOptions(channels=channels, cutoff=5.0)
-        module, graph = MACE(options, Facts(("O", "Hf"), 40.0)), GraphOptions(cutoff=5.0)
+        options = MACEOptions(channels=channels)
+        graph = GraphOptions(cutoff=5.0)
+        module = MACE(options, Facts(("O", "Hf"), 40.0), graph)
     else:
         sizes = {f"{kind}_features": channels for kind in ("atom", "bond", "angle", "hidden")}
-        module, graph = CHGNet(CHGNetOptions(**sizes)), CHGNetGraphOptions(cutoff=6.0)
+        graph = CHGNetGraphOptions(cutoff=6.0)
+        module = CHGNet(CHGNetOptions(**sizes), graph)
     return PotentialCalculator(module, graph, ["O", "Hf"], dtype=torch.float32)
 
 
@@ -72,7 +74,7 @@ def main():
         kept.append(TimedTransport(transports.choose_transport(ranks)))
         return kept[0]
 
-    moving_part.choose_transport = choose
+    part_builders.choose_transport = choose
     with connect_ranks("cpu", Path(tempfile.gettempdir())) as ranks:
         divided = DividedCalculator(make_calculator(case["model"], case["channels"]), ranks)
         if not ranks.is_rank_zero:
@@ -81,7 +83,6 @@ def main():
         with divided.lead():
             seconds, counts = measure(divided, atoms, case["steps"], kept[0])
             waited, sent, exchanges = counts.tolist()
-            part = divided.part
             report = {
                 "atoms": len(atoms),
                 "ranks": ranks.size,
@@ -90,8 +91,8 @@ def main():
                 "waiting_share": waited / sum(seconds),
                 "bytes_sent": sent / case["steps"],
                 "exchanges": exchanges / case["steps"],
-                "own": len(part.own),
-                "searches": part.n_searches,
+                "own": len(divided.part.own),
+                "searches": divided.neighbours.n_searches,
             }
         print(json.dumps(report))
 

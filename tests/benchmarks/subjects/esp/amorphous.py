@@ -42,7 +42,7 @@ def build_crystal(repeat: tuple[int, int, int]) -> Atoms:
 
 def make_calculator() -> PotentialCalculator:
     """Return the published CHGNet."""
-    module = CHGNet(CHGNetOptions())
+    module = CHGNet(CHGNetOptions(), CHGNetGraphOptions())
     module.load_state_dict(read_published())
     return PotentialCalculator(module, CHGNetGraphOptions(), ["O", "Hf"])
 

@@ -57,11 +57,11 @@ def make_module(cutoff: float, channels: int) -> ScaledNetwork:
     """Return a network of random weights, and the fitted integrals that are its labels."""
     torch.manual_seed(0)
     options = ESPOptions(
-        target="overlap", two_centre=False, channels=channels, lmax=4, layers=1, cutoff=cutoff,
+        target="overlap", two_centre=False, channels=channels, lmax=4, layers=1,
         attention_cutoff=min(4.0, cutoff), hidden_channels=channels, radial_functions=32,
     )  # fmt: skip
     tables, sizes = TwoCentre(BASIS, cutoff), Sizes(BASIS, cutoff)
-    module = ScaledNetwork(Network(options, BASIS), tables, sizes, uses_edges=False)
+    module = ScaledNetwork(Network(options, BASIS, cutoff), tables, sizes, uses_edges=False)
     module.fit(lambda: read_overlaps(cutoff))
     return module.double()
 

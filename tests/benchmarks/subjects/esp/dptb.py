@@ -40,7 +40,7 @@ class Network(TrainedNetwork):
         torch.manual_seed(0)
         names = {z: name_shells(shells) for z, shells in options["basis"].items()}
         n_edges, n_atoms = len(arrays["edge_index"]), len(arrays["positions"])
-        embedding = make_embedding(options["model"], n_edges / n_atoms)
+        embedding = make_embedding(options["model"], options["cutoff"], n_edges / n_atoms)
         dtype = options.get("dtype", "float32")
         torch.set_default_dtype(getattr(torch, dtype))  # parts of the package follow it
         super().__init__(NNENV(embedding, {"method": "e3tb"}, basis=names, dtype=dtype))
@@ -57,7 +57,9 @@ class Network(TrainedNetwork):
         return self.criterion(self.predict(), self.data.copy())
 
 
-def make_embedding(model: dict[str, Any], average_neighbours: float) -> dict[str, Any]:
+def make_embedding(
+    model: dict[str, Any], cutoff: float, average_neighbours: float
+) -> dict[str, Any]:
     """Return the options of a network whose sizes are ours, as far as it has them."""
     channels = model["channels"]
     parts = (f"{channels}x{degree}{'eo'[degree % 2]}" for degree in range(model["lmax"] + 1))
@@ -65,7 +67,7 @@ def make_embedding(model: dict[str, Any], average_neighbours: float) -> dict[str
         "method": "slem",
         "irreps_hidden": "+".join(parts),
         "n_layers": model["layers"],
-        "r_max": model["cutoff"],
+        "r_max": cutoff,
         "avg_num_neighbors": average_neighbours,
         "n_radial_basis": model["radial_functions"],
         "env_embed_multiplicity": channels,

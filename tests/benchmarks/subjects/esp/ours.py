@@ -34,8 +34,9 @@ class Network(TrainedNetwork):
         model = ESPOptions(**options["model"])
         torch.manual_seed(0)
         dtype = getattr(torch, options.get("dtype", "float32"))
-        network = self.network(model, basis).to(dtype)
-        sizes, two_centre = Sizes(basis, model.cutoff), TwoCentre(basis, model.cutoff)
+        cutoff = options["cutoff"]
+        network = self.network(model, basis, cutoff).to(dtype)
+        sizes, two_centre = Sizes(basis, cutoff), TwoCentre(basis, cutoff)
         module = ScaledNetwork(network, two_centre, sizes, uses_edges=True)
         self.fields = make_block_fields(basis, "hamiltonian")
         whole = self.batch(arrays, torch.float64)
@@ -51,9 +52,9 @@ class Network(TrainedNetwork):
         self.infer()
         hook.remove()
 
-    def network(self, model: ESPOptions, basis: Basis) -> Blocks:
+    def network(self, model: ESPOptions, basis: Basis, cutoff: float) -> Blocks:
         """Return the network that the tables are put beside."""
-        return Blocks(model, basis)
+        return Blocks(model, basis, cutoff)
 
     def batch(self, arrays: Arrays, dtype: torch.dtype) -> Batch:
         """Return the structure as a batch."""

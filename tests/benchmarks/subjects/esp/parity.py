@@ -9,5 +9,5 @@ from subjects.esp import ours
 class Network(ours.Network):
     """The same, equivariant under reflections, too."""
 
-    def network(self, model: ESPOptions, basis: Basis) -> Blocks:
-        return Blocks(model.model_copy(update={"parity": True}), basis)
+    def network(self, model: ESPOptions, basis: Basis, cutoff: float) -> Blocks:
+        return Blocks(model.model_copy(update={"parity": True}), basis, cutoff)

@@ -46,8 +46,8 @@ class Network(ours.Network):
         )
         super().__init__(arrays, options)
 
-    def network(self, model: ESPOptions, basis: Basis) -> Blocks:
-        network = super().network(model, basis)
+    def network(self, model: ESPOptions, basis: Basis, cutoff: float) -> Blocks:
+        network = super().network(model, basis, cutoff)
         for node in network.node_blocks:
             node.attention = Attention(node.attention, self.degree)
         blocks = [EdgeBlock(block, self.degree) for block in network.edge_blocks]

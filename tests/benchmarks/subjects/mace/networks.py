@@ -41,10 +41,11 @@ def draw_network(
         Weights as arrays for both sides; options of the network, with the number of edges; our
         network.
     """
-    model = MACEOptions(cutoff=CUTOFF, lmax=LMAX, **sizes)
-    samples = build_samples(structures, cutoff=model.cutoff)
+    model = MACEOptions(lmax=LMAX, **sizes)
+    samples = build_samples(structures, cutoff=CUTOFF)
     n_edges = sum(len(sample["edge_index"]) for sample in samples)
     options = {"elements": [*elements], "model": model.model_dump(), "edges": n_edges}
+    options["cutoff"] = CUTOFF
     options["average_neighbours"] = n_edges / sum(map(len, structures))
     torch.manual_seed(0)
     module = make_network(options)

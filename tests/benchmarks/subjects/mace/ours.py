@@ -39,7 +39,7 @@ class Network(TrainedNetwork):
         keep_freed_memory()  # as the commands that train and predict do
         model = load_network(arrays, options, "energy", "forces")
         super().__init__(model, arrays, options["device"])
-        self.samples = build_samples(read_structures(arrays), cutoff=model.options.cutoff)
+        self.samples = build_samples(read_structures(arrays), cutoff=model.graph.cutoff)
 
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
         batch = move_to_device(collate(self.samples, torch.float32), torch.device(self.device))
@@ -55,7 +55,7 @@ class MovedNetwork(MovingAtoms):
         dtype = getattr(torch, options["dtype"])
         super().__init__(arrays, dtype)
         self.module = load_fixed_network(arrays, options).to(dtype).eval()
-        (sample,) = build_samples(read_structures(arrays), cutoff=options["model"]["cutoff"])
+        (sample,) = build_samples(read_structures(arrays), cutoff=options["cutoff"])
         self.batch = collate([sample], dtype)
 
     def predict(self, positions: Tensor) -> dict[str, Tensor]:
@@ -68,7 +68,7 @@ class Dynamics(Simulation):
     """A cell with the network, or with the option `compiled` what `infer.compile` makes of it."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
-        graph = GraphOptions(cutoff=options["model"]["cutoff"])
+        graph = GraphOptions(cutoff=options["cutoff"])
         module, dtype = load_fixed_network(arrays, options), getattr(torch, options["dtype"])
         calculator = PotentialCalculator(module, graph, options["elements"], dtype=dtype)
         super().__init__(arrays, calculator, options)
@@ -79,8 +79,8 @@ class Crystals(CalculatedCrystals):
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         module, dtype = load_network(arrays, options), getattr(torch, options["dtype"])
-        graph = GraphOptions(cutoff=module.options.cutoff)
-        super().__init__(arrays, PotentialCalculator(module, graph, chemical_symbols, dtype=dtype))
+        calculator = PotentialCalculator(module, module.graph, chemical_symbols, dtype=dtype)
+        super().__init__(arrays, calculator)
 
 
 class Product(Kernel):
@@ -142,7 +142,7 @@ class Contraction(Kernel):
 def make_network(options: dict[str, Any]) -> MACE:
     """Return our network, with random weights."""
     facts = Facts(tuple(options["elements"]), options["average_neighbours"])
-    return MACE(MACEOptions(**options["model"]), facts)
+    return MACE(MACEOptions(**options["model"]), facts, GraphOptions(cutoff=options["cutoff"]))
 
 
 def load_network(arrays: Arrays, options: dict[str, Any], *predicts: str) -> MACE:

@@ -91,7 +91,9 @@ def make_calculator(model: nn.Module, options: dict[str, Any]) -> MACECalculator
 def load_network(arrays: Arrays, options: dict[str, Any]) -> modules.ScaleShiftMACE:
     """Return the network with the weights of the arrays."""
     numbers = [atomic_numbers[symbol] for symbol in options["elements"]]
-    model = make_network(numbers, options["average_neighbours"], **options["model"])
+    model = make_network(
+        numbers, options["average_neighbours"], options["cutoff"], **options["model"]
+    )
     load(model, arrays)
     return model
 
@@ -105,7 +107,7 @@ def load_fixed_network(arrays: Arrays, options: dict[str, Any]) -> modules.Scale
 def build_graphs(arrays: Arrays, options: dict[str, Any]) -> list[data.AtomicData]:
     """Return the structures with their graphs."""
     numbers = [atomic_numbers[symbol] for symbol in options["elements"]]
-    table, cutoff = AtomicNumberTable(numbers), options["model"]["cutoff"]
+    table, cutoff = AtomicNumberTable(numbers), options["cutoff"]
     return [
         data.AtomicData.from_config(data.config_from_atoms(a), z_table=table, cutoff=cutoff)
         for a in read_structures(arrays)
@@ -215,14 +217,14 @@ class Contraction(Kernel):
 
 
 def make_network(
-    numbers: list[int], average_neighbours: float, **options: Any
+    numbers: list[int], average_neighbours: float, cutoff: float, **options: Any
 ) -> modules.ScaleShiftMACE:
     """Return a network with the sizes of `pipeline_mace.options`."""
     channels = options["channels"]
     residual = modules.interaction_classes["RealAgnosticResidualInteractionBlock"]
     hidden = "+".join(f"{l}{'eo'[l % 2]}" for l in range(options["max_l"] + 1))  # noqa: E741
     return modules.ScaleShiftMACE(
-        r_max=options["cutoff"],
+        r_max=cutoff,
         num_bessel=options["radial_functions"],
         num_polynomial_cutoff=options["envelope_power"],
         max_ell=options["lmax"],
