@@ -199,7 +199,7 @@ def test_distributed_equals_serial(outcomes, case, n):
 
 
 def list_needed(owners, edges):
-    """Return which other ranks need which nodes, as the definition says."""
+    """Return pairs of a rank and a node of its halo, by definition."""
     pairs = {(int(owners[i]), int(j)) for i, j in edges}
     return {(rank, node) for rank, node in pairs if owners[node] != rank}
 

@@ -1,4 +1,4 @@
-"""What all families of SU(N) kernels share: a contract for matrices, and how links are drawn."""
+"""Shared by the families of SU(N) kernels: a contract for matrices, and random links."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -34,7 +34,7 @@ class LinkContract(KernelContract):
         return "cubin" if chosen and dtype == torch.float32 else "ttir"
 
     def check_operator(self, way: str, operator: EagerOperator, arguments: Sequence[Any]) -> None:
-        """Let torch check an operator."""
+        """Run torch's checks of an operator."""
         if way == "C" or self.traced or not operator.label.endswith("_gradient"):
             super().check_operator(way, operator, arguments)
 
