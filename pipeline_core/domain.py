@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pipeline_core.batch import Batch, collate
 from pipeline_core.structure import Structure
-from pipeline_kernels.halo import Flight, HaloPlan, Transport, collect, exchange, start
+from pipeline_kernels.halo import HaloPlan, HaloRequest, Transport, collect, exchange, start
 
 Ints = NDArray[np.int64]
 
@@ -163,7 +163,7 @@ class Domain:
             batch |= self.bonds.make_fields()
         return batch
 
-    def start(self, rows: Tensor) -> Flight:
+    def start(self, rows: Tensor) -> HaloRequest:
         """Send rows of own atoms on their way; `wait` on the result returns what `exchange` does.
 
         What only needs own atoms can be computed in between.

@@ -1,6 +1,6 @@
 """Numerical routines shared by the engine and the plugins: tensors in, tensors out.
 
-Nothing here knows a file, a configuration or a model. A kernel family is a package:
+Nothing here depends on a file, a configuration or a model. A kernel family is a package:
 
 | module         | what it holds                                                                  |
 |----------------|--------------------------------------------------------------------------------|

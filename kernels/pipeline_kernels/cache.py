@@ -1,4 +1,4 @@
-"""The folders in which compiled code is kept, and who may have written it.
+"""Cache folders of compiled code, and checks of their owner.
 
 What lies there is executed, so it counts only if nobody but this user can have put it there. That
 holds for libraries in C, and for what numba and Triton keep (numba's files are pickles, too).
@@ -42,7 +42,7 @@ def open_cache() -> Path:
 
 
 def open_numba_cache(sources: Path) -> Path:
-    """Return the folder for what numba makes of the Python files of a folder.
+    """Return the folder of numba's cache for the Python files of a folder.
 
     Without a usable one it is temporary, as for `open_cache`.
     """
@@ -74,7 +74,7 @@ def find_cache(program: str = "", variable: str = VARIABLE) -> Path:
 
 
 def find_numba_cache(sources: Path) -> Path:
-    """Return the folder for what numba makes of the Python files of a folder.
+    """Return the folder of numba's cache for the Python files of a folder.
 
     It is beside them if it can be, so that a clone or an environment of one user compiles once.
 
@@ -89,7 +89,7 @@ def find_numba_cache(sources: Path) -> Path:
 
 @cache
 def protect_triton() -> None:
-    """Let Triton, here and in processes to come, keep what it compiles where nobody else writes."""
+    """Make Triton, here and in child processes, keep compiled code where nobody else writes."""
     try:
         folder = find_cache("triton", "TRITON_CACHE_DIR")
     except OSError as error:
@@ -98,7 +98,7 @@ def protect_triton() -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a file or folder belongs to this user, and no other can write it."""
+    """Test that a file or folder belongs to this user and no other can write it."""
     found = path.stat()
     return found.st_uid == os.geteuid() and not found.st_mode & OTHERS
 
@@ -133,7 +133,7 @@ def prepare(folder: Path, variable: str = VARIABLE) -> Path:
 
 
 def _fall_back(reason: str) -> Path:
-    """Return the temporary folder of this process; the first reason for it is told."""
+    """Return the temporary folder of this process; warn of the first reason for it."""
     is_first = not _make_temporary.cache_info().currsize
     folder = _make_temporary()
     if is_first:

@@ -23,7 +23,7 @@ FLAGS = (
     "-fPIC",
     "-pthread",
 )
-# Written out, since compilers before 2021 do not know these names.
+# Written out, since compilers before 2021 lack these names.
 V2 = ("-msse4.2", "-mpopcnt")
 V3 = (*V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt", "-mmovbe")
 V4 = (*V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl")
@@ -55,7 +55,7 @@ def compile_library(text: str, macros: Mapping[str, str], level: str, path: Path
 
     Raises:
         subprocess.CalledProcessError: if the compiler refuses.
-        OSError: if there is no compiler, or the folder cannot be written.
+        OSError: if a compiler is missing, or the folder cannot be written.
     """
     compiler = shlex.split(os.environ.get("CC", "cc"))
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
@@ -77,7 +77,7 @@ def compile_library(text: str, macros: Mapping[str, str], level: str, path: Path
 
 
 def is_intact(path: Path) -> bool:
-    """Return whether a file ends in its own digest: to load a damaged one ends the process."""
+    """Test that a file ends in its own digest: to load a damaged one ends the process."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

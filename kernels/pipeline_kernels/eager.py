@@ -114,7 +114,7 @@ def list_wanted(ctx: Any) -> list[bool]:
     Forces are derivatives by positions alone, though parameters could be differentiated by, too.
     """
     nodes = [node for node, _ in ctx.next_functions]
-    if len(nodes) - nodes.count(None) == 1:  # to which it leads, or nobody would ask
+    if len(nodes) - nodes.count(None) == 1:  # to which it leads, or it would not run
         return [node is not None for node in nodes]
     return [node is not None and _is_visited(node) for node in nodes]
 
@@ -128,13 +128,13 @@ def _is_visited(node: Any) -> bool:
 
 @dataclass
 class _Context:
-    """What a derivative may ask of autograd, by the arguments of the operator."""
+    """Context of a derivative, by the arguments of the operator."""
 
     inner: Any
 
     @cached_property
     def needs_input_grad(self) -> tuple[Any, ...]:
-        """Which derivatives are wanted; found out for those alone that ask."""
+        """Needed derivatives, evaluated on first use only."""
         needed = iter(list_wanted(self.inner))
         nested: list[Any] = []
         for count, is_tensor in zip(self.inner.counts, self.inner.are_tensors, strict=True):
@@ -161,7 +161,7 @@ def _is_list(x: object) -> bool:
 
 
 def _is_transformed() -> bool:
-    """Whether a mode, a transform, a tracer or forward differentiation wants to see operators."""
+    """Test for a mode, transform, tracer or forward differentiation that intercepts operators."""
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None

@@ -1,4 +1,4 @@
-"""numba's `njit`, which keeps what it has compiled where nobody but the user can write.
+"""numba's `njit`, with its cache in a folder that only the user can write.
 
 By itself it keeps that beside the source or in the user's home, whoever else can write there, and
 refuses to compile at all where neither can be written, as in a container. It also takes what it has
@@ -39,7 +39,7 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 @cache
 def _locate(sources: Path) -> Path:
-    """Return where to keep what is made of the Python files of a folder as they are now."""
+    """Return the cache folder for the present state of a folder of Python files."""
     digest = hashlib.sha256()
     for path in sorted(sources.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -37,7 +37,7 @@ C_TYPES = {
 LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # of what torch names so
 SHORTER = {"x86-64-v4": "x86-64-v3"}  # the level of vectors half as long, with all else
 PREBUILT = FOLDER / "prebuilt"
-MAX_ARGUMENTS = 24  # of a routine: as in crew.c
+MAX_ARGUMENTS = 24  # of a routine: as in thread_pool.c
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ Argument = Tensor | np.ndarray | ctypes.Structure | int | None
 
 
 class _Call(ctypes.Structure):
-    """`Call` of crew.c."""
+    """`Call` of thread_pool.c."""
 
     _fields_ = (
         ("routine", ctypes.c_void_p),
@@ -59,7 +59,7 @@ class _Call(ctypes.Structure):
 
 
 class UnavailableError(RuntimeError):
-    """There is no library, and none can be compiled."""
+    """Missing library that cannot be compiled either."""
 
 
 @cache
@@ -69,7 +69,7 @@ def load_library(name: str, prelude: str = "", level: str = "", **macros: str) -
     Args:
         name: the key of the source.
         prelude: what stands before its files in place of its own.
-        level: key of `compiler.LEVELS`, that of this processor if not given.
+        level: key of `compiler.LEVELS`; by default the level of this processor.
         macros: macros to define, for instance `REAL="float"`.
 
     Raises:
@@ -104,7 +104,7 @@ def choose_level() -> str:
 
 
 def _compile(file: str, text: str, macros: dict[str, str], level: str) -> Path:
-    """Return where the library is kept, after compiling it unless it is there."""
+    """Return the path of the library, compiled unless it is there."""
     path = open_cache() / file
     if not (compiler.is_intact(path) and is_private(path)):
         compiler.compile_library(text, macros, level, path)
@@ -123,7 +123,7 @@ def _warn(reason: str) -> None:
 
 
 def fall_back(in_c: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:
-    """Return a function in C, with what runs where there is no library for it."""
+    """Return a function in C that falls back to the reference without its library."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -135,7 +135,7 @@ def fall_back(in_c: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]
 
 
 def prefer_c(like: Tensor, in_c: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:
-    """Return what runs for a tensor: on the CPU the function in C, where it can be had."""
+    """Choose the function for a tensor: in C on the CPU, where available."""
     return fall_back(in_c, reference) if like.device.type == "cpu" else reference
 
 
@@ -147,11 +147,11 @@ def call_routine(
     Args:
         library: from `load_library`.
         name: of the routine. It takes the arguments, the address of the counter, and with
-            `n_bytes` that of memory for the thread.
+            `n_bytes` the address of a workspace of the thread.
         arguments: tensors and arrays are passed by the address of their contiguous numbers (null
             without any), structures by theirs, numbers as `int64_t`.
         n_threads: number of threads.
-        n_bytes: of memory that each thread needs.
+        n_bytes: of the workspace of each thread.
 
     Raises:
         MemoryError: if no thread can have so much.
@@ -159,7 +159,7 @@ def call_routine(
     numbers = [*map(_convert, arguments)]
     assert len(numbers) <= MAX_ARGUMENTS
     call = _Call(_find_address(library, name), len(numbers), n_bytes, (*numbers,))
-    if load_library("crew").run(ctypes.byref(call), ctypes.c_int64(n_threads)):
+    if load_library("thread_pool").run(ctypes.byref(call), ctypes.c_int64(n_threads)):
         raise MemoryError(f"{n_threads} threads of {n_bytes / 2**20:.0f} MiB each for {name}")
 
 
@@ -174,7 +174,7 @@ def compute_size(library: ctypes.CDLL, name: str, *arguments: Argument) -> int:
 def make_plain(tensor: Tensor) -> Tensor:
     """Return a tensor as C reads it: contiguous, no conjugate or sign pending."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return tensor  # mostly; an address is all that C asks for
+        return tensor  # mostly; C needs an address only
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 

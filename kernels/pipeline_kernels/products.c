@@ -11,7 +11,7 @@
 #define UNROLLED _Pragma("GCC unroll 32")
 
 /* The first n lanes, fewer than there are; memcpy of a size that is not constant takes ten times as
- * long. REAL is known to the compiler, so one of the two branches is left. */
+ * long. REAL is a compile-time constant, so one of the two branches is left. */
 #if defined(__AVX512F__)
 #define FIRST(n) ((1u << (n)) - 1)
 INLINE loose load_some(const REAL *row, int64_t n)

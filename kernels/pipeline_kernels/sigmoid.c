@@ -9,8 +9,8 @@ typedef word bits __attribute__((vector_size(BYTES)));
 #define OF(F, D) (sizeof(REAL) == 4 ? (REAL)(F) : (REAL)(D))
 #define TERMS (sizeof(REAL) == 4 ? 6 : 12)
 
-/* exp(x) to a few units in the last place; beyond the range, as at its end. What is no number stays
- * none.
+/* exp(x) to a few units in the last place; beyond the range, as at its end. NaN stays
+ * NaN.
  *
  * exp(t) = 2^n exp(f) with f in [-ln 2 / 2, ln 2 / 2]; exp(f) = 1 + f + f² P(f), where P is that of the
  * Cephes library (Moshier, 1992) in single precision, and the Taylor series in double. */

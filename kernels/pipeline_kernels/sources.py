@@ -39,7 +39,7 @@ LAYOUTS = tuple((lmax, mmax) for lmax in range(1, 5) for mmax in (0, lmax))  # o
 
 
 def write_layout(lmax: int, mmax: int) -> str:
-    """Write what native.c of `so2` takes of a layout."""
+    """Write the macros of a layout for native.c of `so2`."""
     degrees = " ".join(f"F({degree})" for degree in range(lmax + 1))
     return f"#define LMAX {lmax}\n#define MMAX {mmax}\n#define DEGREES(F) {degrees}\n"
 
@@ -58,7 +58,6 @@ SOURCES = {
             "equivariant/contraction/native.c",
         )
     ),
-    "crew": Source(("crew.c",), {}),
     "density": Source(
         (
             LANES,
@@ -171,6 +170,7 @@ SOURCES = {
         ),
         preludes=lambda: [write_couplings(COMMON)],
     ),
+    "thread_pool": Source(("thread_pool.c",), {}),
     "tree": Source(
         (
             LANES,
@@ -190,7 +190,7 @@ SOURCES = {
 
 @cache
 def write_source(name: str, prelude: str = "") -> str:
-    """Return the C of a library; a prelude stands in place of its first one."""
+    """Return the C of a library, with a prelude in place of its first one."""
     source = SOURCES[name]
     return (prelude or source.preludes()[0]) + "".join(
         (FOLDER / file).read_text() for file in source.files

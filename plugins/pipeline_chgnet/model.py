@@ -239,11 +239,11 @@ class CHGNet(Potential):
         for t, convolve_atoms in enumerate(first):
             before, old = short_bonds, take_own(atoms, domain)
             own = take_own(convolve_atoms(atoms, bonds, atom_weights, topology), domain)
-            flight = None if domain is None else domain.start(own)  # while bonds need own atoms
+            request = None if domain is None else domain.start(own)  # while bonds need own atoms
             seen = old if self.options.updates == "parallel" else own
             short_bonds, angles = self._update_short(t, seen, before, angles, weights, topology)
             bonds = bonds.index_add(0, short, short_bonds - before)  # long bonds never change
-            atoms = own if flight is None else flight.wait()
+            atoms = own if request is None else request.wait()
         magmoms = self.magmom(take_own(atoms, domain)).squeeze(1).abs()
         atoms = last(atoms, bonds, atom_weights, topology)
         return Features(free, atoms, bonds), magmoms

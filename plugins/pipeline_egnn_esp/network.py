@@ -125,12 +125,12 @@ class Network(nn.Module):
             x, e = update(edge_block, node_block(x, e, edges), e)
 
         blocks = self.heads.project_one_way(e)
-        flight = None if domain is None else start(blocks, domain.edges, domain.transport)
+        request = None if domain is None else start(blocks, domain.edges, domain.transport)
         node_blocks = self.heads.predict_node_blocks(x[:n_own], atomic_numbers[:n_own])
-        if domain is None or flight is None:
+        if domain is None or request is None:
             reverse = blocks[batch["reverse_edge"]]
         else:
-            reverse = flight.wait()[domain.reverse_edge]
+            reverse = request.wait()[domain.reverse_edge]
         receivers, senders = atomic_numbers[batch["edge_index"]].unbind(1)
         edge_blocks = self.heads.predict_edge_blocks(blocks, reverse, receivers, senders)
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
@@ -231,8 +231,8 @@ class _EdgeUpdate:
         domain = self._domain
         if domain is None:
             return own, block(own, e, self._edges)
-        flight = start(own, domain.atoms, domain.transport)
+        request = start(own, domain.atoms, domain.transport)
         inside = block(own, e[domain.interior], self._interior)
-        x = flight.wait()
+        x = request.wait()
         outside = block(x, e[domain.boundary], self._boundary)
         return x, torch.cat([inside, outside])[domain.order]

@@ -128,10 +128,10 @@ class Interaction(nn.Module):
         atoms, and what the halo sends comes from other ranks while weights are calculated.
         """
         sent = self.up(features)
-        flight = None if domain is None else domain.start(sent)
+        request = None if domain is None else domain.start(sent)
         multiply = self._weigh(radial, edges)
-        if flight is not None:
-            sent = flight.wait()
+        if request is not None:
+            sent = request.wait()
         summed = multiply(sent, edge_harmonics)
         messages = self.down(summed)
         if self.density is not None:

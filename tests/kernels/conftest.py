@@ -1,4 +1,4 @@
-"""What the tests of every kernel family need: chosen threads, and Triton without a GPU."""
+"""Fixtures of every kernel family: chosen threads, and Triton without a GPU."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -112,7 +112,7 @@ def gpu() -> str:
 
 @pytest.fixture
 def compile_launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., list[Any]]:
-    """Let launches of Triton compile kernels for a GPU that need not be there, and run nothing.
+    """Make launches of Triton compile kernels for an absent GPU, and run nothing.
 
     The interpreter accepts more than the compiler. What that makes is listed as it comes; of large
     kernels the front end alone, where types and shapes are checked: the rest takes minutes.
@@ -167,7 +167,7 @@ def implementation(request, use_implementation):
 
 @pytest.fixture
 def way(request, use_implementation):
-    """How a test of the contract calculates: by C, or by what stands in for it."""
+    """Implementation under test: C, or its substitute."""
     with use_implementation(request.param):
         yield request.param
 

@@ -1,4 +1,4 @@
-"""What every kernel promises, tested the same way for all: a family gives its calls, and no more.
+"""Contract of all kernels, tested the same way: a family gives its calls, and no more.
 
     class TestSoftmax(KernelContract):
         folder = "message/softmax"
@@ -17,7 +17,7 @@
 the device and the layout, and compares with the reference in double precision: some thirty tests.
 Options are tried in pairs, in `make test-all` in their full product, which should be hundreds. A
 family with several functions has an option for it, or several classes. Where a part cannot hold,
-`without` says why:
+`without` gives the reason:
 
     without = {"second derivative": "nobody trains through it"}
 
@@ -86,7 +86,7 @@ class KernelContract:
         compiled: Options of calls whose kernels Triton compiles, all but the first in
             `make test-all`; the first of those interpreted if not given.
         mixed: Largest error under autocast, for families that calculate in its type.
-        refused: Place of an argument, what changes it, and what the error says; without a place,
+        refused: Place of an argument, what changes it, and the error message; without a place,
             what changes the list of all.
         untraced: Ends of the names of operators that torch checks in C alone: it traces no plain
             PyTorch that differentiates or counts rows, and some takes it a minute.
@@ -161,7 +161,7 @@ class KernelContract:
         assert_close(ours, exact.detach(), rtol=0, atol=tolerance * size)
 
     def check_operator(self, way: str, operator: EagerOperator, arguments: Sequence[Any]) -> None:
-        """Let torch check an operator; how it is traced, where plain PyTorch stands in for C."""
+        """Run torch's checks of an operator; of its tracing, where plain PyTorch replaces C."""
         if way == "C":
             opcheck(operator, tuple(arguments), test_utils=RULES)
         elif not operator.label.endswith(self.untraced):
@@ -452,11 +452,11 @@ def run_kernels(contract: KernelContract, dtype: torch.dtype, chosen: Options) -
 
 
 def has_kernels(contract: type[KernelContract]) -> bool:
-    """Whether a family has kernels of Triton."""
+    """Test that a family has kernels of Triton."""
     folder = Path(pipeline_kernels.__path__[0]) / getattr(contract, "folder", "")
     return (folder / "cuda.py").is_file()
 
 
 def as_parameter(values: Any) -> Any:
-    """Return what `pytest.param` makes."""
+    """Return a `pytest.param`."""
     return values if hasattr(values, "marks") else pytest.param(*values)

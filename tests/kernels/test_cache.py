@@ -1,4 +1,4 @@
-"""Where numba and Triton keep what they compile: nowhere that others can write.
+"""Caches of numba and Triton: in no folder that others can write.
 
 Oracle: numba's own count of what it has loaded from a file, and where the files lie.
 """
@@ -121,7 +121,7 @@ def test_loops_are_compiled_where_neither_package_nor_home_can_be_written(loops)
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """An empty home, and a process in which nothing has asked for a cache yet."""
+    """An empty home, and a process in which no cache has been opened yet."""
     for name in ("XDG_CACHE_HOME", cache.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", "")

@@ -1,6 +1,6 @@
 """Libraries in C: built with the package, compiled at first use, kept, or not to be had.
 
-Oracle: what the C standard says the few lines below return.
+Oracle: the C standard, for the few lines below.
 """
 
 import ctypes

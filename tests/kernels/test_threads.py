@@ -25,9 +25,9 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_follows_torch_within_what_numba_has(use_threads):
-    for asked in (1, 2, 10_000):
-        with use_threads(asked):
-            assert choose_threads(1 << 40) == min(asked, numba.config.NUMBA_NUM_THREADS)
+    for wanted in (1, 2, 10_000):
+        with use_threads(wanted):
+            assert choose_threads(1 << 40) == min(wanted, numba.config.NUMBA_NUM_THREADS)
 
 
 def test_sets_numba_to_the_number_it_returns(use_threads):

@@ -1,4 +1,4 @@
-"""A machine without a C compiler: plain PyTorch calculates, and the user is told once."""
+"""A machine without a C compiler: plain PyTorch calculates, with one warning."""
 
 from pathlib import Path
 

@@ -50,12 +50,12 @@ def load_library(n_colours: int, dimension: int, dtype: torch.dtype) -> ctypes.C
 
 @lru_cache(maxsize=256)
 def count_lanes(library: ctypes.CDLL) -> int:
-    """Return how many numbers a vector holds."""
+    """Return the number of lanes of a vector."""
     return native.compute_size(library, "n_lanes")
 
 
 class Plan(NamedTuple):
-    """What fields of one shape take.
+    """Sizes and layout of fields of one shape.
 
     Attributes:
         task: the argument of the routines.
@@ -88,7 +88,7 @@ def make_plan(library: ctypes.CDLL, extents: tuple[int, ...], batch: int, n_rhs:
 def pack_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> Tensor | None:
     """Return links, with the signs of the boundary, in the order of the lanes.
 
-    None where C has no part: on other devices than the CPU, or where there is no library.
+    None where C has no part: on other devices than the CPU, or without a library.
     """
     if links.device.type != "cpu" or links.shape[0] == 0:
         return None

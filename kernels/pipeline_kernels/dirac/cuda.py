@@ -87,7 +87,7 @@ def find_partner(dimension, mu, s):
 
 @triton.constexpr_function
 def count_turns(dimension, mu, s):
-    """Return the power of i that stands there."""
+    """Return the power of i at this place."""
     if dimension == 2:
         return (0, 3)[mu]
     return ((0, 0), (3, 3), (2, 0), (3, 1))[mu][s]

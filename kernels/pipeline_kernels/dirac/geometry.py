@@ -42,7 +42,7 @@ def choose_boundary(extents: Sequence[int]) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def find_parities(extents: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the numbers of the even sites and those of the odd ones, each (V / 2,) int64."""
+    """Return the numbers of the even sites and of the odd sites, each (V / 2,) int64."""
     parity = torch.zeros(extents, dtype=torch.int64)
     for mu, extent in enumerate(extents):
         shape = [1] * len(extents)

@@ -1,4 +1,4 @@
-"""Which sites and fields are the lanes of a vector: sub-lattices first, then fields.
+"""Vector lanes of a lattice: sub-lattices first, then fields.
 
 A lattice is cut in halves along its directions as long as lanes are left and the parts have even
 extents, so that a site has the same parity in all of them. One field then fills a vector, and a hop

@@ -28,7 +28,7 @@ def hop(
     Differentiable any number of times by spinors and links. Nothing but the arguments is kept.
 
     Args:
-        psi: spinors `(batch, n_rhs, V, S, N)`, or those of the other parity `(batch, n_rhs, V/2,
+        psi: spinors `(batch, n_rhs, V, S, N)`, or of the other parity `(batch, n_rhs, V/2,
             S, N)`.
         links: `(batch, D, V, N, N)` of the same type, complex64 or complex128.
         extents: sites along each direction, all even.
@@ -66,7 +66,7 @@ def hop_gradient(
     Differentiable any number of times.
 
     Args:
-        chi: spinors `(batch, n_rhs, V, S, N)`, or those of `parity`, `(batch, n_rhs, V/2, S, N)`.
+        chi: spinors `(batch, n_rhs, V, S, N)`, or of `parity`, `(batch, n_rhs, V/2, S, N)`.
         psi: the same, of the other parity.
         extents: sites along each direction, all even.
         boundary: a sign for each direction; by default -1 for time, 1 for space.
@@ -171,7 +171,7 @@ def combine_hops(
     factors: Sequence[float],
     *where: *Where,
 ) -> Tensor:
-    """Be the operator of `reference.combine_hops`."""
+    """Operator of `reference.combine_hops`."""
     return reference.combine_hops(psi, other, links, packed, factors, *where)
 
 
@@ -182,12 +182,12 @@ def combine_hops(
     fake=_make_links,
 )
 def gather_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
-    """Be the operator of `reference.hop_gradient`."""
+    """Operator of `reference.hop_gradient`."""
     return reference.hop_gradient(chi, psi, *where)
 
 
 def _find_source(parity: int) -> int:
-    """Return where spinors are whose hops end at a parity."""
+    """Return the parity of the spinors whose hops end at a parity."""
     return ALL if parity == ALL else 1 - parity
 
 

@@ -18,7 +18,7 @@ from pipeline_kernels.threads import choose_threads
 
 
 class Equation(ctypes.Structure):
-    """What is solved: `Equation` in solver.c."""
+    """The linear equation: `Equation` in solver.c."""
 
     _fields_ = (
         ("kappa", ctypes.c_double),

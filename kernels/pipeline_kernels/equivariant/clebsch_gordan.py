@@ -1,6 +1,6 @@
 """Products of irreducible representations of O(3): which ones occur, with which coefficients.
 
-Components are those of e3nn: real spherical harmonics in the order m = -l, ..., l about the axis y,
+Components follow e3nn: real spherical harmonics in the order m = -l, ..., l about the axis y,
 hence (x, y, z) for l = 1, so that a vector is its own representation.
 """
 
@@ -33,7 +33,7 @@ class Irrep(NamedTuple):
         """Read a name as `0e` or `1o`: the degree, then `e` for even or `o` for odd.
 
         Raises:
-            ValueError: if it is no such name.
+            ValueError: if the name is invalid.
         """
         degree, parity = name.strip()[:-1], name.strip()[-1:]
         if not degree.isdecimal() or parity not in ("e", "o"):
@@ -41,7 +41,7 @@ class Irrep(NamedTuple):
         return cls(int(degree), 1 if parity == "e" else -1)
 
     def multiply(self, other: "Irrep") -> "list[Irrep]":
-        """Return what the product with another one contains, by degree."""
+        """Decompose the product with another one, by degree."""
         degrees = range(abs(self.l - other.l), self.l + other.l + 1)
         return [Irrep(degree, self.parity * other.parity) for degree in degrees]
 
@@ -53,7 +53,7 @@ class Irrep(NamedTuple):
 def clebsch_gordan(l1: int, l2: int, l3: int) -> np.ndarray:
     """Couple two real representations to a third.
 
-    The sign is that of `e3nn.o3.wigner_3j`, the sum of squares is 1.
+    The sign follows `e3nn.o3.wigner_3j`, the sum of squares is 1.
 
     Args:
         l1: degree of the first.

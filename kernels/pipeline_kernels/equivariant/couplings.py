@@ -1,4 +1,4 @@
-"""Couplings of two representations as C: what native.c of the tensor product calculates with."""
+"""Couplings of two representations as C, for native.c of the tensor product."""
 
 from collections.abc import Iterable
 from math import sqrt

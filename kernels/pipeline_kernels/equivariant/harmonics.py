@@ -69,7 +69,7 @@ def _evaluate(vectors: Tensor, lmax: int) -> Tensor:
 
 @cache
 def compute_harmonic_norms(lmax: int) -> np.ndarray:
-    """Return the factors of each degree and order, those of P_m^m included, by degree, then m."""
+    """Return the factors of each degree and order, including P_m^m, by degree, then m."""
     norms = np.zeros((lmax + 1, lmax + 1))
     for degree in range(lmax + 1):
         for m in range(degree + 1):
@@ -99,7 +99,7 @@ def compute_harmonic_slopes(lmax: int) -> np.ndarray:
         for order in range(-degree, degree + 1):
             for axis, m, is_sine, factor in _list_slopes(abs(order), order < 0):
                 if m >= degree or (is_sine and m == 0):
-                    continue  # there is no such function
+                    continue  # zero by definition
                 row = degree * (degree + 1) + order
                 below = degree * (degree - 1) + (-m if is_sine else m)
                 scale = _scale(degree, abs(order)) / _scale(degree - 1, m)
@@ -117,6 +117,6 @@ def _list_slopes(m: int, is_sine: bool) -> Iterator[tuple[int, int, bool, float]
 
 
 def _scale(degree: int, m: int) -> float:
-    """Return what C and S of `compute_harmonic_slopes` are multiplied with."""
+    """Return the factors of C and S in `compute_harmonic_slopes`."""
     ratio = factorial(degree - m) / factorial(degree + m)
     return sqrt((2 * degree + 1) * ratio * (2 if m else 1)) * factorial(degree + m)

@@ -1,9 +1,9 @@
-"""Rows of other ranks, and the gradients that go back to them.
+"""Halo exchange: ghost rows from the ranks that own them, and gradients back to the owners.
 
-An exchange is two nodes of autograd's graph, `_Depart` and `_Arrive`, joined by a tensor without
-elements. What is computed between them does not wait for messages, in either direction: the
-backward pass meets `_Arrive` first, posts the gradients of the halo, goes on with what was computed
-in between (autograd takes nodes in the reverse of their order), and waits in `_Depart`.
+An exchange is two nodes of autograd's graph, `_PostSends` and `_WaitReceives`, joined by a tensor
+without elements. What is computed between them overlaps with communication, in both directions: the
+backward pass meets `_WaitReceives` first, posts the gradients of the halo, continues with what was
+computed in between (autograd runs nodes in reverse order), and waits in `_PostSends`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
     Args:
         x: Rows of own nodes, floating, `(n_own, *features)`; dtype and features alike on all ranks.
         plan: The part of this rank.
-        transport: What carries the messages.
+        transport: The transport of the messages.
 
     Returns:
         Tensor `(n_own + n_halo, *features)` in the unit of `x`.
@@ -48,19 +48,19 @@ def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
     return start(x, plan, transport).wait()
 
 
-def start(x: Tensor, plan: HaloPlan, transport: Transport) -> Flight:
-    """Post the messages of an exchange and returns while they are under way.
+def start(x: Tensor, plan: HaloPlan, transport: Transport) -> HaloRequest:
+    """Post the messages of an exchange and return before they arrive.
 
     Interior edges (`plan.edges[:plan.n_interior]`) need `x` alone, so they can be worked on before
-    the wait. Arguments and errors are those of `exchange`.
+    the wait. Takes the arguments of `exchange` and raises its errors.
     """
     _check(x, plan, transport, plan.n_own)
-    trip = _Spread(plan, transport)
-    return Flight(_Depart.apply(x, trip), trip)  # type: ignore[no-untyped-call]  # torch has no types
+    message = _Forward(plan, transport)
+    return HaloRequest(_PostSends.apply(x, message), message)  # type: ignore[no-untyped-call]  # torch has no types
 
 
 def collect(y: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
-    """Add to own rows what other ranks hold for them, the transpose of `exchange`.
+    """Add the rows of ghosts on other ranks to own rows, the transpose of `exchange`.
 
         (A^T y)_i = y_i + sum of the rows that other ranks hold for node i
 
@@ -75,7 +75,7 @@ def collect(y: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
         y: Rows of own nodes and the halo, floating, `(n_own + n_halo, *features)`; dtype and
             features alike on all ranks.
         plan: The part of this rank.
-        transport: What carries the messages.
+        transport: The transport of the messages.
 
     Returns:
         Tensor `(n_own, *features)` in the unit of `y`.
@@ -84,55 +84,55 @@ def collect(y: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
         ValueError: if rows, plan and transport do not fit together.
     """
     _check(y, plan, transport, plan.n_own + plan.n_halo)
-    trip = _Collect(plan, transport)
-    token = _Depart.apply(y, trip)  # type: ignore[no-untyped-call]  # torch has no types
-    return Flight(token, trip).wait()
+    message = _Reverse(plan, transport)
+    token = _PostSends.apply(y, message)  # type: ignore[no-untyped-call]  # torch has no types
+    return HaloRequest(token, message).wait()
 
 
 @dataclass(frozen=True, eq=False)
-class Flight:
-    """An exchange under way, as `start` returns it."""
+class HaloRequest:
+    """A pending exchange, as `start` returns it."""
 
     _token: Tensor
-    _trip: _Trip
+    _message: _Message
 
     def wait(self) -> Tensor:
-        """Return what `exchange` would have returned; once only.
+        """Return the result of `exchange`; once only.
 
         Raises:
             ValueError: if called again.
         """
-        rows: Tensor = _Arrive.apply(self._token, self._trip)  # type: ignore[no-untyped-call]  # torch has no types
+        rows: Tensor = _WaitReceives.apply(self._token, self._message)  # type: ignore[no-untyped-call]  # torch has no types
         return rows
 
 
-class _Trip(ABC):
-    """One way of the messages of a plan, without autograd.
+class _Message(ABC):
+    """The messages of a plan in one direction, without autograd.
 
     Attributes:
-        back: The trip of the gradients, from the time when they depart.
+        back: The messages of the gradients, once they have been posted.
     """
 
-    back: _Trip
+    back: _Message
 
     def __init__(self, plan: HaloPlan, transport: Transport) -> None:
         self.plan, self.transport = plan, transport
         self._wait: Wait | None = None
 
     @abstractmethod
-    def reverse(self) -> _Trip:
-        """Return a new trip along the transpose."""
+    def transpose(self) -> _Message:
+        """Return the messages of the opposite direction, as new ones."""
 
     @abstractmethod
-    def depart(self, rows: Tensor) -> None:
+    def post(self, rows: Tensor) -> None:
         """Post the messages."""
 
     @abstractmethod
     def _make_result(self) -> Tensor:
-        """Return the result, once all has been received."""
+        """Return the rows, once all messages have been received."""
 
-    def arrive(self) -> Tensor:
-        """Wait for the messages and returns what they make."""
+    def wait(self) -> Tensor:
+        """Wait for the messages and return the rows."""
         if self._wait is None:
             raise ValueError("expected one wait for an exchange, got two; keep what the first gave")
         self._wait()
@@ -140,13 +140,13 @@ class _Trip(ABC):
         return self._make_result()
 
 
-class _Spread(_Trip):
-    """`A`: own rows to own and halo rows."""
+class _Forward(_Message):
+    """Forward communication, `A`: own rows to own and halo rows."""
 
-    def reverse(self) -> _Trip:
-        return _Collect(self.plan, self.transport)
+    def transpose(self) -> _Message:
+        return _Reverse(self.plan, self.transport)
 
-    def depart(self, rows: Tensor) -> None:
+    def post(self, rows: Tensor) -> None:
         plan, n_own = self.plan, self.plan.n_own
         packed = rows.index_select(0, plan.send.index)
         self._rows = rows.new_empty(n_own + plan.n_halo, *rows.shape[1:])
@@ -160,13 +160,13 @@ class _Spread(_Trip):
         return rows
 
 
-class _Collect(_Trip):
-    """`A^T`: own and halo rows to own rows."""
+class _Reverse(_Message):
+    """Reverse communication, `A^T`: own and halo rows to own rows."""
 
-    def reverse(self) -> _Trip:
-        return _Spread(self.plan, self.transport)
+    def transpose(self) -> _Message:
+        return _Forward(self.plan, self.transport)
 
-    def depart(self, rows: Tensor) -> None:
+    def post(self, rows: Tensor) -> None:
         plan = self.plan
         self._rows = rows
         self._received = rows.new_empty(plan.n_sent, *rows.shape[1:])
@@ -179,28 +179,28 @@ class _Collect(_Trip):
         return rows
 
 
-class _Depart(torch.autograd.Function):
+class _PostSends(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, trip: _Trip) -> Tensor:
-        ctx.trip = trip
-        trip.depart(rows.detach())
+    def forward(ctx: Any, rows: Tensor, message: _Message) -> Tensor:
+        ctx.message = message
+        message.post(rows.detach())
         return rows.new_empty(0)
 
     @staticmethod
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor, None]:
-        return _Arrive.apply(token, ctx.trip.back), None  # type: ignore[no-untyped-call]  # torch has no types
+        return _WaitReceives.apply(token, ctx.message.back), None  # type: ignore[no-untyped-call]  # torch has no types
 
 
-class _Arrive(torch.autograd.Function):
+class _WaitReceives(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, token: Tensor, trip: _Trip) -> Tensor:
-        ctx.trip = trip
-        return trip.arrive()
+    def forward(ctx: Any, token: Tensor, message: _Message) -> Tensor:
+        ctx.message = message
+        return message.wait()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        back = ctx.trip.back = ctx.trip.reverse()  # a new one for each backward pass
-        return _Depart.apply(gradient, back), None  # type: ignore[no-untyped-call]  # torch has no types
+        back = ctx.message.back = ctx.message.transpose()  # a new one for each backward pass
+        return _PostSends.apply(gradient, back), None  # type: ignore[no-untyped-call]  # torch has no types
 
 
 def _split_by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
@@ -212,8 +212,8 @@ def _split_by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
 def _check(x: Tensor, plan: HaloPlan, transport: Transport, n_rows: int) -> None:
     if (plan.rank, plan.n_parts) != (transport.rank, transport.size):
         raise ValueError(
-            f"plan: expected that of rank {transport.rank} of {transport.size}, as the transport "
-            f"says, got rank {plan.rank} of {plan.n_parts}; "
+            f"plan: expected rank {transport.rank} of {transport.size}, the transport's, got rank "
+            f"{plan.rank} of {plan.n_parts}; "
             "make it by HaloPlan.of(owners, edges, transport.rank, transport.size)"
         )
     if x.dtype not in DTYPES:
@@ -222,9 +222,7 @@ def _check(x: Tensor, plan: HaloPlan, transport: Transport, n_rows: int) -> None
         wanted, cure = "own nodes", "take them by x[plan.own]"
         if n_rows > plan.n_own:
             wanted, cure = "own nodes and the halo", "they are as many as `exchange` returns"
-        raise ValueError(
-            f"x: expected {n_rows} rows, those of {wanted}, got shape {tuple(x.shape)}; {cure}"
-        )
+        raise ValueError(f"x: expected {n_rows} rows, {wanted}, got shape {tuple(x.shape)}; {cure}")
     if x.device != plan.own.device:
         raise ValueError(
             f"x: expected device {plan.own.device} of the plan, got {x.device}; "

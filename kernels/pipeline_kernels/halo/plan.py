@@ -1,4 +1,4 @@
-"""Who sends which rows to whom: made once per graph, on each rank by itself."""
+"""Plan of a halo exchange: rows to send and to receive, made once per graph on each rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 @dataclass(frozen=True, eq=False)
 class HaloPlan:
-    """The part of a split graph that one rank works on, and the messages that this takes.
+    """The domain of one rank in a split graph, and the messages of its halo exchange.
 
     Local rows are `[own | halo]`: row `k < n_own` is node `own[k]`, row `n_own + k` node `halo[k]`.
 
@@ -115,11 +115,11 @@ class HaloPlan:
         return self.send.n_elements
 
     def count_bytes_sent(self, row_bytes: int) -> int:
-        """Return what one exchange sends from here, and what its derivative receives."""
+        """Count bytes that an exchange sends from this rank, and its derivative receives."""
         return self.n_sent * row_bytes
 
     def count_bytes_received(self, row_bytes: int) -> int:
-        """Return what one exchange receives here, and what its derivative sends."""
+        """Count bytes that an exchange receives on this rank, and its derivative sends."""
         return self.n_halo * row_bytes
 
     def to(self, device: torch.device | str) -> Self:

@@ -1,12 +1,11 @@
-"""What carries the messages of an exchange between ranks."""
+"""Transports: point-to-point messages of a halo exchange between ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
@@ -15,7 +14,7 @@ Messages = Mapping[int, Tensor]
 """One contiguous tensor for each rank that sends or gets any; never an empty one."""
 
 Wait = Callable[[], None]
-"""Returns when all messages have arrived, and those sent may be overwritten."""
+"""Returns when all messages have arrived and send buffers may be overwritten."""
 
 
 class Transport(Protocol):
@@ -34,15 +33,15 @@ class Transport(Protocol):
 
     @property
     def bytes_sent(self) -> int:
-        """What this process has sent to others through this object."""
+        """Bytes that this process has sent to other ranks through this object."""
         ...
 
     def start(self, sent: Messages, received: Messages) -> Wait:
-        """Posts messages and returns at once; every rank calls it, even with none.
+        """Post messages and return at once; every rank calls it, even with none.
 
         Args:
-            sent: What goes to each rank; nobody may write to it until the wait is over.
-            received: Where that of each rank is to be written.
+            sent: The rows for each rank; not to be overwritten before the wait is over.
+            received: Buffers for the rows of each rank.
 
         Raises:
             ValueError: if the transport cannot carry tensors of this device.
@@ -51,7 +50,7 @@ class Transport(Protocol):
 
 
 class SelfTransport:
-    """One rank, which has nobody to talk to."""
+    """One rank, without messages."""
 
     rank, size = 0, 1
 
@@ -111,50 +110,18 @@ class TorchTransport:
 
 
 def _wait_for_all(works: Sequence[dist.Work], sent: Messages) -> None:
-    """Wait, and keeps alive until then what is sent."""
+    """Wait, and keep the send buffers alive until then."""
     for work in works:
         work.wait()
-
-
-class MPITransport:
-    """Non-blocking messages of MPI, as bytes, so that MPI need not know the dtype.
-
-    MPI may carry a large message only while a call of MPI runs, that is during the wait.
-
-    Args:
-        comm: The mpi4py communicator whose ranks hold the parts; by default all. A private copy is
-            made of it, so that no other message can be mistaken for one of ours: a collective call.
-    """
-
-    def __init__(self, comm: Any = None) -> None:
-        from mpi4py import MPI
-
-        self._mpi = MPI
-        self._comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
-        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self.bytes_sent = 0
-
-    def start(self, sent: Messages, received: Messages) -> Wait:
-        """As `Transport.start`."""
-        cure = "wrap it as ThroughCpu(MPITransport()), or use TorchTransport with NCCL"
-        _check_device("MPITransport", "cpu", (sent, received), cure)
-        post = {self._comm.Irecv: received, self._comm.Isend: sent}
-        requests = [
-            call([_view_bytes(tensor), self._mpi.BYTE], peer)
-            for call, messages in post.items()
-            for peer, tensor in messages.items()
-        ]
-        self.bytes_sent += _count_bytes(sent)
-        return lambda: self._mpi.Request.Waitall(requests)
 
 
 class ThroughCpu:
     """Tensors of any device over a transport for CPUs: copies on both sides.
 
-    For ranks that share a GPU, which NCCL refuses, and for MPI without support for GPUs.
+    For ranks that share a GPU, which NCCL refuses.
 
     Args:
-        transport: What carries the copies.
+        transport: The transport of the copies.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -163,16 +130,18 @@ class ThroughCpu:
 
     @property
     def bytes_sent(self) -> int:
-        """What this process has sent to others through the inner transport."""
+        """Bytes that this process has sent to other ranks through the inner transport."""
         return self._inner.bytes_sent
 
     def start(self, sent: Messages, received: Messages) -> Wait:
         """As `Transport.start`."""
         copies = {peer: torch.empty_like(tensor, device="cpu") for peer, tensor in received.items()}
-        arrive = self._inner.start({peer: tensor.cpu() for peer, tensor in sent.items()}, copies)
+        wait_for_copies = self._inner.start(
+            {peer: tensor.cpu() for peer, tensor in sent.items()}, copies
+        )
 
         def wait() -> None:
-            arrive()
+            wait_for_copies()
             for peer, copy in copies.items():
                 received[peer].copy_(copy)
 
@@ -189,7 +158,3 @@ def _check_device(name: str, device: str, messages: Sequence[Messages], cure: st
 
 def _count_bytes(messages: Messages) -> int:
     return sum(tensor.nbytes for tensor in messages.values())
-
-
-def _view_bytes(tensor: Tensor) -> np.ndarray:
-    return tensor.view(-1).view(torch.uint8).numpy()

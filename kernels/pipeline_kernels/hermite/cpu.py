@@ -1,4 +1,4 @@
-"""Splines on the CPU, in C. Each number stands alone: no result depends on the threads."""
+"""Splines on the CPU, in C. Numbers are independent: no result depends on the threads."""
 
 import ctypes
 from collections.abc import Sequence

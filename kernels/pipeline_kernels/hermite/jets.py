@@ -1,4 +1,4 @@
-"""Functions with their derivatives at the knots: what tables are made of."""
+"""Functions with their derivatives at the knots, the source of tables."""
 
 from __future__ import annotations
 

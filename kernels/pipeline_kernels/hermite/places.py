@@ -1,4 +1,4 @@
-"""Where numbers lie between knots."""
+"""Places of numbers between knots."""
 
 from typing import Final, NamedTuple, Self
 
@@ -22,7 +22,7 @@ _HERMITE: Final = torch.tensor(
 
 
 class Places(NamedTuple):
-    """Where numbers lie between the knots; the same for all splines with these knots.
+    """Places of numbers between the knots; shared by all splines with these knots.
 
     Attributes:
         first: first of six rows of a table, `(n,)` int64.

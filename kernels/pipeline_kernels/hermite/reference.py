@@ -1,4 +1,4 @@
-"""Splines in PyTorch: what the implementation in C must reproduce."""
+"""Splines in PyTorch, the oracle of the implementation in C."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from pipeline_kernels.hermite.places import N_ROWS, Places
 
 
 def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]:
-    """Do what `op.interpolate` does."""
+    """Calculate `op.interpolate`."""
     values, _ = _find_places(x, table).interpolate(table)
     return [part.contiguous() for part in values.split([*widths], dim=1)]
 
 
 def differentiate(gradients: Sequence[Tensor], x: Tensor, table: Tensor) -> Tensor:
-    """Do what `op.differentiate_interpolation` does."""
+    """Calculate `op.differentiate_interpolation`."""
     _, slopes = _find_places(x, table).interpolate(table)
     return (torch.cat([*gradients], dim=1) * slopes).sum(1).to(x.dtype)
 

@@ -1,4 +1,4 @@
-"""Tables with as many knots as an error asks for."""
+"""Tables with enough knots for an error bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOLERANCE: Final = 1e-8
 """Largest error of a spline, relative to the largest number of its group."""
 _N_INTERVALS: Final = (64, 128, 256, 512, 1024, 2048)
 _NEAREST: Final = 0.05
-"""Knot intervals; radial functions divide by the distance, and none is asked for at zero."""
+"""Knot intervals; radial functions divide by the distance, and none is evaluated at zero."""
 
 
 class Fit(NamedTuple):
@@ -33,7 +33,7 @@ class Fit(NamedTuple):
 
 
 def fit(functions: Callable[[Tensor], Sequence[Jet]], end: float) -> Fit:
-    """Tabulate groups of functions, all with the same knots, as many as `TOLERANCE` asks for.
+    """Tabulate groups of functions, all with the same knots, as many as `TOLERANCE` requires.
 
     Args:
         functions: takes numbers `(n,)` float64 and returns a jet for each group.
@@ -51,7 +51,7 @@ def fit(functions: Callable[[Tensor], Sequence[Jet]], end: float) -> Fit:
             return Fit(tables, n_intervals, error)
     raise ValueError(
         f"splines of {n_intervals} intervals miss what the network makes of distances or angles by "
-        f"{error:.1g} of the largest, where {TOLERANCE:.0e} is asked for; use the model without "
+        f"{error:.1g} of the largest, more than {TOLERANCE:.0e}; use the model without "
         "infer.compile"
     )
 

@@ -1,4 +1,4 @@
-"""The two halves of message passing: nodes to edges, and edges to nodes; and what runs on edges.
+"""Message passing: from nodes to edges, along edges, and from edges to nodes.
 
 A message-passing layer (Gilmer et al., ICML 2017, arXiv:1704.01212, eq. 1) computes a message on
 each edge from the nodes that it joins, and sums the messages that arrive at each node. A linear

@@ -1,4 +1,4 @@
-"""Figures that say how well the ranks are balanced."""
+"""Figures of load balance between ranks."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True)
 class Balance:
-    """How well shares fit together, as the ranks of a step wait for the slowest one.
+    """Load balance of an epoch; in each step all ranks wait for the slowest one.
 
     Attributes:
         efficiency: sum over steps of the mean share, over the sum of the largest share; 1 is best.
@@ -35,7 +35,7 @@ def measure_balance(loads: ArrayLike, deferred: int = 0) -> Balance:
         deferred: samples that were deferred, to be reported with the figures.
 
     Returns:
-        The figures; those of a perfect balance if there is no work at all.
+        The figures; perfect balance if all costs are zero.
 
     Raises:
         ValueError: if `loads` has another shape.

@@ -22,7 +22,7 @@ def assign_by_lpt(costs: ArrayLike, n_bins: int) -> Numbers:
         The bin of each item, `(n_items,)` int64.
 
     Raises:
-        ValueError: if a cost is negative or not finite, or there is no bin.
+        ValueError: if a cost is negative or not finite, or `n_bins` is 0.
     """
     costs = check_costs(costs)
     if n_bins < 1:

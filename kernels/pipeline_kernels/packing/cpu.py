@@ -28,7 +28,7 @@ def pack_balanced(
 ) -> tuple[Numbers, int, int]:
     """Implement `strategies.pack_balanced` for weights that do not exceed the capacity.
 
-    Returns the bin of each item, the number of steps and that of the deferred items.
+    Returns the bin of each item and the numbers of steps and of deferred items.
     """
     bins, was_deferred = np.empty(len(costs), np.int64), np.zeros(len(costs), np.bool_)
     waiting, n_windows = order[:0], len(offsets) - 1
@@ -164,7 +164,7 @@ def fill_rounds(
     n_bins = placed = 0
     while placed < len(sizes):
         exact = sizes[falling[placed:]].sum() / capacity
-        needed = np.ceil(exact * (1 - 1e-12))  # rounding alone asks for no bin more
+        needed = np.ceil(exact * (1 - 1e-12))  # rounding alone adds no bin
         n_new = max(1, int(np.ceil(needed / n_ranks))) * n_ranks
         placed = _fill(sizes, falling, placed, capacity, bins, n_bins, n_new)
         n_bins += n_new
@@ -233,7 +233,7 @@ def group(bins: Numbers, n_bins: int) -> tuple[Numbers, Numbers]:
 
 @njit(nogil=True)
 def is_permutation(order: Numbers) -> bool:
-    """Return whether each number from 0 on stands in `order` once."""
+    """Test that `order` is a permutation of the numbers from 0."""
     seen = np.zeros(len(order), np.bool_)
     for item in order:
         if not 0 <= item < len(order) or seen[item]:

@@ -1,4 +1,4 @@
-"""Who takes which sample in which step: what every strategy returns."""
+"""Assignment of samples to ranks and steps, the result of every strategy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Plan:
 
     Attributes:
         items: Item numbers, share after share, rising within each, `(n_items,)`.
-        starts: Where the shares begin in `items`, `(n_steps * n_ranks + 1,)`: that of rank `r` in
+        starts: Offsets of shares in `items`, `(n_steps * n_ranks + 1,)`: the share of rank `r` in
             step `s` is share `s * n_ranks + r`.
         n_ranks: Number of ranks.
         deferred: Items that their step had no room for and a later one took.
@@ -35,7 +35,7 @@ class Plan:
 
         Args:
             bins: The bin of each item, `(n_items,)`.
-            n_bins: Number of bins; where it is no multiple of `n_ranks`, empty ones are added.
+            n_bins: Number of bins; unless it is a multiple of `n_ranks`, empty ones are added.
             n_ranks: Number of ranks.
             deferred: As the attribute.
         """
@@ -74,5 +74,5 @@ class Plan:
         return loads.reshape(-1, self.n_ranks)
 
     def report(self, costs: ArrayLike) -> Balance:
-        """Return how well the plan balances the ranks if the items have these costs."""
+        """Measure the load balance of the ranks for these costs of items."""
         return measure_balance(self.sum_loads(costs), self.deferred)

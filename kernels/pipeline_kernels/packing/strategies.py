@@ -29,7 +29,7 @@ def pack_balanced(
 
     Longest processing time, as `assign_by_lpt`, among the ranks that have room: an item goes to the
     rank whose share costs least so far and stays within the capacity with it. An item that no rank
-    has room for is deferred: it competes with those of the next window, and no window is opened
+    has room for is deferred: it competes with samples of the next window, and no window is opened
     before the deferred items fit into one step. Windows of equal cost come from `cut_windows`.
 
     Args:
@@ -62,7 +62,7 @@ def pack_balanced(
 def pack_random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
     """Give each rank the same number of samples of each window, in order.
 
-    This is what a sampler does that knows no sizes, such as torch's `DistributedSampler`.
+    This is the order of a sampler without sizes, such as torch's `DistributedSampler`.
 
     Args:
         order: The shuffled items, `(n_items,)`.

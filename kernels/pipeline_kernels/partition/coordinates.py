@@ -1,4 +1,4 @@
-"""Where the atoms lie along the axes of a cell of any shape, periodic or not."""
+"""Coordinates of atoms along the axes of a cell of any shape, periodic or not."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PlaneCoordinates:
         return ranks
 
     def count_reach(self, lengths: Floats) -> Numbers:
-        """Return how many parts of these lengths a neighbour may be away, as `lengths`."""
+        """Count the parts of these lengths that a cutoff spans, as `lengths`."""
         return np.ceil(self.cutoff / np.maximum(lengths, 1e-3)).astype(np.int64)
 
 
@@ -144,7 +144,7 @@ def _reduce_vectors(vectors: Floats) -> Floats:
 def _find_ends(
     values: Floats, width: float, periodic: bool, cutoff: float
 ) -> tuple[float, float, bool]:
-    """Return where an axis begins, its length, and whether its ends meet."""
+    """Return the origin and length of an axis, and True if it is periodic."""
     rising = np.sort(values)
     if not len(values):
         return 0.0, width, periodic

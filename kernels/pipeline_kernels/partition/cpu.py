@@ -109,7 +109,7 @@ def mark_parts_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[
 
 @njit(nogil=True)
 def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
-    """Return how many nodes each part receives from each other, `(n_parts, n_parts)`."""
+    """Count the nodes that each part receives from each other, `(n_parts, n_parts)`."""
     counts = np.zeros((n_parts, n_parts), np.int64)
     for word in range(len(bits)):
         parts_here = min(64, n_parts - 64 * word)
@@ -125,7 +125,7 @@ def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
 
 @njit(nogil=True)
 def mark_owners(labels: Numbers, n_parts: int) -> Bits:
-    """Return for each node the part that owns it, as bits like those of `mark_parts_by_rows`."""
+    """Return for each node the part that owns it, as bits like `mark_parts_by_rows`."""
     bits = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64)
     for node in range(len(labels)):
         bits[labels[node] // 64, node] = np.uint64(1) << np.uint64(labels[node] % 64)
@@ -134,7 +134,7 @@ def mark_owners(labels: Numbers, n_parts: int) -> Bits:
 
 @njit(nogil=True)
 def spread_parts(bits: Bits, offsets: Numbers, senders: Senders) -> Bits:
-    """Return bits to which the senders of each node have added those of the node."""
+    """Return bits of nodes, with the bits of their receivers added."""
     spread = bits.copy()
     for word in range(len(bits)):
         for node in range(bits.shape[1]):

@@ -1,4 +1,4 @@
-"""METIS, which knows the graph and not the atoms' places."""
+"""Graph partition by METIS, without the positions of atoms."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -120,7 +120,7 @@ def find_longest(lengths: Floats) -> Numbers:
 def cut_by_grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int, int]) -> Numbers:
     """Cut into slabs along x, each slab into columns along y, each column into boxes along z.
 
-    Cuts are weighted quantiles: the boxes of a slab need not continue those of the next.
+    Cuts are weighted quantiles: the boxes of a slab need not continue the next slab's.
 
     Args:
         atoms: The atoms.

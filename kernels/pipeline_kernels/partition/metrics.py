@@ -1,4 +1,4 @@
-"""What a partition costs: the figures of figure 5 of the paper, exact."""
+"""Costs of a partition: the quantities of figure 5 of the paper, exact."""
 
 from dataclasses import dataclass
 
@@ -68,7 +68,7 @@ class PartitionMetrics:
 
 
 def measure_partition(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetrics:
-    """Count what a partition makes its parts exchange.
+    """Count the communication between the parts of a partition.
 
     Args:
         labels: Part of each node, `(n_nodes,)`, from 0 to `n_parts - 1`; parts may be empty.

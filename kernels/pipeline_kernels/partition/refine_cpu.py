@@ -87,7 +87,7 @@ def _count_traffic(labels: Numbers, contacts: Contacts, n_parts: int) -> Numbers
 
 @njit(nogil=True)
 def _is_last_contact(row: Senders, part: int, labels: Numbers, contacts: Contacts) -> bool:
-    """Return whether `part` would receive less without the receiver whose row this is."""
+    """Test that `part` would receive less without the receiver of this row."""
     for sender in row:  # noqa: SIM110 - numba has no generators that stop early
         if contacts[sender, part] == 1 and labels[sender] != part:
             return True

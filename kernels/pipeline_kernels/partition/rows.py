@@ -51,12 +51,12 @@ class Rows:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """What parts should have in equal amounts: edges, or nodes if there is no edge."""
+        """Weights to balance between parts: edges, or nodes of a graph without edges."""
         degrees = self.degrees.astype(np.float64)
         return degrees if degrees.any() else np.ones(len(self))
 
     def measure(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
-        """Do what `partition.measure_partition` does, in a fraction of the time."""
+        """Equal `partition.measure_partition`, in a fraction of the time."""
         bits, n_cut = self.touch(labels, n_parts)
         return PartitionMetrics(
             traffic=cpu.count_traffic(labels, bits, n_parts),

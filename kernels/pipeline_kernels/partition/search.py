@@ -22,9 +22,9 @@ N_EXACT = 12  # grids that are measured, the best by estimate
 
 @dataclass(frozen=True)
 class Link:
-    """What an exchange takes: a part waits for each message, and for the bytes of all.
+    """Cost of a halo exchange: latency of each message, and bandwidth for the bytes of all.
 
-    The defaults are those of nodes with 25 x 16 numbers of 4 bytes (lmax 4, 16 channels) between
+    The defaults hold for nodes with 25 x 16 numbers of 4 bytes (lmax 4, 16 channels) between
     GPUs: the bandwidth that the paper measures (section 5, 20.4 GB/s), and an assumed 20 µs to
     pack, post and unpack a message. Put the figures of your own machine in.
 
@@ -51,14 +51,14 @@ class Link:
         return self.latency * self.bandwidth / self.bytes_per_node
 
     def predict_exchange(self, metrics: PartitionMetrics) -> float:
-        """Return the time of one exchange: that of the part which takes longest."""
+        """Return the time of one exchange, in which all wait for the slowest part."""
         in_nodes = self.message * metrics.neighbours + metrics.received
         return float(in_nodes.max()) * self.bytes_per_node / self.bandwidth
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A partition and what it costs.
+    """A partition and its cost.
 
     Attributes:
         name: `low_nn`, or the shape of a grid such as `16x4x1`.

@@ -1,4 +1,4 @@
-"""Slices of equal width, and what parts compute that exchange nothing: virtual nodes.
+"""Slices of equal width, and virtual nodes: partitions that need no communication.
 
 "Augmented partitioning" of Xia et al., "Learning the Electronic Hamiltonian of Large Atomic
 Structures" (ICML 2025), arXiv:2501.19110, as in the authors' code: a structure is cut into slices
@@ -8,7 +8,7 @@ virtual nodes have their first features: own atoms are exact in a network of one
 edges from virtual nodes have no part in the loss.
 
 Here slices are one more way to assign atoms, after which ranks may exchange as after any other.
-`count_virtual` says what any parts would compute without an exchange in a network of more layers,
+`count_virtual` counts the work of any parts without an exchange in a network of more layers,
 as exactly as a single part does.
 """
 
@@ -59,13 +59,13 @@ def cut_by_slices(atoms: PlaneCoordinates, n_parts: int) -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class VirtualMetrics:
-    """What parts compute that exchange nothing.
+    """Work of parts without communication.
 
     Attributes:
         depth: Layers after which own nodes are exact.
         own: Own nodes of each part, `(n_parts,)`.
         nodes: Own and virtual ones: all within `depth` edges, `(n_parts,)`.
-        edges: Edges of each part, those of virtual nodes that a later layer reads too,
+        edges: Edges of each part, with the edges of virtual nodes that a later layer reads,
             `(n_parts,)`.
         n_edges: Edges of the graph.
     """
@@ -94,7 +94,7 @@ class VirtualMetrics:
 
 
 def count_virtual(labels: Numbers, rows: Rows, n_parts: int, depth: int) -> VirtualMetrics:
-    """Count what parts compute so that own nodes are exact after some layers without exchange.
+    """Count the work of parts for exact own nodes after some layers without exchange.
 
     A node is exact after a layer if it and all senders of its edges were exact before. A depth of 1
     is that of the paper's virtual nodes: no edge is computed twice, nodes are. The block of an edge

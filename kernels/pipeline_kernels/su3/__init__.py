@@ -16,11 +16,11 @@ cancellation, functions of matrices are polynomials of them. Inputs with equal e
 singular values give numbers, and values and derivatives near them keep all digits that the input
 determines. Arithmetic is double; matrices may be complex64.
 
-Each family is a folder as `pipeline_kernels` says. Where matrices are independent, its C stands on
-`vectors.c`, `matrices.c` and `blocks.c` and treats several at once as lanes of vectors; where links
-of a sample meet, samples are the lanes, or places of one, on `fields.c` (`lanes.py` loads all).
-Triton stands on `matrices_cuda.py`. Derivatives of the second order are those of the references
-(`derivatives.py`).
+Each family is a folder as in `pipeline_kernels`. Where matrices are independent, its C stands on
+`vectors.c`, `matrices.c` and `blocks.c` and treats several at once as lanes of vectors, and
+`derivatives.py` declares and calls its routines; where links of a sample meet, samples are the
+lanes, or places of one, on `fields.c`, called by a `cpu.py` (`lanes.py` loads all). Triton is on
+`matrices_cuda.py`. Second derivatives differentiate the references.
 """
 
 from pipeline_kernels.su3.angles import eigenangles

@@ -155,7 +155,7 @@ INLINE void store_rows(double *x, int64_t width, int64_t n, const vec *rows)
              (n = (total) - first < LANES ? (total) - first : LANES) > 0;                         \
              first += LANES)
 
-/* Two stretches of memory that the next block reads or fills, asked for while this one is
+/* Two stretches of memory that the next block reads or fills, prefetched while this one is
  * calculated: the processor foresees no numbers whose matrices lie far apart. No more at once than
  * it waits for at a time. */
 typedef struct {
@@ -177,7 +177,7 @@ typedef struct {
 #define UPCOMING_BY(x, by_x, width)                                                               \
     UPCOMING((x) + (first + n) * (width), (by_x) + (first + n) * (width), n * (width))
 
-INLINE void ask(upcoming *u)
+INLINE void prefetch(upcoming *u)
 {
     for (int k = 0; k < LINES_AT_ONCE && u->n_lines > 0; k++, u->n_lines--) {
         __builtin_prefetch(u->one, 0, 2);

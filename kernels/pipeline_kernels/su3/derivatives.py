@@ -12,6 +12,7 @@ from pipeline_kernels.operators import (
     define_operator,
     differentiate_reference,
 )
+from pipeline_kernels.su3 import lanes
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -22,20 +23,23 @@ Tensors = TypeVar("Tensors", bound=Tensor | tuple[Tensor, ...])
 def define_with_gradient(
     value: Callable[P, R],
     gradient: Callable[Q, Tensors],
-    cpu: ModuleType,
     *,
     fake: Callable[..., Any],
+    cpu: ModuleType | None = None,
+    count: Callable[..., int] | None = None,
     n_inputs: int = 1,
     keep_result: bool = False,
 ) -> tuple[Operator[P, R], Operator[Q, Tensors]]:
     """Make operators of a function and of its derivative.
 
     Args:
-        value: of `reference.py`; `cpu.py` and `cuda.py` have another of its name.
+        value: function of `reference.py`; `cuda.py`, and `cpu.py` or `native.c`, name theirs alike.
         gradient: the same for the derivatives by the inputs. It takes the inputs, the result if it
-            is kept, the derivatives by all results, and what else `value` takes.
-        cpu: the module `cpu.py`.
+            is kept, the derivatives by all results, and the other arguments of `value`.
         fake: returns empty tensors of the shapes and types of the results of `value`.
+        cpu: the module `cpu.py`. Without it matrices are independent, and routines in C take the
+            tensors, the results, which they fill, `count`, and the other arguments.
+        count: returns a size that routines in C need beside the number of matrices.
         n_inputs: by how many arguments, the first ones, it is differentiated.
         keep_result: whether `gradient` takes the first result.
 
@@ -45,7 +49,8 @@ def define_with_gradient(
 
     def define(function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
         name, package = function.__name__, function.__module__.rpartition(".")[0]
-        routine, cuda = getattr(cpu, name), f"{package}.cuda:{name}"
+        routine = getattr(cpu, name) if cpu else _make_routine(function, fake, count)
+        cuda = f"{package}.cuda:{name}"
         return define_operator(f"su3_{name}", fake=fake, cpu=routine, cuda=cuda)(function)
 
     def make_gradient(*arguments: Any) -> Tensor | tuple[Tensor, ...]:
@@ -75,3 +80,21 @@ def define_with_gradient(
     define_derivative(operator, backward, keep_outputs=[0] if keep_result else [])
     define_derivative(first, backward_again)
     return operator, first
+
+
+def _make_routine(
+    function: Callable[..., Any], fake: Callable[..., Any], count: Callable[..., int] | None
+) -> Callable[..., Any]:
+    """Return the routine in C of a function of independent matrices, with its arguments."""
+    family, name = function.__module__.split(".")[-2], function.__name__
+
+    def run(*arguments: Any) -> Any:
+        results = fake(*arguments)
+        filled = results if isinstance(results, tuple) else (results,)
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        sizes = [] if count is None else [count(*arguments)]
+        numbers = *sizes, *arguments[len(tensors) :]
+        lanes.run_matrices(family, name, [*tensors, *filled], *numbers)
+        return results
+
+    return run

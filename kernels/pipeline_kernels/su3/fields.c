@@ -16,7 +16,7 @@ INLINE vec *aligned(void *memory)
 }
 
 /* Which lanes of two vectors make the first and the second one where blocks of s are swapped: tables,
- * so that they are known when this is compiled. */
+ * so that they are compile-time constants. */
 #define LIST(F, s)                                                                                \
     {F(s, 0), F(s, 1), F(s, 2),  F(s, 3),  F(s, 4),  F(s, 5),  F(s, 6),  F(s, 7),                 \
      F(s, 8), F(s, 9), F(s, 10), F(s, 11), F(s, 12), F(s, 13), F(s, 14), F(s, 15)}
@@ -89,7 +89,7 @@ INLINE void unpack(REAL *x, const vec *from, int64_t count, int64_t sample, int6
 }
 
 /* out = a b, or out += a b, with either factor replaced by its adjoint. Without `restrict` the
- * factors would be read anew for each element. */
+ * factors would be read again for each element. */
 INLINE void multiply_as(vec *restrict out, const vec *restrict a, const int adjoint_a,
                         const vec *restrict b, const int adjoint_b, const int add)
 {

@@ -22,7 +22,7 @@ def draw_haar(
     Args:
         n: number of matrices.
         n_colours: 2 or 3.
-        generator: of random numbers; its device is that of the result.
+        generator: of random numbers; the result is on its device.
         dtype: complex64 or complex128; the same generator gives the same matrices for both, up to
             rounding.
 

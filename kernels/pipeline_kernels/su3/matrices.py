@@ -1,4 +1,4 @@
-"""What all operators of this family take: complex matrices of two or three colours."""
+"""Checks and shapes of complex matrices of two or three colours."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ DTYPES = (torch.complex64, torch.complex128)
 
 
 def check_matrices(name: str, U: Tensor) -> None:
-    """Refuse what is not complex and square with 2 or 3 rows.
+    """Raise `ValueError` unless matrices are complex and square with 2 or 3 rows.
 
     Args:
         name: of the argument, for the message.

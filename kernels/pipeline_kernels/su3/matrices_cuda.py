@@ -44,7 +44,7 @@ def count_colours(n_numbers):
 
 @triton.jit
 def find_rows(BLOCK: tl.constexpr):
-    """Return which matrices a program has."""
+    """Return the matrices of a program."""
     return tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
 
 

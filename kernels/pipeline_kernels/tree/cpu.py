@@ -26,7 +26,7 @@ MAX_SEGMENTS = 64  # partial sums over the samples, of which each takes as much 
 
 
 def contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Implement `reference.contract` for the shape that `code` stands for."""
+    """Implement `reference.contract` for the shape of `code`."""
     shape, _ = _decode(tuple(code))
     n = features.shape[1]
     root, inner = features.new_empty(n), features.new_empty(shape.n_inner, n)
@@ -84,7 +84,7 @@ def _decode(code: tuple[int, ...]) -> tuple[TreeShape, np.ndarray]:
 def _run(
     name: str, code: Sequence[int], operands: Sequence[Tensor], others: Sequence[Argument]
 ) -> None:
-    """Call a routine on the operands and what follows them, in as many threads as they repay."""
+    """Call a routine on the operands and other arguments, in as many threads as they repay."""
     library, n = load_library("tree", REAL=C_TYPES[operands[0].dtype]), operands[0].shape[1]
     if n == 0:
         return

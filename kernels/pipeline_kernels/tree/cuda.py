@@ -98,12 +98,12 @@ def _has_room(shape: TreeShape) -> bool:
 
 
 def _choose_warps(shape: TreeShape, dtype: torch.dtype) -> int:
-    """Return how many warps share a tile, fewer where tensor cores (float64) multiply."""
+    """Choose the number of warps per tile, fewer where tensor cores (float64) multiply."""
     return (4 if max(shape.ranks) <= 16 else 8) // (2 if dtype == torch.float64 else 1)
 
 
 def _count_programs(features: Tensor, shape: TreeShape) -> int:
-    """Return how many programs share the samples: enough to fill the GPU, as each has its sums."""
+    """Choose the number of programs: enough to fill the GPU, as each has its sums."""
     if not features.is_cuda:  # interpreted
         return 7
     processors: int = torch.cuda.get_device_properties(features.device).multi_processor_count
@@ -205,13 +205,13 @@ def _multiply(a, b):
 
 @triton.constexpr_function
 def _pad(rank):
-    """Return how many rows or columns hold a rank: what `tl.dot` takes, or one."""
+    """Return the padded rows or columns of a rank: a size that `tl.dot` takes, or one."""
     return 1 if rank == 1 else max(16, triton.next_power_of_2(rank))
 
 
 @triton.jit
 def _find_slot(rows, n, SHAPE: tl.constexpr, slot: tl.constexpr):
-    """Return where the rows of a slot begin, in those of leaves or those of inner nodes."""
+    """Return the offset of the rows of a slot among leaves or inner nodes."""
     return (rows[0] if slot < SHAPE.n_leaves else rows[1]) + SHAPE.rows[slot] * n
 
 
@@ -246,7 +246,7 @@ def _sum_partial(sums, n_entries: tl.constexpr):
 
 @triton.jit
 def _is_last(counter, size):
-    """Return whether `size` programs have come here; the last may read what the others wrote."""
+    """Test that `size` programs have arrived; the last may read the results of the others."""
     tl.debug_barrier()  # all threads have written
     return tl.atomic_add(counter, 1, sem="acq_rel") == size - 1
 

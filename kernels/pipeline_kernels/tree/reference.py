@@ -1,4 +1,4 @@
-"""The contraction of a tree in plain PyTorch: what the fast implementations must reproduce.
+"""The contraction of a tree in plain PyTorch, the oracle of the fast implementations.
 
 Products of matrices: `einsum` of three operands takes longer to choose an order than to multiply.
 """

@@ -32,10 +32,10 @@ class TreeShape:
 
     | array       | shape             | content                                                   |
     |-------------|-------------------|-----------------------------------------------------------|
-    | `features`  | `(n_features, n)` | functions of leaf 0, then those of leaf 1, ...            |
-    | `transfers` | `(n_transfers,)`  | `B_t` of node 0, then that of node 1, ..., each flattened |
+    | `features`  | `(n_features, n)` | functions of leaf 0, then of leaf 1, ...                  |
+    | `transfers` | `(n_transfers,)`  | `B_t` of node 0, then of node 1, ..., each flattened      |
     |             |                   | from `(rank_left, rank_right, rank)`                      |
-    | `inner`     | `(n_inner, n)`    | values of node 0, then those of node 1, ..., less the root|
+    | `inner`     | `(n_inner, n)`    | values of node 0, then of node 1, ..., without the root   |
 
     Attributes:
         leaf_ranks: number of functions of each leaf.
@@ -90,7 +90,7 @@ class TreeShape:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where the transfer tensor of each node begins, and where the last one ends."""
+        """Offsets of the transfer tensors of nodes, and the end of the last one."""
         sizes = (left * right * rank for left, right, rank in self.tensor_shapes)
         return tuple(accumulate(sizes, initial=0))
 

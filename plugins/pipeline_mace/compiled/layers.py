@@ -195,9 +195,9 @@ class CompiledLayer(nn.Module):
             sent = neighbours.harmonics.new_ones(len(element), 1, self.sent.shape[1])
             return sent, self.before[element[:n_own]] if self.residual else None
         sent, domain = self.up(features), neighbours.domain
-        flight = None if domain is None else domain.start(sent)
+        request = None if domain is None else domain.start(sent)
         before = self.skip(features, neighbours.atoms) if self.residual else None
-        return sent if flight is None else flight.wait(), before
+        return sent if request is None else request.wait(), before
 
     def reverse(
         self, state: State, by_features: Tensor | None, neighbours: Neighbours

@@ -75,12 +75,12 @@ def draw_mixed(plan, graph, channels, dtype=torch.float64, n_features=5, generat
 
 
 def multiply_all(h, Y, x, A, graph, plan):
-    """What `mixed_product` gives, with the weights of all edges in memory."""
+    """Compute `mixed_product` with the weights of all edges in memory."""
     w = (x @ A)[graph.rows.index].unflatten(1, (plan.n_paths, h.shape[2]))
     return tensor_product(h, Y, w, graph.senders, graph.receivers, plan)
 
 
 def weigh_all(h, Y, x, weigh, senders, receivers, plan):
-    """What `multiply_in_parts` gives, with the weights of all edges in memory."""
+    """Compute `multiply_in_parts` with the weights of all edges in memory."""
     w = weigh(x).unflatten(1, (plan.n_paths, h.shape[2]))
     return tensor_product(h, Y, w, senders, receivers, plan)

@@ -17,7 +17,7 @@ def draw_normal(generator, *shape):
 
 
 def draw_rows(generator, n_nodes, n_edges):
-    """Return which rows of each table edges take, and of how many."""
+    """Return the rows that edges take of each table, and its length."""
     ends = torch.randint(max(1, n_nodes), (2, n_edges), generator=generator)
     nodes = Segments.of(ends[0], n_nodes), Segments.of(ends[1].sort().values, n_nodes)
     return [*nodes, None], [n_nodes, n_nodes, n_edges]

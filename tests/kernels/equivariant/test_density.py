@@ -48,8 +48,8 @@ class TestDensity(KernelContract):
     ]
     without = {
         "derivatives": "forces of its model are no derivatives",
-        "test_operators_keep_the_rules_of_torch": "it is no operator of torch",
-        "test_compiles_without_a_graph_break": "it is no operator of torch",
+        "test_operators_keep_the_rules_of_torch": "not an operator of torch",
+        "test_compiles_without_a_graph_break": "not an operator of torch",
     }
 
     def draw(self, generator, n_edges, functions, lmax, ordered):

@@ -38,8 +38,8 @@ class TestEdges(KernelContract):
     few, many, empty, random = {"n": 4}, {"n": 3000}, {"n": 0}, {"n": st.integers(0, 40)}
     without = {
         "second derivative": "the network's weights are constant",
-        "test_operators_keep_the_rules_of_torch": "it is no operator of torch",
-        "test_compiles_without_a_graph_break": "it is no operator of torch",
+        "test_operators_keep_the_rules_of_torch": "not an operator of torch",
+        "test_compiles_without_a_graph_break": "not an operator of torch",
         "test_finite_differences": "places of edges between the knots are no smooth results",
         "test_autocast": "trained networks calculate in a type of their own",
         "test_refuses_what_does_not_fit": "only our compiled networks call it",

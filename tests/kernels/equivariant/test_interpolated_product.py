@@ -49,8 +49,8 @@ class TestInterpolatedProduct(KernelContract):
     random = {"n_edges": st.integers(0, 30), "channels": st.sampled_from([1, 8, 16, 32])}
     without = {
         "second derivative": "the network's weights are constant",
-        "test_operators_keep_the_rules_of_torch": "it is no operator of torch",
-        "test_compiles_without_a_graph_break": "it is no operator of torch",
+        "test_operators_keep_the_rules_of_torch": "not an operator of torch",
+        "test_compiles_without_a_graph_break": "not an operator of torch",
         "test_interpreted_kernels": "those of the tensor product calculate",
         "test_autocast": "trained networks calculate in a type of their own",
         "test_refuses_what_does_not_fit": "only our compiled networks call it",

@@ -23,7 +23,7 @@ def apply(x, bias, *rest):
 
 
 def apply_plainly(x, bias, *rest):
-    """What other devices than CPUs do."""
+    """Calculate as on devices other than CPUs."""
     *weights, plan, factors, offsets = rest
     return reference.linear(x, weights, plan, factors, offsets, bias)
 

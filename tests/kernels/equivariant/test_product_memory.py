@@ -29,7 +29,7 @@ N_NODES, N_EDGES, CHANNELS = 600, 20_000, 64
 
 
 def make_derivative(function: Callable[..., torch.Tensor]) -> Callable[[], None]:
-    """Return what differentiates once."""
+    """Return a function that differentiates once."""
     parts.PART_BYTES = 2**20
     graph = draw_graph(N_NODES, 0, N_EDGES, ordered=True)
     *inputs, A = draw_mixed(SECOND, graph, CHANNELS, torch.float32, n_features=4)
@@ -43,7 +43,7 @@ def make_derivative(function: Callable[..., torch.Tensor]) -> Callable[[], None]
 
 
 def make_training(function: Callable[..., torch.Tensor]) -> Callable[[], None]:
-    """Return what a training on forces differentiates."""
+    """Return a function with the derivatives of a training on forces."""
     graph = draw_graph(N_NODES, N_EDGES // 2)
     operands = draw_mixed(SECOND, graph, CHANNELS, torch.float32)
     h, Y, x, A = inputs = [t.requires_grad_() for t in operands]
@@ -78,7 +78,7 @@ WAYS = {
 def test_weights_of_all_edges_are_never_in_memory(way, least, most):
     measured = json.loads(finish(["-m", "kernels.equivariant.test_product_memory", way]))
     if measured is None:
-        pytest.skip("the system does not tell")
+        pytest.skip("the system has no such number")
     assert least < measured < most
 
 

@@ -30,7 +30,6 @@ from pipeline_kernels.equivariant.so2 import (
     from_edges,
     op,
     passes,
-    portable,
     reference,
     so2_convolution,
     so2_linear,
@@ -44,7 +43,7 @@ LAYOUTS = [Layout(3, 3), Layout(4, 4), Layout(6, 2), Layout(0, 0)]
 
 
 class InFrames(KernelContract):
-    """What the operators share: tiles of few edges, and kernels that are chosen by the device."""
+    """Shared contract of the operators: tiles of few edges, and kernels chosen by the device."""
 
     tolerances = {torch.float32: 1e-5, torch.float64: 1e-13}
     empty = {"n_edges": 0}
@@ -53,7 +52,7 @@ class InFrames(KernelContract):
     @pytest.fixture(autouse=True)
     def cut_into_tiles(self, monkeypatch):
         monkeypatch.setattr(cpu, "TILE_BYTES", 2**14)
-        monkeypatch.setattr(portable, "TILE_BYTES", 2**14)
+        monkeypatch.setattr(reference, "TILE_BYTES", 2**14)
         monkeypatch.setattr(passes, "PASS_BYTES", 2**19)
 
     def prepare_interpreter(self, patch):

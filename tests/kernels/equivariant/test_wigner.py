@@ -36,8 +36,8 @@ class TestFrames(KernelContract):
     ]
     without = {
         "derivatives": "the frames of edges are constants",
-        "test_operators_keep_the_rules_of_torch": "it is no operator of torch",
-        "test_compiles_without_a_graph_break": "it is no operator of torch",
+        "test_operators_keep_the_rules_of_torch": "not an operator of torch",
+        "test_compiles_without_a_graph_break": "not an operator of torch",
     }
 
     def draw(self, generator, lmax, n):

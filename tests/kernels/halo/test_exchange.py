@@ -1,8 +1,8 @@
 """Several ranks compute what one computes.
 
 Oracle: a network of three layers written without any exchange, on the whole graph in one process,
-and autograd's derivatives of it. The ranks are processes of their own that run this file; one
-launch for each transport works through all cases, on 2, 3 and 4 of its processes.
+and autograd's derivatives of it. The ranks are processes with gloo that run this file; one
+launch works through all cases, on 2, 3 and 4 of them.
 """
 
 import math
@@ -18,7 +18,6 @@ from torch import distributed as dist
 
 from pipeline_kernels.halo import (
     HaloPlan,
-    MPITransport,
     SelfTransport,
     ThroughCpu,
     TorchTransport,
@@ -68,14 +67,14 @@ def make_inputs(n_edges):
 def attend(x, shapes, edges, n_interior, weights, begin):
     """Attention over incoming edges, which depends on where their ends are."""
     of_receiver, of_sender, of_shape, attention = weights
-    flight = begin(x)
+    request = begin(x)
 
     def messages(rows, part):
         h = (rows @ of_sender)[edges[part, 1]] + shapes[part] @ of_shape
         return h, torch.exp(torch.tanh((h * x[edges[part, 0]]) @ attention))
 
     interior = messages(x, slice(n_interior))
-    boundary = messages(flight.wait(), slice(n_interior, None))
+    boundary = messages(request.wait(), slice(n_interior, None))
     values, scores = map(torch.cat, zip(interior, boundary, strict=True))
     receivers = edges[:, 0]
     total = x.new_zeros(len(x), 1).index_add(0, receivers, scores)
@@ -140,17 +139,6 @@ def run_each_dtype(owners, edges, transport):
     return outcomes
 
 
-def open_mpi_transports():
-    """Yield the transport of this process among the first 2, 3 and 4, where it is one of them."""
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-    for n in range(2, N_RANKS + 1):
-        some = world.Split(world.rank < n)
-        if world.rank < n:
-            yield MPITransport(some if n < N_RANKS else None)
-
-
 def open_gloo_transports(rank, folder):
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=N_RANKS)
@@ -178,14 +166,12 @@ def run_gloo(folder):
     sys.exit(fork(lambda rank: run_rank(open_gloo_transports(rank, folder), folder), N_RANKS))
 
 
-@pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
-def outcomes(request, tmp_path_factory):
-    """What each rank has found."""
-    folder = tmp_path_factory.mktemp(request.param)
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """Results of each rank."""
+    folder = tmp_path_factory.mktemp("gloo")
     # To load compiled code takes longer than all exchanges.
-    plain = {"GLOO_SOCKET_IFNAME": "lo", "NUMBA_DISABLE_JIT": "1"}
-    n_ranks = N_RANKS if request.param == "mpi" else None
-    finish([__file__, request.param, folder], n_ranks, **plain)
+    finish([__file__, folder], GLOO_SOCKET_IFNAME="lo", NUMBA_DISABLE_JIT="1")
     return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
 
 
@@ -213,7 +199,7 @@ def test_distributed_equals_serial(outcomes, case, n):
 
 
 def list_needed(owners, edges):
-    """Return which other ranks need which nodes, as the definition says."""
+    """Return pairs of a rank and a node of its halo, by definition."""
     pairs = {(int(owners[i]), int(j)) for i, j in edges}
     return {(rank, node) for rank, node in pairs if owners[node] != rank}
 
@@ -274,39 +260,39 @@ def test_one_rank_keeps_its_rows():
 
 
 class Diary(SelfTransport):
-    """Writes down when messages depart and when they are waited for."""
+    """Records when messages are posted and when they are waited for."""
 
     def __init__(self):
         super().__init__()
         self.entries = []
 
     def start(self, sent, received):
-        self.entries.append("depart")
+        self.entries.append("post")
         return lambda: self.entries.append("wait")
 
 
 def test_work_in_between_overlaps_in_both_directions():
     diary, (plan, _) = Diary(), run_alone()
     x = torch.ones(3, requires_grad=True)
-    flight = start(x, plan, diary)
+    request = start(x, plan, diary)
     diary.entries.append("interior")
     interior = x * 2
     interior.register_hook(lambda gradient: diary.entries.append("interior"))
-    loss = (flight.wait() * interior).sum()
-    assert diary.entries == ["depart", "interior", "wait"]
+    loss = (request.wait() * interior).sum()
+    assert diary.entries == ["post", "interior", "wait"]
     diary.entries.clear()
     loss.backward(retain_graph=True)
-    assert diary.entries == ["depart", "interior", "wait"]
+    assert diary.entries == ["post", "interior", "wait"]
     first = x.grad.clone()
     loss.backward()
     assert torch.equal(x.grad, 2 * first)
 
 
 def test_an_exchange_is_waited_for_once():
-    flight = start(torch.ones(3), run_alone()[0], SelfTransport())
-    flight.wait()
+    request = start(torch.ones(3), run_alone()[0], SelfTransport())
+    request.wait()
     with pytest.raises(ValueError, match="keep what the first gave"):
-        flight.wait()
+        request.wait()
 
 
 @pytest.mark.parametrize(
@@ -319,7 +305,7 @@ def test_an_exchange_is_waited_for_once():
         (
             torch.ones(0),
             HaloPlan.of(torch.zeros(3).long(), torch.zeros(0, 2).long(), 1, 2),
-            "plan: expected that of rank 0 of 1, .* got rank 1 of 2; make it by HaloPlan.of",
+            "plan: expected rank 0 of 1, .* got rank 1 of 2; make it by HaloPlan.of",
         ),
     ],
 )
@@ -333,23 +319,15 @@ def test_torch_needs_a_process_group():
         TorchTransport()
 
 
-@pytest.mark.parametrize(
-    ("make", "cure"),
-    [(MPITransport, r"ThroughCpu\(MPITransport"), (TorchTransport, r"TorchTransport\(device=")],
-)
-def test_transports_for_cpus_refuse_other_tensors(make, cure, tmp_path):
-    if make is TorchTransport:
-        dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
+def test_a_transport_for_cpus_refuses_other_tensors(tmp_path):
+    message = r"expected tensors on cpu, got one on meta.*TorchTransport\(device="
+    dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
-        with pytest.raises(ValueError, match=f"expected tensors on cpu, got one on meta.*{cure}"):
-            make().start({0: torch.ones(1, device="meta")}, {})
+        with pytest.raises(ValueError, match=message):
+            TorchTransport().start({0: torch.ones(1, device="meta")}, {})
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "mpi":
-        run_rank(open_mpi_transports(), Path(sys.argv[2]))
-    else:
-        run_gloo(Path(sys.argv[2]))
+    run_gloo(Path(sys.argv[1]))

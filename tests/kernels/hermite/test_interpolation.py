@@ -82,7 +82,7 @@ def test_polynomials_of_degree_five_are_exact(implementation):
 
 
 def test_jets_are_derivatives():
-    """Of sines and of a constant, whose derivatives are known."""
+    """Of sines and of a constant, with analytic derivatives."""
     x = torch.linspace(0.1, 2, 9, dtype=torch.float64)
     k = torch.tensor([1.0, 3.0], dtype=torch.float64)
 

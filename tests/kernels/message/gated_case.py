@@ -16,7 +16,7 @@ PROJECTED = [f"projected {kind}" for kind in KINDS]
 
 @dataclass
 class Case:
-    """What the three layers of CHGNet give: without targets, hidden layer and factors, or with.
+    """The three layers of CHGNet: without targets, hidden layer and factors, or with.
 
     Projected, the last table holds features.
     """

@@ -20,7 +20,7 @@ WIDTHS = [(4, 3), (1, 1), (16, 16), (20, 33), (64, 64), (70, 5)]
 
 
 class Gated(KernelContract):
-    """Messages of a kind; the last of the constants says where the tensors belong."""
+    """Messages of a kind; the last of the constants gives the places of the tensors."""
 
     folder = "message/gated"
     tolerances = {torch.float32: 4e-5, torch.float64: 2e-12}
@@ -88,18 +88,18 @@ def test_a_direction_that_does_not_matter_may_be_left_out():
 
 @pytest.mark.parametrize("kind", ["atom convolution", "projected bond convolution"])
 def test_derivatives_by_parameters_are_left_out_where_nothing_needs_them(monkeypatch, kind):
-    case, asked = Case.of(kind), []
+    case, called = Case.of(kind), []
     original = _gradient._opoverload
     monkeypatch.setattr(
         "pipeline_kernels.message.gated.op._gradient",
-        lambda *args: asked.append(args[1]) or original(*args),
+        lambda *args: called.append(args[1]) or original(*args),
     )
     torch.autograd.grad(ours(case).sum(), case.tables[0])
     torch.autograd.grad(ours(case).sum(), case.gain)
     torch.autograd.grad(ours(case).sum(), case.hidden[0])
     ours(case).sum().backward()
 
-    assert asked == [False, True, True, True]
+    assert called == [False, True, True, True]
 
 
 @pytest.mark.parametrize(

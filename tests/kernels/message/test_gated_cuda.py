@@ -77,7 +77,7 @@ def test_third_derivative_with_narrow_tables_is_plain_torch():
 
 @pytest.mark.gpu
 def test_gpu_keeps_no_intermediates(gpu):
-    """What stays between the passes is the result: less than one row of features a message."""
+    """Only the result stays between the passes: less than one row of features a message."""
     case = Case.of("bond convolution", 100_000, (64, 64)).to(torch.float32).to(gpu)
     before = torch.cuda.memory_allocated()
     value = ours(case)

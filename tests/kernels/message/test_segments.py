@@ -15,7 +15,7 @@ from pipeline_kernels.message.segments import Segments, gather_sum, reference, s
 
 
 class Sums(KernelContract):
-    """What both sums share: the rows of tables, and which of them an edge takes."""
+    """Shared contract of both sums: rows of tables, and the rows that an edge takes."""
 
     tolerances = {
         torch.float32: 2e-6,

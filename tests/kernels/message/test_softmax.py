@@ -27,7 +27,7 @@ def sum_by_segment(logits, values, segments):
 
 
 class Attention(KernelContract):
-    """What the weights and the sums share."""
+    """Shared contract of the weights and the sums."""
 
     folder = "message/softmax"
     tolerances = {torch.float32: 2e-5, torch.float64: 1e-13}
@@ -74,7 +74,7 @@ class TestSegmentSoftmax(Attention):
 
 
 class TestSoftmaxSum(Attention):
-    without = {"second derivative": "the sums are differentiable once, as their docstring says"}
+    without = {"second derivative": "the sums are differentiable once, as documented"}
     refused = [
         *TestSegmentSoftmax.refused,
         (1, lambda v: v[:, :, :3], r"a multiple of 2 heads\), got \(40, 9, 3\)"),

@@ -1,7 +1,7 @@
 """Strategies that share an epoch between ranks.
 
 Oracles: each published algorithm written down once more as its text reads, with lists and `sorted`;
-optimal packings that are known beforehand; published figures of balance and of speed; `array_split`
+planted optimal packings; published figures of balance and of speed; `array_split`
 of NumPy and `assign_by_lpt`.
 """
 
@@ -138,7 +138,7 @@ def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, cap
     seed=st.integers(0, 99),
 )
 def test_algorithm_1_as_its_text_reads(costs, n_ranks, capacity, seed):
-    """Sorting all bins anew in each round, as section 3.2 of arXiv:2504.10700 says."""
+    """Sort all bins again in each round, as in section 3.2 of arXiv:2504.10700."""
     order = shuffle(len(costs), seed)
     sizes = np.minimum(costs, capacity)
     graphs = sorted(order, key=lambda item: -costs[item])

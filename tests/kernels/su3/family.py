@@ -1,4 +1,4 @@
-"""What all families of SU(N) kernels share: a contract for matrices, and how links are drawn."""
+"""Shared by the families of SU(N) kernels: a contract for matrices, and random links."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What both maps of links have to be: the spectral map and the residual step.
+"""Requirements of both maps of links: the spectral map and the residual step.
 
 Oracles: finite-difference Jacobians on the group, invariance of the Haar measure, exact inversion,
 equivariance, torch's gradcheck.

@@ -1,4 +1,4 @@
-"""The residual step, beyond what `test_maps.py` asks of all maps.
+"""The residual step, beyond the requirements of all maps in `test_maps.py`.
 
 Oracles: the step that gradient descent of the Wilson action takes, torch's gradcheck.
 """

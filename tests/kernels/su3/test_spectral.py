@@ -1,4 +1,4 @@
-"""The spectral map, beyond what `test_maps.py` asks of all maps.
+"""The spectral map, beyond the requirements of all maps in `test_maps.py`.
 
 Oracles: torch.linalg.eigvals, exact inversion, unitarity, finite differences.
 """

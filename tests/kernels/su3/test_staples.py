@@ -131,7 +131,7 @@ def test_only_the_arguments_are_kept(implementation):
 
 @pytest.mark.gpu
 def test_gpu_calculates_samples_in_tiles(gpu, monkeypatch):
-    """Where the staples of all are too large to be held at once."""
+    """A batch whose staples are too large to be held at once."""
     from pipeline_kernels.su3.staples import cuda
 
     (S, coefficients), tables = draw_fields((4, 2, 3, 2), 3, 17, 5, 4), make_tables((4, 2, 3, 2))

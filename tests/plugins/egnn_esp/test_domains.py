@@ -2,13 +2,10 @@
 
 Oracle: the same network without exchange on the whole structure, and autograd's derivatives of it.
 Derivatives by inputs are those by positions, which act through distances; frames are constants. The
-ranks are threads of this process, with messages through queues; and processes that MPI carries the
-messages of, which run this file: one launch works through all cases, on 2, 3 and 4 of them.
+ranks are 2, 3 and 4 threads of this process, with messages through queues.
 """
 
-import sys
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
 
@@ -21,13 +18,9 @@ from pipeline_core.distributed.domains import build_domain
 from pipeline_core.structure import Structure
 from pipeline_core.testing.rank_threads import Mailbox, run_on_threads
 from pipeline_egnn_esp.basis import Basis
-from pipeline_kernels.equivariant.density import op as density
-from pipeline_kernels.equivariant.density import reference as density_reference
-from pipeline_kernels.halo import MPITransport, SelfTransport
+from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import Method, partition
 from plugins.egnn_esp import made_up
-from processes import finish
-from tiers import exhaustive
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2
@@ -131,25 +124,6 @@ def run_one_rank(module, batch, owners, transport):
     return result | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
 
 
-def open_mpi_transports():
-    """Yield the transport of this process among the first 2, 3 and 4, where it is one of them."""
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-    for n in range(2, N_RANKS + 1):
-        some = world.Split(world.rank < n)
-        if world.rank < n:
-            yield count_exchanges(MPITransport)(some)
-
-
-def run_rank(transports, folder):
-    module, cases, result = make_network(), torch.load(folder / "cases.pt"), {}
-    for transport in transports:
-        for name in (f"{case} {transport.size}" for case in CASES):
-            result[name] = run_one_rank(module, *cases[name], transport)
-    torch.save(result, folder / f"{transport.rank}.pt")
-
-
 @pytest.fixture(scope="module")
 def cases():
     return split_structures()
@@ -161,7 +135,8 @@ def whole(cases):
     return {name: make_serial(cases[f"{name} 2"][0]) for name in ("auto", "two strangers")}
 
 
-def run_on_ranks(cases):
+@pytest.fixture(scope="module")
+def actual(cases):
     """Return outputs, gradients and messages of each rank, by case."""
     module, by_rank = make_network(), [{} for _ in range(N_RANKS)]
     for n in range(2, N_RANKS + 1):
@@ -174,25 +149,6 @@ def run_on_ranks(cases):
         for rank, parts in enumerate(run_on_threads(n, work)):
             by_rank[rank] |= parts
     return by_rank
-
-
-def start_mpi(cases, folder):
-    """Return the same of processes."""
-    torch.save(cases, folder / "cases.pt")
-    # To load compiled code takes longer than all exchanges.
-    finish([__file__, folder], N_RANKS, NUMBA_DISABLE_JIT="1")
-    return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
-
-
-@pytest.fixture(
-    scope="module",
-    params=["threads", pytest.param("mpi", marks=[pytest.mark.mpi, exhaustive])],
-)
-def actual(request, cases, tmp_path_factory):
-    """Outputs, gradients and messages of each rank, by case."""
-    if request.param == "mpi":
-        return start_mpi(cases, tmp_path_factory.mktemp("mpi"))
-    return run_on_ranks(cases)
 
 
 def close(ours, expected, tolerance):
@@ -266,9 +222,3 @@ def test_ranks_agree_on_the_blocks_they_share(actual, cases):
     receivers, senders = owners[batch["edge_index"]].T
     assert (receivers != senders).any()
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    density.cpu = density_reference  # as plain Python its loops take minutes
-    run_rank(open_mpi_transports(), Path(sys.argv[1]))

@@ -6,7 +6,7 @@ et al., arXiv:2206.07697, eqs. 10 and 11)
     B[o] = sum_nu sum_k W[z, nu, k] sum_{i1 ... inu} U[o, i1 ... inu, k] A[i1] ... A[inu],
 
 with generalised Clebsch-Gordan coefficients U and weights W. Since the factors commute, most of U
-is the same many times: the sums over i and k are those of a polynomial,
+is the same many times: the sums over i and k form a polynomial,
 
     B[o] = sum_t c[z, t] A[i_t] A[j_t] A[k_t],      c[z, t] = sum_k S[t, k] W[z, k],
 

@@ -54,7 +54,7 @@ def _list_inputs(irreps: Sequence[Irrep]) -> list[tuple[Irrep, np.ndarray]]:
 def _couple_next(
     left: Irrep, path: np.ndarray, irreps: Sequence[Irrep]
 ) -> list[tuple[Irrep, np.ndarray]]:
-    """Couple what a path has led to with each input."""
+    """Couple the intermediate result of a path with each input."""
     dim, paths, begin = sum(irrep.dim for irrep in irreps), [], 0
     for right in irreps:
         for irrep in left.multiply(right):

@@ -70,7 +70,7 @@ def tangents(
 
 
 def _sum_by_element(partial: Tensor, chunks: Tensor, n_present: int) -> Tensor:
-    """Add what the chunks of each element give."""
+    """Add up the results of the chunks of each element."""
     if len(partial) == n_present:
         return partial
     sums = partial.new_zeros(n_present, *partial.shape[1:])

@@ -26,7 +26,7 @@ class _Batch:
 
     Attributes:
         atoms: `order` and `chunks` of `AtomsByElement`.
-        tables: those of the polynomial that the kernels read.
+        tables: the polynomial that the kernels read.
         sizes: numbers of inputs, outputs and terms.
     """
 

@@ -104,7 +104,7 @@ def differentiate_contraction(
     For a reverse pass that is written out; autograd takes the same from `contract`.
 
     Args:
-        features: as those of `contract`.
+        features: as in `contract`.
         coefficients: as there.
         weights: of the result, `(n_atoms, n_outputs, n_channels)`.
         polynomial: as there.
@@ -198,9 +198,9 @@ def _tangents(
 
 
 def _is_wanted(ctx: Any, argument: int) -> bool:
-    """Return whether a gradient by an argument is asked for now.
+    """Test that the present backward pass needs the gradient by an argument.
 
-    Unlike `ctx.needs_input_grad`, which says whether it could be: coefficients that are trained
+    Unlike `ctx.needs_input_grad`, which is set wherever it could be: coefficients that are trained
     have a gradient, but forces do not need it.
     """
     node = ctx.next_functions[argument][0]
@@ -208,7 +208,7 @@ def _is_wanted(ctx: Any, argument: int) -> bool:
         return False
     try:
         wanted: bool = torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # not known of a leaf
+    except RuntimeError:  # undefined for a leaf
         return True
     return wanted
 

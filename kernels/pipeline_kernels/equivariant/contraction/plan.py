@@ -1,4 +1,4 @@
-"""What a contraction evaluates, and for which atoms: prepared once per model and once per batch."""
+"""Plan of a contraction: terms once per model, atoms once per batch."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -35,9 +35,9 @@ class Block(NamedTuple):
 class Polynomial:
     """All products of up to `correlation` inputs that rotate as the outputs.
 
-    Weights are those of `SymmetricContraction` in mace-torch in another order: there, each output
+    Weights have another order than in `SymmetricContraction` of mace-torch: there, each output
     has `weights_max` for the most factors, `weights.0` for one less and so on, and one weight of no
-    effect where there is no coupling.
+    effect where couplings are absent.
 
     Attributes:
         irreps_in: representations of the inputs, one after the other.
@@ -89,7 +89,7 @@ class Polynomial:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """Where weights lie: those of the first output with 1, 2, ... factors, then the next."""
+        """Offsets of weights: the first output with 1, 2, ... factors, then the next."""
         blocks, first = [], 0
         for irrep, degree, (_, values) in self._parts:
             blocks.append(Block(irrep, degree, first, values.shape[1]))
@@ -177,7 +177,7 @@ def _pad_terms(terms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AtomsByElement:
-    """The atoms of a batch, those of an element together.
+    """The atoms of a batch, grouped by element.
 
     Attributes:
         elements: the elements that occur, ascending, `(n_present,)` int64.

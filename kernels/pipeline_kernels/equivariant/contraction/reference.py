@@ -1,4 +1,4 @@
-"""The contraction in plain PyTorch: what the fast implementations must reproduce.
+"""The contraction in plain PyTorch, the oracle of the fast implementations.
 
 `tables` describes the polynomial, `rows` names for each atom the row of the coefficients.
 """
@@ -76,7 +76,7 @@ def _sum_over_terms(terms: Tensor, tables: Tables) -> Tensor:
 
 
 def _sum_over_factors(parts: list[Tensor], features: Tensor, tables: Tables) -> Tensor:
-    """Add to each input what its places in the terms give."""
+    """Add the contributions of terms to each of their inputs."""
     n_atoms, n_inputs, n_channels = features.shape
     sums = features.new_zeros(n_atoms, n_inputs + 1, n_channels)
     for part, index in zip(parts, tables.terms[:, 1:].T % (n_inputs + 1), strict=True):

@@ -144,7 +144,7 @@ def _put_last(terms: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def _list_derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """List for each input what it is multiplied with: term, output, the two other inputs."""
+    """List the factors of each input: term, output, the two other inputs."""
     number = np.arange(len(terms))
     parts = []
     for position in range(1, 1 + DEGREE):
@@ -157,5 +157,5 @@ def _list_derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.
 
 
 def _compute_offsets(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Return where each of `count` numbers begins in an ascending order of them."""
+    """Return the first place of each of `count` numbers in an ascending list."""
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=count))])

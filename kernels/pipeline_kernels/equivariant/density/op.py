@@ -26,7 +26,7 @@ def bond_density(
         receivers: of the edges. All edges of an atom up to half of its longest one plus the cutoff
             of the basis have to be there; atoms beyond them are missed without a word.
         basis: functions of the place of an atom.
-        dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
+        dtype: of the result, by default the dtype of `vectors`; calculated in float64 either way.
 
     Returns:
         `(n_edges, (lmax + 1)^2, n_kinds * n_functions)`, components ordered as

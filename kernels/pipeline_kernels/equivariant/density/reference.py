@@ -1,4 +1,4 @@
-"""The density as its definition says, for some pairs of edges at a time."""
+"""The density by its definition, for some pairs of edges at a time."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a network with constant weights takes of its edges, and the way back to their vectors.
+"""Edge features of a network with constant weights, and gradients back to edge vectors.
 
     u = -v / r,    Y_lm = R_lm(u),    x = r s,    r = |v|
 

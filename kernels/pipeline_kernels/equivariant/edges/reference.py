@@ -1,4 +1,4 @@
-"""The edges in PyTorch: what the implementation in C must reproduce."""
+"""The edges in PyTorch, the oracle of the implementation in C."""
 
 from functools import cache
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from pipeline_kernels.hermite import Places
 
 
 class EdgeMeasures(NamedTuple):
-    """What follows from the vectors of edges.
+    """Features of edge vectors.
 
     Attributes:
         directions: from sender to receiver, `(n_edges, 3)`.
@@ -28,7 +28,7 @@ class EdgeMeasures(NamedTuple):
 
 
 def measure(vectors: Tensor, lmax: int, scale: float, n_intervals: int) -> EdgeMeasures:
-    """Do what `op.measure_edges` does."""
+    """Calculate `op.measure_edges`."""
     distance = torch.linalg.vector_norm(vectors, dim=1)
     directions = vectors / -distance[:, None]
     # Those about z of (z, x, y) are those about y.
@@ -39,7 +39,7 @@ def measure(vectors: Tensor, lmax: int, scale: float, n_intervals: int) -> EdgeM
 def differentiate(
     edges: EdgeMeasures, by_harmonics: Tensor, by_x: Tensor, lmax: int, scale: float
 ) -> Tensor:
-    """Do what `op.differentiate_edges` does."""
+    """Calculate `op.differentiate_edges`."""
     slopes = find_slopes(lmax).to(by_harmonics)
     rows = torch.einsum("em,kmn->ekn", by_harmonics, slopes)
     by_direction = torch.einsum("ekn,en->ek", rows, edges.harmonics)

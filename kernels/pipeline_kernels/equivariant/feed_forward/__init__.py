@@ -11,7 +11,7 @@ scalars, gates for all others (M. Weiler et al., NeurIPS 2018, arXiv:1807.02547)
 
 the mean being over channels, components, and degrees above 0, which count the same. Channels behind
 the first of degree 0 may be scalars that reflections change: they have a gate instead of SiLU, and
-are divided as those of l > 0.
+are divided as for l > 0.
 """
 
 from pipeline_kernels.equivariant.feed_forward.op import feed_forward, normalise

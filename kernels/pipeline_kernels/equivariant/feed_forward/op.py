@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def feed_forward(x: Tensor, weights: Weights) -> Tensor:
-    """Return features with what the layer adds to them.
+    """Add the output of the layer to features.
 
     On the CPU nothing is kept for the backward pass but the features, and it is differentiable
     once. Elsewhere, and under autocast, plain PyTorch calculates.

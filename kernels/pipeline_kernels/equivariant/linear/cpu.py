@@ -84,7 +84,7 @@ def by_weights(
 
 
 class _Lists(NamedTuple):
-    """Where weights of all degrees lie, and what else C reads of a map; kept while it does."""
+    """Addresses of weights of all degrees and sizes of a map for C; kept while it lives."""
 
     addresses: tuple[int, int, int, int]
     kept: tuple[object, ...]
@@ -108,7 +108,7 @@ def _count_groups(offsets: Tensor | None) -> int:
 
 
 def _find_ends(offsets: Tensor | None, n_rows: int) -> np.ndarray:
-    """Return where groups begin and end."""
+    """Return the offsets of groups."""
     return _make_ends(n_rows) if offsets is None else make_plain(offsets).numpy()
 
 

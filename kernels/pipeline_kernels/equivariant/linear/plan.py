@@ -1,4 +1,4 @@
-"""What a linear map takes: its representations, and where they lie."""
+"""Plan of a linear map: its representations and their offsets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ def linear(
     offsets: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Do what `op.equivariant_linear` does."""
+    """Calculate `op.equivariant_linear`."""
     sizes = _find_sizes(offsets)
     by_degree = [
         _multiply(part, W * factor, sizes)
@@ -72,14 +72,14 @@ def _find_sizes(offsets: Tensor | None) -> list[int] | None:
 
 
 def _split(y: Tensor, plan: LinearPlan) -> tuple[Tensor, ...]:
-    """Return the components of each degree of what goes out."""
+    """Return the output components of each degree."""
     degrees = range(len(plan.counts))
     parts: tuple[Tensor, ...] = y.split([2 * degree + 1 for degree in degrees], dim=1)
     return parts
 
 
 def _join_paths(x: Tensor, plan: LinearPlan) -> Iterator[Tensor]:
-    """Yield the representations of each degree beside each other, (n, 2 l + 1, count C)."""
+    """Yield the representations of each degree side by side, (n, 2 l + 1, count C)."""
     row = 0
     for degree, count in enumerate(plan.counts):
         part = x[:, row : row + count * (2 * degree + 1)]

@@ -145,7 +145,7 @@ class _Task:
     def run(
         self, name: str, arrays: Mapping[str, Tensor], results: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """Call a routine for all parts of the rows, and return what they send to senders."""
+        """Call a routine for all parts of the rows, and return their sums at senders."""
         read = {key: make_plain(t) for key, t in {**arrays, "A_T": self.A.T}.items()}
         written = {key: t for key, t in results.items() if t is not None}
         pointers = {key: t.data_ptr() for key, t in {**read, **written}.items()}
@@ -165,7 +165,7 @@ class _Task:
         return by_h
 
     def _divide(self, by_h: Tensor) -> tuple[list[int], Tensor]:
-        """Return where parts of the rows begin, and memory for what their edges send."""
+        """Return the offsets of parts of the rows, and memory for the messages of their edges."""
         offsets, size = self.graph.rows.offsets, by_h[:1].numel()
         n_edges, n_rows = len(self.graph.senders.index), len(offsets) - 1
         most = max(1, PART_BYTES // max(1, size * by_h.element_size()))

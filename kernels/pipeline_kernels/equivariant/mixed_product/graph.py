@@ -1,4 +1,4 @@
-"""Who sends and who receives along which edges, and which of them have the same weights."""
+"""Senders and receivers of edges, and groups of edges with the same weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Graph:
 
 
 def _require_equal(senders: Segments, receivers: Segments, rows: Segments) -> None:
-    """Raise `ValueError` unless all tell of as many edges."""
+    """Raise `ValueError` unless all have as many edges."""
     numbers = senders.n_elements, receivers.n_elements, rows.n_elements
     if len(set(numbers)) > 1:
         raise ValueError(

@@ -25,7 +25,7 @@ typedef struct {
     REAL *by_w, *by_dw; /* (BLOCK, stride) */
 } Block;
 
-/* Divides memory of a thread, or tells how much it needs. */
+/* Divides the workspace of a thread, or counts its bytes. */
 static int64_t make_room(const Graph *graph, char *memory, Block *b)
 {
     b->stride = graph->n_paths * graph->channels + LANES;

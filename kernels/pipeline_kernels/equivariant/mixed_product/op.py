@@ -160,7 +160,7 @@ def _gradient(
     code: Sequence[int],
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Differentiate `S(*operands)` by h, Y, x and A; what is not wanted comes back empty.
+    """Differentiate `S(*operands)` by h, Y, x and A; unwanted results are empty.
 
     `w` is `x A`, or empty.
     """
@@ -190,7 +190,7 @@ def _tangents(
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return how derivatives of `S(*operands)` by g, h, x and A change along those of h, Y, x."""
+    """Return second derivatives of `S(*operands)` by g, h, x and A along directions of h, Y, x."""
     graph, plan = Graph.decode(edges), ProductPlan.decode(code)
     return reference.tangents(operands, directions, graph, plan)
 
@@ -216,7 +216,7 @@ def _gradient_backward(
         still = torch.zeros_like(operands[1]) if along_h is None else along_h
         by_g, by_h, by_x, by_A = _tangents(operands, [still, along_Y, along_x], w, edges, code)
         return [by_g, by_h, None, by_x, by_A], None
-    nothing = w.new_empty(0)  # weights that are kept are those of other operands
+    nothing = w.new_empty(0)  # the weights kept belong to other operands
     grads = differentiate_form(
         operands,
         moving,

@@ -28,7 +28,7 @@ def gradient(
 def tangents(
     operands: Sequence[Tensor], directions: Sequence[Tensor], graph: Graph, plan: ProductPlan
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return how the derivatives of `sum g * product(h, Y, x, A)` by g, h, x and A change.
+    """Return directional derivatives of the gradients of `sum g * product(h, Y, x, A)`.
 
     Args:
         operands: g, h, Y, x and A.

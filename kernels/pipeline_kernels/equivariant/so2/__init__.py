@@ -1,7 +1,7 @@
 """Convolutions in the frames of edges: rotations about an edge only mix components of one order.
 
 A message turned to the frame of its edge is a sum of components that a rotation about the edge
-multiplies with exp(i m a). Linear maps that commute with all rotations are then those of each order
+multiplies with exp(i m a). Linear maps that commute with all rotations then act on each order
 m by itself (S. Passaro and C. L. Zitnick, ICML 2023, arXiv:2302.03655): they cost O(lmax^3) instead
 of the O(lmax^6) of tensor products with harmonics, and with all orders kept they are the same maps.
 
@@ -18,7 +18,7 @@ the other sign (unnatural). Where the latter are stored turned by a quarter,
     (y_m, y_-m) -> (y_-m, -y_m)    for m > 0,
 
 it changes the sign of the same rows of both, but for m = 0. So a linear map of m > 0 commutes with
-reflections if it is one real matrix for the rows of m and for those of -m, in half as many
+reflections if it is one real matrix for the rows of m and of -m, in half as many
 multiplications.
 """
 

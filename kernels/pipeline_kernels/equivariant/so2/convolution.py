@@ -142,7 +142,7 @@ def so2_linear(
 
 
 def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
-    """Return what a gate multiplies with: SiLU of degree 0, a sigmoid of a scalar of the others.
+    """Return the factors of a gate: SiLU of degree 0, sigmoids of scalars of the others.
 
     To be given to `so2_linear` or `from_edges` with the same `y`, which multiply as they go:
     `silu(y) = sigmoid(y) y`.
@@ -177,7 +177,7 @@ def _spread_bias(bias: Tensor, n_edges: int) -> Tensor:
 def _pack_weights(
     weights: Sequence[Tensor], bias: Tensor, channels: int, n_extra: int, layout: Layout
 ) -> tuple[list[Tensor], Tensor]:
-    """Check weights, and make of each pair of m > 0 what is multiplied with.
+    """Check weights, and pack each pair of m > 0 for the products.
 
     That is one matrix `[[W_r, W_i], [-W_i, W_r]]`, or on a CPU three, see `pairs`; of narrow types
     and on GPUs one product of four times the size is as good as three small ones.
@@ -249,7 +249,7 @@ def _shape_gradient(
 def _gradient(
     grads: Sequence[Tensor], wanted: Sequence[bool], *arguments: *Arguments
 ) -> list[Tensor]:
-    """Differentiate by each table, the factors and each weight; what is not wanted is empty.
+    """Differentiate by each table, the factors and each weight; unwanted results are empty.
 
     Args:
         grads: by the features, and by all scalars about the edge, `(n_edges, columns of W_0)`.
@@ -280,7 +280,7 @@ def _gradient(
 
 
 def _make_source(dtype: torch.dtype, *arguments: *Arguments) -> tuple[Source, list[Tensor]]:
-    """Return what the products read, and the weights, without gradients."""
+    """Return the operands of the products, and the weights, without gradients."""
     tables, edges, frames, factors, weights, code = arguments
     tables, layout = [table.detach().contiguous() for table in tables], Layout(*code[:2])
     n_edges = len(tables[0] if frames is None else frames)

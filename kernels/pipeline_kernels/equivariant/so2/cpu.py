@@ -23,7 +23,7 @@ TILE_BYTES = 2**18  # of operands of a matrix product: a thread holds some such 
 
 
 class Work(ctypes.Structure):
-    """What to go over: `Work` in native.c."""
+    """Rows and strides of a call: `Work` in native.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in POINTERS),
@@ -40,7 +40,7 @@ def lift(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Write `reference.to_edges` of the span of `ends` to y."""
+    """Implement `reference.lift`."""
     _run("lift", [x, frames, factors, y], factors, y, ends, layout, turned)
 
 
@@ -53,7 +53,7 @@ def lower(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Add `reference.from_edges` of the span of `ends` to x; write rows of one edge each."""
+    """Implement `reference.lower`."""
     _run("lower", [y, frames, factors, x], factors, y, ends, layout, turned)
 
 
@@ -66,7 +66,7 @@ def factor_gradient(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
+    """Implement `reference.factor_gradient`."""
     _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
 
 
@@ -112,5 +112,5 @@ def find_strides(factors: Tensor | None) -> tuple[int, int]:
 
 
 def find_address(x: Tensor | None) -> int | None:
-    """Return where a tensor lies; None for none and for empty ones."""
+    """Return the address of a tensor; None without a tensor or elements."""
     return x.data_ptr() if x is not None and x.numel() else None

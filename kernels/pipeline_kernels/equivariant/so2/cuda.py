@@ -26,7 +26,7 @@ def lift(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Write `reference.to_edges` of the span of `ends` to y."""
+    """Implement `reference.lift`."""
     grid, block = _make_grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
@@ -49,7 +49,7 @@ def lower(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Add `reference.from_edges` of the span of `ends` to x; write rows of one edge each."""
+    """Implement `reference.lower`."""
     grid, block = _make_grid(y, len(y) if ends.first is None else len(ends.first))
     order = ends.order if ends.order is not None and len(ends.order) else None
     lists = order, ends.first, ends.last
@@ -75,7 +75,7 @@ def factor_gradient(
     layout: Layout,
     turned: int = 0,
 ) -> None:
-    """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
+    """Implement `reference.factor_gradient`."""
     grid, block = _make_grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
@@ -248,7 +248,7 @@ def _place(degree, order, layout):
 
 @triton.constexpr_function
 def _start(degree):
-    """Return where the block of a degree begins in a frame."""
+    """Return the offset of the block of a degree in a frame."""
     return degree * (4 * degree * degree - 1) // 3
 
 

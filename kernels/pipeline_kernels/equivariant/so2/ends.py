@@ -1,4 +1,4 @@
-"""Which row of a table each edge takes, for one tile of edges after the other."""
+"""Table rows of edges, tile by tile."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Ends:
 
     @classmethod
     def of(cls, lists: Sequence[Tensor], n_edges: int) -> Self:
-        """Make those of all edges from the three lists of `Segments`, empty ones for none."""
+        """Make the ends of all edges from the three lists of `Segments`, empty ones for none."""
         index, order, offsets = (x.contiguous() for x in lists)
         if len(offsets) == 0:
             return cls(None, None, None, None, (0, n_edges))

@@ -1,4 +1,4 @@
-"""Where the components of features lie, by degree and by order."""
+"""Layout of the components of features, by degree and by order."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +10,8 @@ class Layout:
     """The components of degrees 0 to `lmax`, and which of them a convolution keeps.
 
     By degree (features of nodes and edges): row `l^2 + l + m` of `(lmax + 1)^2`. By order
-    (features in the frame of an edge): m = 0 of all degrees, then for m = 1, ..., `mmax` those of
-    order m by degree, from l = m to `lmax`, followed by those of order -m.
+    (features in the frame of an edge): m = 0 of all degrees, then for m = 1, ..., `mmax` the
+    rows of order m by degree, from l = m to `lmax`, followed by order -m.
 
     Attributes:
         lmax: highest degree.
@@ -64,7 +64,7 @@ class Layout:
         return tuple(slice(*ends) for ends in pairwise(starts))
 
     def count_degrees(self, m: int) -> int:
-        """Return how many degrees have the order m."""
+        """Count the degrees that have the order m."""
         return self.lmax + 1 - m
 
     def list_weight_shapes(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.cache import protect_triton
-from pipeline_kernels.equivariant.so2 import cpu, portable
+from pipeline_kernels.equivariant.so2 import cpu, reference
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.wigner import count_entries
@@ -80,8 +80,8 @@ def from_edges(
     The adjoint of `to_edges`, with the same symbols. Each sum has a fixed order.
 
     Args:
-        y: features by order, `(n_edges, layout.n_rows, C)`; narrower types than that of `frames`
-            are converted to it.
+        y: features by order, `(n_edges, layout.n_rows, C)`; types narrower than `frames` are
+            converted.
         frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`, float32 or float64.
         layout: degrees and orders.
         receivers: to which row each edge contributes; edges are not summed if not given.
@@ -116,18 +116,18 @@ def list_ends(segments: Segments | None, like: Tensor) -> list[Tensor]:
 
 
 def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
-    """Return the module of the tensor's device; the plain one where there is no C."""
+    """Return the module of the tensor's device; the reference without a compiled one."""
     if x.device.type == "cuda":
         protect_triton()
         from pipeline_kernels.equivariant.so2 import cuda
 
         return cuda
     if x.device.type != "cpu" or x.dtype not in DTYPES:
-        return portable
+        return reference
     try:
         cpu.load(layout, x.dtype)
     except UnavailableError:
-        return portable
+        return reference
     return cpu
 
 

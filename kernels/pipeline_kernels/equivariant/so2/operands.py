@@ -1,4 +1,4 @@
-"""What the products of a convolution are made of: features that edges take, scaled and rotated."""
+"""Operands of the products of a convolution: features of edges, scaled and rotated."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pipeline_kernels.equivariant.so2.layout import Layout
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What the operands `x_e` of the products are made of.
+    """Source of the operands `x_e` of the products.
 
     Attributes:
         kernels: module with `lift`, `lower`, `factor_gradient` and `TILE_BYTES`.
@@ -44,7 +44,7 @@ class Source:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the table itself is the operand."""
+        """True where the table itself is the operand."""
         return self.frames is None and self.factors is None
 
     @property

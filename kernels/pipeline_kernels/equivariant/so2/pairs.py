@@ -22,7 +22,7 @@ class Pair(NamedTuple):
         number: of the weights.
         plus: rows of m.
         minus: rows of -m.
-        both: rows of their sum, among those of all orders above 0.
+        both: rows of their sum, among all orders above 0.
     """
 
     number: int
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
 
 def pack_pair(real: Tensor, imaginary: Tensor) -> Tensor:
-    """Return what the three products multiply with, `(3, rows, columns)`."""
+    """Return the weights of the three products, `(3, rows, columns)`."""
     return torch.stack([real, imaginary - real, -(real + imaginary)])
 
 

@@ -2,7 +2,7 @@
 
 A step of a tile takes tens of microseconds, too few for threads to share it. So each thread takes a
 group of tiles, with rooms of its own. Groups have sums over their edges of their own, too, and
-their number does not depend on that of the threads; nor does any result.
+neither their number nor any result depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALIGNMENT = 64  # bytes
 
 
 class NativeOperand(ctypes.Structure):
-    """Where a matrix lies: `Operand` in passes.c."""
+    """Address and strides of a matrix: `Operand` in passes.c."""
 
     _fields_ = (
         ("at", ctypes.c_void_p),
@@ -64,7 +64,7 @@ class NativeTable(ctypes.Structure):
 
 
 class NativePass(ctypes.Structure):
-    """What to go over: `Pass` in passes.c."""
+    """A pass over the edges: `Pass` in passes.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("tables", "sums", "steps")),
@@ -85,7 +85,7 @@ def go_over(work: Pass) -> None:
 
 
 def is_native(source: Source) -> bool:
-    """Whether passes run in C: features and products have one type that it has."""
+    """Test that passes run in C: features and products have one type, compiled there."""
     return source.kernels is cpu and source.dtype == source.tables[0].dtype in C_TYPES
 
 
@@ -121,7 +121,7 @@ class _NativeRun:
             self.waiting = room.new_empty(size, *room.shape[1:])
 
     def go_over(self) -> None:
-        """Go over the edges, so many at a time that what waits has room."""
+        """Go over the edges, as many at a time as the buffer of waiting gradients holds."""
         source, n_edges = self.source, self.source.n_edges
         if n_edges == 0:
             return
@@ -148,7 +148,7 @@ class _NativeRun:
             self._lower(ends)
 
     def _lower(self, ends: Sequence[Ends]) -> None:
-        """Add what waits to the rows that several edges take."""
+        """Add waiting gradients to the rows that several edges share."""
         source, first = self.source, 0
         if self.waiting is None:
             return
@@ -164,7 +164,7 @@ class _NativeRun:
             first = part.stop
 
     def _waits(self, t: int) -> bool:
-        """Whether the gradient by a table is wanted, and several edges may take a row of it."""
+        """Test for a wanted gradient by a table with rows that several edges share."""
         return self.work.by_tables[t].numel() > 0 and self.source.ends[t].index is not None
 
     def _describe(self, lists: Sequence[ctypes.Array[Any]]) -> NativePass:
@@ -190,7 +190,7 @@ class _NativeRun:
             first += n
 
     def _describe_product(self, product: Product) -> Step:
-        """Return addresses and distances; -1 stands for as many as a tile has edges."""
+        """Return addresses and strides; -1 stands for the number of edges of a tile."""
         out, a, b = product.out, product.a, product.b
         start = out if product.summed else product.start
         assert out.stride(-1) == b.stride(1) == a.stride(1) == 1
@@ -207,14 +207,14 @@ class _NativeRun:
         return Step(*places, *sizes, out.shape[-1], *rows)
 
     def _place(self, x: Tensor | None) -> NativeOperand:
-        """Say where rows of edges lie: those of all edges, those that wait, or room."""
+        """Return the address of rows: of all edges, of waiting edges, or in the workspace."""
         if x is None or x.numel() == 0:
             return NativeOperand(None, 0, 0, OF_EDGES)
         address, gradient = x.untyped_storage().data_ptr(), self.work.gradient
         start = (x.data_ptr() - address) // x.element_size()
         is_gradient = gradient is not None and gradient.untyped_storage().data_ptr() == address
         if is_gradient and self.waiting is not None:
-            # Not the distance of x, which says nothing where a tile has one edge.
+            # Not the distance of x, which is arbitrary where a tile has one edge.
             distance = self.waiting.stride(0)
             return NativeOperand(self.waiting.data_ptr(), start, distance, OF_PASS)
         if len(x) == self.source.n_edges and not is_gradient:
@@ -227,5 +227,5 @@ class _NativeRun:
 
 
 def _count_numbers(source: Source) -> int:
-    """Return how many numbers the operands of all edges are."""
+    """Count the numbers in the operands of all edges."""
     return source.n_edges * source.layout.n_rows * sum(source.channels)

@@ -88,7 +88,7 @@ def backward(
 def _differentiate_pair(
     x: Tensor, g: Tensor, sums: tuple[Tensor, Tensor], by_weights: Sequence[Tensor], pair: Pair
 ) -> list[Product]:
-    """Return the sums over edges by what the three products multiply with."""
+    """Return the sums over edges for the gradients by the three weights."""
     real, of_plus, of_minus = by_weights[pair.number].unbind(1)
     s_x, s_g = (flatten(some, pair.both) for some in sums)
     return [

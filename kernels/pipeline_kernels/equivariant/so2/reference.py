@@ -1,12 +1,18 @@
-"""SO(2) convolutions in plain PyTorch: what the fast implementations must reproduce."""
+"""SO(2) convolutions in plain PyTorch, the oracle of the fast implementations.
+
+`lift`, `lower` and `factor_gradient` also run where there is no faster kernel, tile by tile.
+"""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.wigner import rotate
+
+TILE_BYTES = 2**28  # of operands of a matrix product
 
 
 def to_m_major(x: Tensor, layout: Layout) -> Tensor:
@@ -71,7 +77,7 @@ def from_edges(
     return rows.new_zeros(n_nodes, *rows.shape[1:]).index_add(0, index, rows)
 
 
-def factor_gradient(
+def differentiate_factors(
     y: Tensor, x: Tensor, frames: Tensor, index: Tensor | None, n_factors: int, layout: Layout
 ) -> Tensor:
     """Return the derivative of `sum y * to_edges(x)` by the factors."""
@@ -81,6 +87,58 @@ def factor_gradient(
         return product.sum(1, keepdim=True)
     sizes = [2 * degree + 1 for degree in range(layout.lmax + 1)]
     return torch.stack([part.sum(1) for part in product.split(sizes, 1)], 1)
+
+
+def lift(
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
+) -> None:
+    """Write `to_edges` of the span of `ends` to y."""
+    part = slice(*ends.span)
+    f = None if factors is None else factors[part]
+    rotated = to_edges(x[ends.picked], frames[part], f, None, layout)
+    y.copy_(turn(rotated, layout, turned))
+
+
+def lower(
+    x: Tensor,
+    y: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
+) -> None:
+    """Add `from_edges` of the span of `ends` to x; write rows of one edge each."""
+    part = slice(*ends.span)
+    f = None if factors is None else factors[part]
+    y = turn(y, layout, turned, back=True)
+    if ends.index is None:
+        x[part] = from_edges(y, frames[part], f, None, len(x), layout)
+    else:
+        x += from_edges(y, frames[part], f, ends.index[part], len(x), layout)
+
+
+def factor_gradient(
+    by_factors: Tensor,
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    ends: Ends,
+    layout: Layout,
+    turned: int = 0,
+) -> None:
+    """Write `differentiate_factors` of the span of `ends` to rows of all edges."""
+    part, n_factors = slice(*ends.span), by_factors.shape[1]
+    y = turn(y, layout, turned, back=True)
+    by_factors[part] = differentiate_factors(
+        y, x[ends.picked], frames[part], None, n_factors, layout
+    )
 
 
 def so2_linear(

@@ -18,16 +18,16 @@ from pipeline_kernels.equivariant.so2.operands import Source
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """What is multiplied for each tile: `out = start + a b`, or `out += a^T b` if summed.
+    """Matrix product of each tile: `out = start + a b`, or `out += a^T b` if summed.
 
-    Rows of `a`, and of `out` or `b`, belong to edges: to all of them, or to those of a tile. The
-    latter are room for the tile at hand.
+    Rows of `a`, and of `out` or `b`, belong to edges: to all of them, or to a tile. The
+    latter are a buffer for the current tile.
 
     Attributes:
         out: the result; if summed, one of each group of tiles, `(n_groups, rows, columns)`.
         a: the left operand.
         b: the right operand.
-        start: the row that the sums of each edge start from, of all or of those of a tile.
+        start: the row that the sums of each edge start from, for all edges or for a tile.
         summed: whether the sum is over edges.
     """
 
@@ -40,11 +40,11 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """What is done with each tile, in this order.
+    """Steps of each tile, in this order.
 
     Attributes:
         source: of the operands.
-        operand: room for those of a tile; none if they are not needed, or there already.
+        operand: buffer for the operands of a tile; none if not needed, or there already.
         sums: features by order, and room for the sums of their orders m and -m.
         products: in turn.
         gradient: room for the gradient by the operands of a tile; none if it is not wanted.
@@ -62,7 +62,7 @@ class Pass:
 
 
 def go_over(work: Pass) -> None:
-    """Go over all tiles; products are those of the BLAS."""
+    """Go over all tiles; the BLAS multiplies."""
     source = work.source
     for tile in source.cut_tiles(by_row=work.gradient is not None):
         span = slice(*tile[0].span)

@@ -30,7 +30,7 @@ MEMORY_SIZES = {
     **dict.fromkeys(("product", "gradient"), "memory_size"),
     **dict.fromkeys(("interpolated_product", "interpolated_gradient"), "interpolation_memory_size"),
 }
-"""What says how much memory a routine wants for each thread."""
+"""Of each routine, the function in C that returns the workspace of a thread in bytes."""
 
 Edges = Sequence[Tensor]  # index, order and offsets of senders, then of receivers
 
@@ -51,7 +51,7 @@ class NativeGraph:
 
     Args:
         plan: Representations and paths.
-        like: Its type, and how many channels it has (n, components, channels), are those of all.
+        like: All tensors have its type and number of channels, (n, components, channels).
         edges: Senders and receivers.
         groups: Order and offsets of the edges of each node that threads take.
         rows: Row of the weights that each edge has, None if each has its own.
@@ -85,7 +85,7 @@ class NativeGraph:
         Args:
             name: Of the routine.
             arguments: Before the graph.
-            memory_size: What tells how much memory it wants for each thread, if any.
+            memory_size: Function in C that returns the bytes of a thread's workspace, if any.
         """
         n_bytes = compute_size(self.library, memory_size, self.struct) if memory_size else 0
         call_routine(
@@ -101,7 +101,7 @@ class NativeGraph:
 def product(
     h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int], rows: Tensor | None = None
 ) -> Tensor:
-    """Implement `reference.product` for the plan that `code` stands for.
+    """Implement `reference.product` for the plan of `code`.
 
     With `rows`, edge e has the weights `w[rows[e]]`.
     """
@@ -117,7 +117,7 @@ def product(
 def gradient(
     operands: Sequence[Tensor], edges: Edges, code: Sequence[int], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
+    """Implement `reference.gradient`; unwanted results by h, Y and w are empty."""
     plan = decode_plan(tuple(code))
     g, h, Y, w = operands
     channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
@@ -164,7 +164,7 @@ def product_tangent(
     code: Sequence[int],
     rows: Tensor,
 ) -> Tensor:
-    """Return how the product of h, Y and w changes along directions of them, with shared weights.
+    """Return the derivative of the product along directions of h, Y and w, with shared weights.
 
     Channels fill whole vectors (`count_lanes`).
     """
@@ -213,7 +213,7 @@ class Interpolation(ctypes.Structure):
 
 
 def count_lanes(code: Sequence[int], dtype: torch.dtype) -> int:
-    """Return of what number of channels the routines with interpolated weights take multiples."""
+    """Return the lanes of a vector; interpolated routines take multiples of it as channels."""
     return _count_lanes(decode_plan(tuple(code)), dtype)
 
 

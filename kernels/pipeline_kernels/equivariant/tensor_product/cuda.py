@@ -25,7 +25,7 @@ Edges = Sequence[Tensor]  # index, order and offsets of senders, then of receive
 
 
 def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) -> Tensor:
-    """Implement `reference.product` for the plan that `code` stands for."""
+    """Implement `reference.product` for the plan of `code`."""
     plan = _decode(tuple(code))
     senders, _, _, _, order, offsets = (x.contiguous() for x in edges)
     n_nodes, channels = len(offsets) - 1, h.shape[2]
@@ -49,7 +49,7 @@ def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) 
 def gradient(
     operands: Sequence[Tensor], edges: Edges, code: Sequence[int], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
+    """Implement `reference.gradient`; unwanted results by h, Y and w are empty."""
     plan = _decode(tuple(code))
     g, h, Y, w = (x.contiguous() for x in operands)
     senders, order, offsets, receivers, _, _ = (x.contiguous() for x in edges)
@@ -267,11 +267,11 @@ def _count(things):
 
 @triton.constexpr_function
 def _start(plan, p):
-    """Return where the coefficients of a path begin."""
+    """Return the offset of the coefficients of a path."""
     return sum(d1 * d2 * d3 for d1, d2, d3 in (path.dims for path in plan.paths[:p]))
 
 
 @triton.constexpr_function
 def _find_row(plan, source):
-    """Return where the components of an input feature begin."""
+    """Return the offset of the components of an input feature."""
     return sum(irrep.dim for irrep in plan.irreps_in[:source])

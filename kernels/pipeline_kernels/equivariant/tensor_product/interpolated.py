@@ -18,7 +18,7 @@ from pipeline_kernels.native import UnavailableError
 
 
 class Ends(NamedTuple):
-    """Who sends along each edge and who receives, and along which paths."""
+    """Senders and receivers of edges, and the coupling paths."""
 
     senders: Segments
     receivers: Segments
@@ -58,7 +58,7 @@ def differentiate(
 
     Args:
         g: `(receivers.n_segments, plan.dim_out, C)`.
-        h: as those of `multiply`.
+        h: as in `multiply`.
         Y: as there.
         table: as there.
         places: as there.
@@ -78,7 +78,7 @@ def differentiate(
 
 
 def _is_fused(h: Tensor, code: list[int]) -> bool:
-    """Return whether the library in C can be had, and takes so many channels."""
+    """Test that the library in C is available and supports the number of channels."""
     if h.device.type != "cpu":
         return False
     try:

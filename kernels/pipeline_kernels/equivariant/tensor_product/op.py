@@ -117,7 +117,7 @@ def _gradient(
     code: Sequence[int],
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Differentiate `S(*operands)` by h, Y and w; what is not wanted of them comes back empty."""
+    """Differentiate `S(*operands)` by h, Y and w; unwanted results are empty."""
     (g, h, Y, w), ends = operands, (edges[0], edges[3])
     by_h, by_Y, by_w = reference.gradient(g, h, Y, w, ends, ProductPlan.decode(code))
     pairs = zip((by_h, by_Y, by_w), wanted, strict=True)
@@ -143,7 +143,7 @@ def _tangents(
     edges: Sequence[Tensor],
     code: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how derivatives of `S(*operands)` by g, h and w change along directions of h, Y, w."""
+    """Return second derivatives of `S(*operands)` by g, h and w along directions of h, Y, w."""
     ends, plan = (edges[0], edges[3]), ProductPlan.decode(code)
     by_g, by_h, by_w, _ = reference.tangents(operands, directions, ends, plan)
     return by_g, by_h, by_w
@@ -194,7 +194,7 @@ def differentiate_form(
     product: Callable[..., Tensor],
     gradient: Callable[[list[Tensor], list[bool]], Sequence[Tensor]],
 ) -> list[Tensor | None]:
-    """Return how first derivatives of a sum `g * product(...)`, linear in each operand, change.
+    """Return directional derivatives of the gradients of `g * product(...)`, a multilinear sum.
 
     Args:
         operands: g, then what is multiplied.

@@ -20,7 +20,7 @@ from pipeline_kernels.message.segments import Segments
 
 PART_BYTES: Final = 2**23
 """Of the weights of a part: so few that the C library gives the same memory again, which caches may
-still hold. Weights twice then cost no more than getting memory for those of all edges."""
+still hold. Weights twice then cost no more than allocating them for all edges."""
 
 Weigh = Callable[[Tensor], Tensor]
 """From features of edges (n, K) to their weights (n, n_paths channels)."""
@@ -165,7 +165,7 @@ def shape_weights(weights: Tensor, plan: ProductPlan) -> Tensor:
 
 
 def _split(senders: Segments, receivers: Segments, most: int) -> list[Part]:
-    """Divide receivers into parts of about as many edges, but for those of a single receiver."""
+    """Divide receivers into parts of about as many edges; a part has one receiver at least."""
     offsets, n = receivers.offsets, receivers.n_elements
     n_parts = max(1, -(-n // most))
     shares = torch.arange(1, n_parts, device=offsets.device) * n // n_parts

@@ -1,4 +1,4 @@
-"""What a channelwise tensor product computes: its paths, their coefficients, where they lie."""
+"""Plan of a channelwise tensor product: its paths, their coefficients and offsets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pipeline_kernels.equivariant.couplings import compute_coefficients
 
 @dataclass(frozen=True)
 class Path:
-    """One way from a feature and a harmonic to a result.
+    """Coupling path from a feature and a harmonic to a result.
 
     Attributes:
         source: which input feature, by its place among `irreps_in`.
@@ -42,7 +42,7 @@ class Path:
 class ProductPlan:
     """The products of features with spherical harmonics that give certain representations.
 
-    The paths are those of MACE: every input with every harmonic, whatever of the product is wanted,
+    The paths follow MACE: every input with every harmonic, whatever of the product is wanted,
     sorted by representation as e3nn sorts (degree, odd before even) and otherwise in that order.
 
     | array    | shape                          | rows                                           |

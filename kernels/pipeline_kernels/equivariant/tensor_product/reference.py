@@ -1,4 +1,4 @@
-"""The tensor product in plain PyTorch: what the fast implementations must reproduce.
+"""The tensor product in plain PyTorch, the oracle of the fast implementations.
 
 Two operands at a time: to choose an order for more takes `einsum` longer than to multiply them.
 """
@@ -16,7 +16,7 @@ def product(
 ) -> Tensor:
     """Return `out_i = sum over edges e into i of sum_p w_ep C_p h_s(e) Y_e`.
 
-    `ends` are sender and receiver of each edge; shapes are those of `ProductPlan`.
+    `ends` are sender and receiver of each edge; shapes as in `ProductPlan`.
     """
     senders, receivers = ends
     messages = []
@@ -52,7 +52,7 @@ def tangents(
     ends: tuple[Tensor, Tensor],
     plan: ProductPlan,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return how the derivatives of `sum g * product(h, Y, w)` by g, h and w change, and the last.
+    """Return the change of the gradients by g, h and w along directions, and the gradient by w.
 
     Args:
         operands: g, h, Y and w.

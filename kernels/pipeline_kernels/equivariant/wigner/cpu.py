@@ -1,4 +1,4 @@
-"""The frames on the CPU, in C. Each edge stands alone: no result depends on the threads."""
+"""The frames on the CPU, in C. Edges are independent: no result depends on the threads."""
 
 import ctypes
 from ctypes import c_int64, c_void_p

@@ -77,7 +77,7 @@ static void combine_all(const Work *w, const Room *room, int64_t i)
     const double *const sines = room->sines + i * count_waves(w) + w->lmax;
     double *D = room->D;
     for (int64_t l = 0; l <= w->lmax; l++) {
-        switch (l) { /* those that occur, with loops of a length that is known */
+        switch (l) { /* those that occur, with loops of constant length */
 #define CASE(l)                                                                                   \
     case l:                                                                                       \
         combine(l, K, cosines, sines, D);                                                         \

@@ -15,7 +15,7 @@ def compute_edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = 
     Args:
         vectors: edge vectors `(n_edges, 3)` in the order x, y, z, of any length but 0.
         lmax: highest degree.
-        dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
+        dtype: of the result, by default the dtype of `vectors`; calculated in float64 either way.
 
     Returns:
         The blocks `D_0, ..., D_lmax` of each edge, each by rows, `(n_edges, count_entries(lmax))`.

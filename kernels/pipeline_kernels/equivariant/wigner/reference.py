@@ -1,4 +1,4 @@
-"""The frames and what turns features to them, in plain PyTorch."""
+"""Edge frames and the rotation of features to them, in plain PyTorch."""
 
 from functools import cache
 

@@ -42,7 +42,7 @@ derivative by x of the change E' of E, the chain rule gives
 | target          | `route.targets.index`, or the message's own  | `(n_messages,)`              |
 | `gain`, `shift` | of the normalisation                         | `(2, 1, D)`                  |
 | `W`, `b`        | `hidden`                                     | `(2, H, D)`, `(2, 1, D)`     |
-| `ε`             | 1e-5, that of torch                          |                              |
+| `ε`             | 1e-5, as in torch                            |                              |
 
 All are numbers without a unit; D is the number of features, H the width of the hidden layer.
 """

@@ -50,7 +50,7 @@ SIZES: Final = ("n_messages", "n_ranges", "width", "hidden", "n_features")
 
 
 class Arrays(ctypes.Structure):
-    """What a routine reads and writes: `Arrays` of native.c."""
+    """Inputs and outputs of a routine: `Arrays` of native.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in POINTERS),
@@ -59,7 +59,7 @@ class Arrays(ctypes.Structure):
 
 
 def values(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
-    """Implement `reference.values`, and keep of each message what `gradient` would do again."""
+    """Implement `reference.values`, and keep intermediate results for `gradient`."""
     inputs, route = decode(*arguments)
     outputs = {"messages": inputs.gain.new_empty(route.n_messages, inputs.gain.shape[2])}
     kept = make_kept(keep, inputs, route)
@@ -73,7 +73,7 @@ def values(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
 def gradient(
     g: Tensor, with_parameters: bool, kept: Tensor | None, *arguments: *Arguments
 ) -> list[Tensor]:
-    """Implement `reference.gradient`, by tables and factors from what `values` has kept."""
+    """Implement `reference.gradient`; by tables and factors from results kept by `values`."""
     inputs, route = decode(*arguments)
     outputs = _make_outputs(inputs, route, with_parameters)
     others = {"gradient": g, **outputs}
@@ -110,7 +110,7 @@ def _make_outputs(inputs: Inputs, route: Route, with_parameters: bool) -> dict[s
 
 
 def _sum_outputs(outputs: Mapping[str, Tensor], route: Route) -> list[Tensor]:
-    """Sum what `_make_outputs` has allocated over messages and ranges."""
+    """Sum the outputs of `_make_outputs` over messages and ranges."""
     others = dict(outputs)
     by_h = others.pop("by_h")
     by_rows, plans = [by_h, by_h, others.pop("by_features", by_h)], [*route.tables]

@@ -95,14 +95,14 @@ def _has_room(inputs: Inputs) -> bool:
 
 
 def _choose_shape(inputs: Inputs) -> Shape:
-    """Return what kernels are compiled for; three products in TF32 are as exact as float32."""
+    """Return the compile-time options; three products in TF32 are as exact as float32."""
     width, hidden = inputs.gain.shape[2], 0 if inputs.weight is None else inputs.weight.shape[1]
     precision = "tf32" if any(x.dtype in NARROW for x in inputs.data) else "tf32x3"
     return Shape(width, hidden, 32 if max(width, hidden) <= 64 else 16, precision)
 
 
 def _count_programs(route: Route, shape: Shape, device: torch.device) -> int:
-    """Return how many programs share the messages: enough to fill the GPU, as each has its sums."""
+    """Choose the number of programs: enough to fill the GPU, as each has its sums."""
     n_blocks: int = triton.cdiv(route.n_messages, shape.block)
     n_programs = 3  # interpreted
     if device.type == "cuda":
@@ -111,7 +111,7 @@ def _count_programs(route: Route, shape: Shape, device: torch.device) -> int:
 
 
 def _collect_operands(inputs: Inputs, route: Route, g: Tensor | None = None) -> tuple[Any, ...]:
-    """Return what kernels take as data, rows and parameters."""
+    """Return data, rows and parameters as kernel arguments."""
     data = *inputs.tables, inputs.factors, g
     rows = (None if plan is None else plan.index for plan in route.plans)
     groups = data, rows, inputs.parameters
@@ -143,7 +143,7 @@ def _make_sums(inputs: Inputs, route: Route, shape: Shape) -> tuple[Tensor, ...]
 def _sum_outputs(
     by_h: Tensor, by_factor: Tensor | None, sums: Sequence[Tensor], inputs: Inputs, route: Route
 ) -> list[Tensor]:
-    """Sum what kernels have stored over messages and programs."""
+    """Sum the results of kernels over messages and programs."""
     derivatives = [sum_rows(by_h, plan) for plan in route.plans[:N_TABLES]]
     if by_factor is not None:
         derivatives.append(sum_rows(by_factor, route.factors))

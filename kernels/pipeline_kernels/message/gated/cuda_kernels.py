@@ -1,6 +1,6 @@
 """The Triton kernels of gated messages: each program takes whole blocks of messages, both halves.
 
-Symbols are those of the package's formulas; a prime is `d_` here, core and gate end in 0 and 1.
+Symbols follow the package's formulas; a prime is `d_` here, core and gate end in 0 and 1.
 Blocks are (messages, D), filled up with zeros to powers of two; the hidden layer is gone through in
 chunks of its width, so that what a program holds fits into registers. Numbers are read in the type
 that they have and calculated in that of the parameters. Nothing is kept: h is gathered again where
@@ -13,7 +13,7 @@ order depends on the number of programs alone.
 | argument     | holds                                                                            |
 |--------------|----------------------------------------------------------------------------------|
 | `data`       | tables, factors or None, derivative of the loss by the sums or None              |
-| `rows`       | for each of `data` the row that a message reads, or None for that of the message |
+| `rows`       | for each of `data` the row that a message reads, or None for the message's own   |
 | `parameters` | gain, shift, weight and bias, without a hidden layer the first two               |
 | `directions` | changes of tables and factors                                                    |
 | `operands`   | these four, the last for second derivatives alone                                |
@@ -27,13 +27,13 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-EPSILON = tl.constexpr(1e-5)  # of the normalisation, that of torch
+EPSILON = tl.constexpr(1e-5)  # of the normalisation, as in torch
 CHUNK = tl.constexpr(16)  # of the width of the hidden layer
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for.
+    """Compile-time options of a kernel.
 
     Attributes:
         width: D.
@@ -250,7 +250,7 @@ def _multiply(a, b, SHAPE: tl.constexpr):
 
 @triton.constexpr_function
 def _pad(width):
-    """Return how many columns hold a width: what `tl.dot` takes."""
+    """Return the padded number of columns that `tl.dot` takes for a width."""
     return max(16, triton.next_power_of_2(width))
 
 

@@ -14,7 +14,7 @@
 #define COLUMNS (REGISTERS / 8) /* vectors of a tile of a product: ROWS times COLUMNS sums */
 #define ROWS 6
 #define BLOCK 64
-#define AHEAD 4 /* messages, of rows that are asked for */
+#define AHEAD 4 /* messages, of rows that are prefetched */
 #define LINE 64 /* bytes of a line of cache */
 #define EPSILON ((REAL)1e-5) /* of the normalisation, that of torch */
 

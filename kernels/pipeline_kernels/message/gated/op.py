@@ -23,7 +23,7 @@ MODULE: Final = "pipeline_kernels.message.gated.cuda"
 TRITON_DEVICES: Final = {"cuda"}
 """Where kernels read tables and factors in the type that they have, and map no features."""
 MAX_KEPT: Final = 2**24
-"""Bytes that a call may keep of the values for its derivative: those of a small structure. A larger
+"""Bytes of values that a call may keep for its derivative: enough for a small structure. A larger
 one takes memory that it needs elsewhere for a quarter of the time."""
 
 
@@ -36,7 +36,7 @@ def gated_messages(
     factors: Tensor | None = None,
     projection: Tensor | None = None,
 ) -> Tensor:
-    """Compute messages and add those of one target; the formula is that of the package.
+    """Compute messages and add them up by target; the package has the formula.
 
     Differentiable any number of times. Fast are the values, the first derivatives, and the
     derivatives of those by tables and factors, as training by forces needs them; what goes beyond
@@ -72,7 +72,7 @@ def gated_messages(
     dtype = torch.float32
     for tensor in inputs.tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    # Views: `_are_wanted` must not be asked about a leaf.
+    # Views: `_are_wanted` must not be called with a leaf.
     parameters = [x.to(dtype) for x in inputs.parameters]
     parameters = [x.view_as(x) if x.requires_grad else x for x in parameters]
     projection = None if projection is None else parameters.pop(0)
@@ -85,7 +85,7 @@ def gated_messages(
 
 
 def compute_messages(inputs: Inputs, route: Route) -> tuple[Tensor, Tensor | None]:
-    """Compute what `gated_messages` does where weights are constants; autograd does not see it.
+    """Compute `gated_messages` with constant weights, outside autograd.
 
     Args:
         inputs: All of one type.
@@ -107,7 +107,7 @@ def differentiate_messages(
 
     Args:
         g: (n_targets, D).
-        inputs: As those of `compute_messages`.
+        inputs: As for `compute_messages`.
         route: As there.
         kept: What that returned.
 
@@ -124,7 +124,7 @@ def _encode(inputs: Inputs, route: Route) -> Arguments:
 
 
 def _is_worth_keeping(inputs: Inputs, route: Route) -> bool:
-    """Whether a derivative by tables alone may follow, as forces of one structure need it."""
+    """True if a derivative by tables alone may follow, as for forces of one structure."""
     if inputs.gain.device.type in TRITON_DEVICES or not torch.is_grad_enabled():
         return False
     if any(x.requires_grad for x in inputs.parameters):
@@ -183,7 +183,7 @@ def _shape_messages(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]
     fake=_shape_messages,
 )
 def _messages(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
-    """Return the sums, and what an implementation may keep for `_gradient`."""
+    """Return the sums, and intermediate results that an implementation keeps for `_gradient`."""
     inputs, route = decode(*arguments)
     return reference.values(inputs, route), make_kept(keep, inputs, route)
 
@@ -239,9 +239,9 @@ def _messages_backward(
 
 
 def _are_wanted(ctx: Any, places: slice) -> bool:
-    """Whether this run of autograd needs derivatives by the tensors at these places.
+    """Test that this backward pass needs derivatives by the tensors at these places.
 
-    `needs_input_grad` says whether any run can need them. That by energies for forces does not, and
+    `needs_input_grad` is set if any run can need them. That by energies for forces does not, and
     derivatives by parameters are a third of the work.
     """
     nodes = [node for node, _ in ctx.next_functions[places] if node is not None]

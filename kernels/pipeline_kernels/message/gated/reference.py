@@ -1,6 +1,6 @@
-"""Gated messages in plain PyTorch: what the fast implementation must reproduce.
+"""Gated messages in plain PyTorch, the oracle of the fast implementations.
 
-Symbols are those of the package's formulas; a prime is `d_` here. Vectors are (2, n_messages, D),
+Symbols follow the package's formulas; a prime is `d_` here. Vectors are (2, n_messages, D),
 core and gate.
 """
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from pipeline_kernels.message.gated.route import N_TABLES, Inputs, Route, gather_rows, sum_rows
 
 EPSILON: Final = 1e-5
-"""ε of the layer normalisation, that of torch."""
+"""ε of the layer normalisation, as in torch."""
 
 
 class State(NamedTuple):
-    """What a message passes through."""
+    """Intermediate results of messages."""
 
     u: Tensor  # (2, n_messages, H)
     s: Tensor
@@ -182,7 +182,7 @@ def _split_halves(rows: Tensor) -> Tensor:
 
 
 def _gather_features(tables: Sequence[Tensor], route: Route) -> Tensor:
-    """Return what each message reads of the last table, (n_messages, K)."""
+    """Gather the rows of the last table for each message, (n_messages, K)."""
     return gather_rows(tables[N_TABLES - 1], route.tables[-1])
 
 

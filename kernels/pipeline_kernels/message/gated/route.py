@@ -1,4 +1,4 @@
-"""What gated messages are computed from: rows of tables and factors, and parameters."""
+"""Inputs of gated messages: rows of tables and factors, and parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N_TABLES: Final = 3
 
 @dataclass(frozen=True)
 class Route:
-    """What a set of messages reads and where it is added.
+    """Rows that a set of messages reads, and rows to which it is added.
 
     Attributes:
         tables: For each of three tables the row that a message reads; None for a table that has one
@@ -133,18 +133,18 @@ Arguments = tuple[
 
 
 def decode(*arguments: *Arguments) -> tuple[Inputs, Route]:
-    """Return what the arguments of an operator stand for."""
+    """Decode the arguments of an operator."""
     tables, factors, projection, parameters, lists, code = arguments
     return Inputs(tables, factors, projection, *parameters), Route.decode(lists, code)
 
 
 def make_kept(keep: bool, inputs: Inputs, route: Route) -> Tensor:
-    """Allocate what is kept of the values of each message, or no row."""
+    """Allocate the saved numbers of each message, or no row."""
     return inputs.gain.new_empty(route.n_messages if keep else 0, count_kept(inputs))
 
 
 def count_kept(inputs: Inputs) -> int:
-    """Return how many numbers are kept of a message: du with a hidden layer, and y."""
+    """Count the saved numbers of a message: du with a hidden layer, and y."""
     n_hidden = 0 if inputs.weight is None else inputs.weight.shape[1]
     return 2 * (n_hidden + inputs.gain.shape[2])
 

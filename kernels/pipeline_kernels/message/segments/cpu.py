@@ -32,7 +32,7 @@ class Sum(ctypes.Structure):
 
 
 class Sums(ctypes.Structure):
-    """What `sum_segments` of native.c reads."""
+    """Arguments of `sum_segments` in native.c."""
 
     _fields_ = (
         ("sums", Sum * MAX_SUMS),
@@ -42,7 +42,7 @@ class Sums(ctypes.Structure):
 
 
 class Gather(ctypes.Structure):
-    """What `gather_rows` of native.c reads."""
+    """Arguments of `gather_rows` in native.c."""
 
     _fields_ = (
         ("tables", ctypes.c_void_p * MAX_TABLES),
@@ -117,7 +117,7 @@ def sum_segments(values: Sequence[Tensor], plans: Sequence[Segments]) -> list[Te
 
 
 def _share(n_elements: int) -> tuple[int, int]:
-    """Return the number of threads, and that of the ranges that they share."""
+    """Choose the numbers of threads and of the ranges that they share."""
     n_threads = choose_threads(n_elements // LIGHT)
     return n_threads, 1 if n_threads == 1 else RANGES * n_threads
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Which element belongs to which segment, and the elements of each segment as a list.
+    """Segment of each element, and the list of elements of each segment.
 
     The list form (compressed rows) lets each segment be summed by one thread in a fixed order:
     segment `s` holds the elements `order[offsets[s]:offsets[s + 1]]`, ascending.

@@ -1,4 +1,4 @@
-"""Message passing in plain PyTorch: what the fast implementations must reproduce."""
+"""Message passing in plain PyTorch, the oracle of the fast implementations."""
 
 from collections.abc import Sequence
 

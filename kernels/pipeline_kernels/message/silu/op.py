@@ -1,4 +1,4 @@
-"""The activation: what autograd records of it, and its derivatives of second order as an operator.
+"""The activation as recorded by autograd, and its second derivatives as an operator.
 
 Nothing but these has implementations to choose between. An operator with a derivative takes longer
 to call than a function of autograd: as long as the values of a thousand edges.
@@ -21,7 +21,7 @@ def silu(z: Tensor) -> Tensor:
 
     Differentiable any number of times. Derivatives of first and second order keep `z` and the
     gradient by the results, no more; the second order is one pass over them in C, on CPUs and of
-    types that it knows.
+    types that it supports.
 
     Args:
         z: real numbers, of any shape.

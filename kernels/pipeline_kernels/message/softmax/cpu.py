@@ -64,7 +64,7 @@ def _sum_segments(arrays: Arrays, begin: int, end: int) -> None:
         for k in range(offsets[s], offsets[s + 1]):
             e = order[k] if len(order) else k
             for h in range(heads):
-                # Written so that a logit that is no number becomes the largest, and shows.
+                # Written so that a logit of NaN becomes the largest, and shows.
                 largest[h] = largest[h] if largest[h] >= logits[e, h] else logits[e, h]
         for k in range(offsets[s], offsets[s + 1]):
             e = order[k] if len(order) else k

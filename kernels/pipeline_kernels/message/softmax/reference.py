@@ -1,4 +1,4 @@
-"""Attention over segments in plain PyTorch: what the fast implementations must reproduce."""
+"""Attention over segments in plain PyTorch, the oracle of the fast implementations."""
 
 import torch
 from torch import Tensor

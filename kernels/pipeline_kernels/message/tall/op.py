@@ -19,7 +19,7 @@ def multiply_tall(x: Tensor, A: Tensor) -> Tensor:
 
     Differentiable any number of times. Sums have a fixed order, so that results are reproducible to
     the last bit, whatever the number of threads. Products that are small, on other devices than
-    CPUs, of other types or under autocast are those of torch.
+    CPUs, of other types or under autocast torch calculates.
 
     Args:
         x: rows such as the features of edges, `(n, K)`.

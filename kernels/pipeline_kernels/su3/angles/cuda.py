@@ -216,7 +216,7 @@ def compute_angles(gaps, N: tl.constexpr):
 
 @triton.jit
 def gather_from_angles(places, x):
-    """Return what belongs to single, upper and lower angle of numbers in the order of angles."""
+    """Return the numbers of the single, upper and lower angle from the order of angles."""
     split, below = places
     if len(x) == 2:
         return tl.zeros_like(x[0]), x[0], x[1]

@@ -1,4 +1,4 @@
-/* Eigenangles and projectors (reference.py says how), on matrices.c.
+/* Eigenangles and projectors (formulas in reference.py), on matrices.c.
  *
  * A projector is never formed: it is a polynomial in the traceless part A of the matrix. Of three
  * eigenvalues the single one is opposite to the closest pair; the upper one of the pair is ahead of
@@ -221,7 +221,7 @@ void eigenangles(const REAL *matrices, double *angles, int64_t total, int64_t *c
     }
 }
 
-void eigenangles_gradient(const REAL *matrices, const double *weights, REAL *gradient,
+void angles_gradient(const REAL *matrices, const double *weights, REAL *gradient,
                           int64_t total, int64_t *counter)
 {
     FOR_BLOCKS(total, counter)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pipeline_kernels.su3.angles import cpu, reference
+from pipeline_kernels.su3.angles import reference
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import apply_flat, check_matrices
 
@@ -38,5 +38,5 @@ def _make_angles(U: Tensor) -> Tensor:
 
 
 _angles, _gradient = define_with_gradient(
-    reference.eigenangles, reference.angles_gradient, cpu, fake=_make_angles
+    reference.eigenangles, reference.angles_gradient, fake=_make_angles
 )

@@ -120,7 +120,7 @@ def compute_invariants(h, square):
 
 @triton.jit
 def _compute_coefficients(c, DERIVATIVES: tl.constexpr):
-    """Return those of exp(i h) as a polynomial of h, then their derivatives by each invariant."""
+    """Return coefficients of exp(i h) in powers of h, and derivatives by each invariant."""
     N: tl.constexpr = len(c) + 1
     bound = c[N - 2] * (4.0 / 3 if N == 3 else 1.0)
     halvings = tl.zeros_like(bound)
@@ -173,7 +173,7 @@ def _scale_invariants(c, factor):
 
 @triton.jit
 def _scale_coefficients(f, factor, DEGREE: tl.constexpr):
-    """Return those of powers of `h / factor`; a derivative by an invariant has its degree."""
+    """Rescale to powers of `h / factor`; a derivative by an invariant has its degree."""
     scale = tl.zeros_like(factor) + 1
     for _ in tl.static_range(DEGREE):
         scale *= factor

@@ -81,7 +81,7 @@ INLINE void square_step(Poly *p, const vec *c, mask m, const int derivatives)
     UNROLLED for (int k = 0; k < N; k++) p->f[k] = c_either(m, full[k], p->f[k]);
 }
 
-/* From powers and invariants of h to those of 2 h, in the lanes of `m`. */
+/* From powers and invariants of h to powers and invariants of 2 h, in the lanes of `m`. */
 INLINE void rescale(Poly *p, vec *c, mask m, const int derivatives)
 {
     UNROLLED for (int k = 0; k < N; k++)

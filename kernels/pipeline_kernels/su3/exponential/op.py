@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
-from pipeline_kernels.su3.exponential import cpu, reference
+from pipeline_kernels.su3.exponential import reference
 from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 
 
@@ -28,5 +28,5 @@ def exponential(A: Tensor) -> Tensor:
 
 
 _exponential, _gradient = define_with_gradient(
-    reference.exponential, reference.exponential_gradient, cpu, fake=make_like
+    reference.exponential, reference.exponential_gradient, fake=make_like
 )

@@ -175,7 +175,7 @@ def _multiply_even(h, y, product):
 
 @triton.jit
 def _compute_eigenvalues(a, square, norm):
-    """Return those of a Hermitian 3x3 matrix without a trace, in descending order."""
+    """Return the eigenvalues of a traceless Hermitian 3x3 matrix, in descending order."""
     q, _ = determinant(a, cofactors(a))
     third = arctan2(_compute_discriminant(a, square), 0.5 * q) / 3
     r = tl.sqrt(norm / 6)
@@ -185,7 +185,7 @@ def _compute_eigenvalues(a, square, norm):
 
 @triton.jit
 def _compute_even_coefficients(a, b, c, c1):
-    """Return what y, `h y + y h` and `h y h` are multiplied by."""
+    """Return the coefficients of y, `h y + y h` and `h y h`."""
     even_a, even_b = _x_cotangent(0.5 * (c - b)), _x_cotangent(0.5 * (a - c))
     ab = (even_a - even_b) / tl.maximum(a - b, TINY)
     near_a = a - c < c - b
@@ -209,7 +209,7 @@ def _x_cotangent_slope(p, q, r):
 
 @triton.jit
 def _correct_diagonal(t, p, q, own):
-    """Return what the diagonal lacks at eigenvalue t, as a polynomial of h; p, q the others."""
+    """Return the missing diagonal part at eigenvalue t, a polynomial of h; p, q the others."""
     a0, a1, a2, c1, first, second = own
     slope = (t - p) * (t - q)
     size = tl.abs(t - p) + tl.abs(t - q) + tl.abs(p - q)

@@ -230,7 +230,7 @@ void logarithm(const REAL *u, REAL *out, int64_t total, int64_t *counter)
     }
 }
 
-void logarithm_gradient(const REAL *a, const REAL *u, const REAL *g, REAL *out, int64_t total,
+void logarithm_gradient(const REAL *u, const REAL *a, const REAL *g, REAL *out, int64_t total,
                         int64_t *counter)
 {
     FOR_BLOCKS(total, counter)

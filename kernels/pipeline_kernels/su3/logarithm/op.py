@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
-from pipeline_kernels.su3.logarithm import cpu, reference
+from pipeline_kernels.su3.logarithm import reference
 from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 
 
@@ -29,5 +29,5 @@ def logarithm(U: Tensor) -> Tensor:
 
 
 _logarithm, _gradient = define_with_gradient(
-    reference.logarithm, reference.logarithm_gradient, cpu, fake=make_like, keep_result=True
+    reference.logarithm, reference.logarithm_gradient, fake=make_like, keep_result=True
 )

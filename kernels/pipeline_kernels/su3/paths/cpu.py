@@ -13,7 +13,7 @@ SIZES = ("batch", "n_links", "length", "n_places", "n_paths")
 
 
 class Paths(ctypes.Structure):
-    """What to calculate: `Paths` in native.c."""
+    """Tables and sizes of paths: `Paths` in native.c."""
 
     _fields_ = (
         ("table", ctypes.c_void_p),

@@ -146,7 +146,7 @@ static void spread(const Paths *paths, const vec *factors, REAL *grads, const in
 enum { LINE = 64 / sizeof(REAL) };
 
 /* A part of some numbers. */
-INLINE void ask(const REAL *from, int64_t n_numbers, int64_t part, int64_t n_parts)
+INLINE void prefetch(const REAL *from, int64_t n_numbers, int64_t part, int64_t n_parts)
 {
     for (int64_t i = n_numbers * part / n_parts; i < n_numbers * (part + 1) / n_parts; i += LINE)
         __builtin_prefetch(from + i, 0, 2);
@@ -159,11 +159,11 @@ INLINE void look_ahead(const Paths *paths, const REAL *links, int64_t next, cons
 {
     const int64_t n_in = paths->n_links * NUMBERS, n_place = paths->n_paths * NUMBERS;
     const int64_t n_blocks = (paths->n_places + LANES - 1) / LANES;
-    ask(products + (b.a + LANES) * n_place, smaller(LANES, paths->n_places - b.a - LANES) * n_place,
-        b.p, paths->n_paths);
+    prefetch(products + (b.a + LANES) * n_place,
+             smaller(LANES, paths->n_places - b.a - LANES) * n_place, b.p, paths->n_paths);
     if (next < paths->batch)
-        ask(links + next * n_in, n_in, b.a / LANES * paths->n_paths + b.p,
-            n_blocks * paths->n_paths);
+        prefetch(links + next * n_in, n_in, b.a / LANES * paths->n_paths + b.p,
+                 n_blocks * paths->n_paths);
 }
 
 /* ---- what is called from outside ----

@@ -62,5 +62,5 @@ def _make_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
 
 
 _products, _gradient = define_with_gradient(
-    reference.path_products, reference.path_gradient, cpu, fake=_make_products
+    reference.path_products, reference.path_gradient, cpu=cpu, fake=_make_products
 )

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
-from pipeline_kernels.su3.projection import cpu, reference
+from pipeline_kernels.su3.projection import reference
 
 
 def polar(M: Tensor) -> Tensor:
@@ -50,5 +50,5 @@ def project(M: Tensor) -> Tensor:
 
 
 _polar, _gradient = define_with_gradient(
-    reference.polar, reference.polar_gradient, cpu, fake=make_like, keep_result=True
+    reference.polar, reference.polar_gradient, fake=make_like, keep_result=True
 )

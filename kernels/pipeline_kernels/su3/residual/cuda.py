@@ -191,7 +191,7 @@ def _list_invariants(h):
 
 @triton.jit
 def _compute_factor(A, square, cube, odd, even, R: tl.constexpr):
-    """Return what multiplies A^3 in Psi."""
+    """Return the coefficient of A^3 in Psi."""
     out = spread(even[1]) * A - spread(odd[2]) * square + spread(even[2]) * cube
     return out - spread(odd[1]) * make_unit(R)[None, :, :]
 

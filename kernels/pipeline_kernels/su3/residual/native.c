@@ -30,14 +30,14 @@ INLINE void evaluate(const mat *u, const mat *sigma, point *p, const int derivat
     vec c[N - 1];
     memcpy(c, p->c, sizeof(c));
     p->exponential = exponential_polynomial(c, derivatives);
-    ask(&p->next);
+    prefetch(&p->next);
     p->turn = polynomial(p->exponential.f, &power[1], &square);
     compute_pairs(p->c, &p->of_h, derivatives);
-    ask(&p->next);
+    prefetch(&p->next);
     compute_psi(&p->of_h, &p->psi);
-    ask(&p->next);
+    prefetch(&p->next);
     left_product(&p->loop, 1, &p->M);
-    ask(&p->next);
+    prefetch(&p->next);
     multiply(&p->psi, &p->M, &p->slope);
     add_diagonal(&p->slope, all(1));
 }
@@ -90,13 +90,13 @@ static void pull_log_determinant(point *p, vec factor, mat *by_loop)
 {
     map product;
     multiply(&p->slope, &p->psi, &product); /* tr slope^-1 Psi dM */
-    ask(&p->next);
+    prefetch(&p->next);
     const mat by_M = pull_left_product(&product);
-    ask(&p->next);
+    prefetch(&p->next);
     multiply(&p->M, &p->slope, &product); /* tr M slope^-1 dPsi */
-    ask(&p->next);
+    prefetch(&p->next);
     const mat by_g = pull_psi(&p->of_h, &product);
-    ask(&p->next);
+    prefetch(&p->next);
     m_add_scaled(by_loop, factor, &by_M);
     m_add_scaled(by_loop, factor, &by_g);
 }
@@ -115,9 +115,9 @@ static void pull(point *p, const mat *u, const mat *sigma, const mat *by_moved, 
 {
     mat by_loop = pull_turn(p, u, by_moved);
     if (any((mask)(by_log_det != 0))) {
-        ask(&p->next);
+        prefetch(&p->next);
         invert(&p->slope);
-        ask(&p->next);
+        prefetch(&p->next);
         pull_log_determinant(p, by_log_det, &by_loop);
     }
     const mat turn = m_adjoint(&p->turn), direct = m_mul(&turn, by_moved);
@@ -179,7 +179,7 @@ void residual_step(const REAL *U, const REAL *paths, const double *weights, REAL
                                    n_paths, n, rows);
         point p;
         p.next = UPCOMING_OF(paths, n_paths * NUMBERS);
-        ask(&p.next);
+        prefetch(&p.next);
         mat image;
         if (inverse) {
             image = solve(&u, &sigma, &p);
@@ -210,7 +210,7 @@ void residual_gradient(const REAL *U, const REAL *paths, const double *weights, 
         load_rows(by_log_det + first, 1, n, &factor);
         point p;
         p.next = UPCOMING_BY(paths, by_paths, n_paths * NUMBERS);
-        ask(&p.next);
+        prefetch(&p.next);
         mat by_u, by_sigma;
         if (inverse) {
             const mat source = load(moved + first * NUMBERS, n);

@@ -1,4 +1,4 @@
-"""The residual step in plain PyTorch, as the formulas of `op.residual_step` say it."""
+"""The residual step in plain PyTorch, by the formulas of `op.residual_step`."""
 
 from functools import lru_cache
 from typing import Final
@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline_kernels.su3.matrices import conjugate_transpose
 
 TERMS: Final = 26  # of the series of Psi, enough for 1e-16 where no eigenvalue of A exceeds 2
-PICARD: Final = 4  # fixed-point iterations before those of Newton
+PICARD: Final = 4  # fixed-point iterations before Newton's
 NEWTON: Final = 60
 TOLERANCE: Final = 1e-9  # of the last step of Newton's iteration, whose error is its square
 

@@ -308,7 +308,7 @@ def _imaginary(a, b):
 
 @triton.jit
 def _compute_diagonal(W, z, x, part, g):
-    """Return i z g less what the polynomial with fixed coefficients has on the diagonal."""
+    """Return i z g less the diagonal of the polynomial with fixed coefficients."""
     slope = (W[2], W[3])
     if len(W) == 6:
         slope = add_scaled(slope, scale_complex((W[4], W[5]), x[0], x[1]), 2.0)

@@ -85,7 +85,7 @@ INLINE rotation rotate(const spectrum *s, const vec *changes)
     return r;
 }
 
-/* Of the gaps, or with changes added, of which `wide` says those of the gaps. */
+/* Of the gaps, or with changes added, where `wide` marks the gaps. */
 INLINE sines sines_of(const vec *gaps, const vec *changes)
 {
     sines out;
@@ -250,15 +250,15 @@ INLINE void map_blocks(const REAL *L, const double *parameters, REAL *W, double 
     FOR_BLOCKS(total, counter)
     {
         upcoming next = UPCOMING_OF(parameters, width);
-        ask(&next);
+        prefetch(&next);
         const mat l = load(L + first * NUMBERS, n);
         const spectrum s = decompose(&l);
-        ask(&next);
+        prefetch(&next);
         load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
-        ask(&next);
+        prefetch(&next);
         const rotation r = rotate(&s, m.changes);
-        ask(&next);
+        prefetch(&next);
         mat w = m_scalar(complex_of(all(1), all(0)));
         m_polynomial(&w, &r.W, &s);
         store(W + first * NUMBERS, &w, n);
@@ -278,14 +278,14 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
     {
         const mat l = load(L + first * NUMBERS, n), F = load(by_W + first * NUMBERS, n);
         upcoming next = UPCOMING_BY(parameters, by_parameters, width);
-        ask(&next);
+        prefetch(&next);
         const spectrum s = decompose(&l);
-        ask(&next);
+        prefetch(&next);
         vec f, by_gaps[GAPS], by_growths[GAPS], g[N], changes[N], single = all(0);
         load_rows(by_log_det + first, 1, n, &f);
         load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
-        ask(&next);
+        prefetch(&next);
         const rotation r = rotate(&s, m.changes);
         UNROLLED for (int k = 0; k < GAPS; k++) by_gaps[k] = by_growths[k] = all(0);
 
@@ -295,7 +295,7 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
             single = c_mul(c_conj(r.single), in[0]).im;
         to_angles(&s, single, c_mul(c_conj(r.upper), in[1]).im, c_mul(c_conj(r.lower), in[2]).im,
                   changes);
-        ask(&next);
+        prefetch(&next);
         pull_changes(&s, &m, changes, by_gaps, by_growths);
         pull_sines(s.gaps, &m, f, by_gaps, by_growths);
         pull_splines(s.gaps, &m, f, by_growths, by_gaps, rows, bins, inverse);

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
-from pipeline_kernels.su3.spectral import cpu, reference
+from pipeline_kernels.su3.spectral import reference
 from pipeline_kernels.su3.splines import count_bins
 
 
@@ -71,5 +71,9 @@ def _make_map(L: Tensor, parameters: Tensor, inverse: bool) -> tuple[Tensor, Ten
 
 
 _map, _gradient = define_with_gradient(
-    reference.spectral_map, reference.spectral_gradient, cpu, fake=_make_map, n_inputs=2
+    reference.spectral_map,
+    reference.spectral_gradient,
+    fake=_make_map,
+    count=lambda L, parameters, *_: count_bins(parameters.shape[2]),
+    n_inputs=2,
 )

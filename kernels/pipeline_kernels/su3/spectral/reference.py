@@ -1,4 +1,4 @@
-"""The spectral map in plain PyTorch, as the formulas of `op.spectral_map` say it."""
+"""The spectral map in plain PyTorch, by the formulas of `op.spectral_map`."""
 
 import torch
 from torch import Tensor

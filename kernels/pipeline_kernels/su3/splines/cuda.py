@@ -16,13 +16,13 @@ REST = tl.constexpr(1 - reference.RISE)
 
 @triton.constexpr_function
 def find_divisible_part(bins):
-    """Return what softmax deals out among so many bins."""
+    """Return the part of [0, 1] that softmax distributes among the bins."""
     return 1 - bins * reference.MIN_WIDTH
 
 
 @triton.jit
 def scale_bins(parameters, BINS: tl.constexpr):
-    """Return what makes sizes of bins of their numbers: see `_compute_size`."""
+    """Return the constants that turn numbers into sizes of bins: see `_compute_size`."""
     top = tl.load(parameters)
     for k in range(1, BINS):
         top = tl.maximum(top, tl.load(parameters + k))
@@ -41,7 +41,7 @@ def _compute_size(scale, k):
 
 @triton.jit
 def compute_excess(u):
-    """Return the slope that a parameter stands for, less one, and its derivative."""
+    """Return the slope of a parameter, less one, and its derivative."""
     above = u > 0
     part = tl.where(above, u * 0.0 + REST, u * 0.0 + RISE)
     power = tl.exp(-tl.abs(u))

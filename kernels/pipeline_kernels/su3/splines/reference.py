@@ -1,4 +1,4 @@
-"""Monotone rational-quadratic splines in plain PyTorch; the package says the formulas."""
+"""Monotone rational-quadratic splines in plain PyTorch; the package has the formulas."""
 
 import math
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Spline(NamedTuple):
 
 
 class _Bin(NamedTuple):
-    """Where a point lies."""
+    """Place of a point in its bin."""
 
     first: Tensor  # whether in the first bin
     start: Tensor

@@ -15,7 +15,7 @@ SIZES = ("batch", "n_in", "n_out", "n_directions", "volume")
 
 
 class Layer(ctypes.Structure):
-    """What to calculate: `Layer` in native.c."""
+    """Tables and sizes of a layer: `Layer` in native.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in POINTERS),

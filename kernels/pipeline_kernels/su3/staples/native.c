@@ -2,7 +2,7 @@
  * or 3 colours (macro N). Stands on fields.c.
  *
  * All links of LANES samples are copied to a field of vectors, so that a neighbour is read as it
- * lies, whatever the tables say. Staples of one link in all channels are multiplied out, then
+ * lies, whatever the tables hold. Staples of one link in all channels are multiplied out, then
  * combined, before those of the next.
  */
 /* Of sums in registers: rows, columns of a combination, rows of the other side of a pair. */

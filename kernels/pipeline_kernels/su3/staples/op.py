@@ -103,5 +103,5 @@ def _make_layer(
 
 
 _layer, _gradient = define_with_gradient(
-    reference.staple_layer, reference.staple_gradient, cpu, fake=_make_layer, n_inputs=2
+    reference.staple_layer, reference.staple_gradient, cpu=cpu, fake=_make_layer, n_inputs=2
 )

@@ -78,7 +78,7 @@ def differentiate_staples(S: Tensor, G: Tensor, forward: Tensor, backward: Tenso
 def _find_places(
     mu: int, nu: int, forward: Tensor, backward: Tensor
 ) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Return where left, middle and right link of each site's two staples start."""
+    """Return the first sites of the left, middle and right link of each site's two staples."""
     here = torch.arange(forward.shape[1], device=forward.device)
     up, down = forward[nu], backward[nu]
     return (here, down), (up, down), (forward[mu], forward[mu][down])

@@ -1,11 +1,11 @@
-/* A crew of threads that run routines of the other libraries.
+/* A thread pool that runs routines of the other libraries.
  *
  * A kernel on one small structure takes tens of microseconds, and there are a hundred of them in a
- * step of molecular dynamics. A thread that waits therefore looks out for work a while before it
- * sleeps, and the caller never waits for one that has not begun: pieces of the work are taken from
- * a counter, so that the others have done all of them.
+ * step of molecular dynamics. An idle worker therefore spins for a while before it sleeps, and the
+ * caller never waits for one that has not begun: threads take pieces of the work from a shared
+ * counter until none is left, and the caller cancels workers that come too late.
  *
- * There is one crew a process. A caller that finds it at work, in another thread, works alone. */
+ * There is one pool a process. A caller that finds it busy, in another thread, works alone. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,63 +14,63 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { MAX_ARGUMENTS = 24, MAX_HELPERS = 255 };
-/* Of a thread that waits: some 20 to 50 us, as OpenMP's threads are told to (pipeline_core.cli). */
-enum { TURNS = 2000, TURNS_OF_ONE = 64 };
-/* Bytes that a thread keeps for its next call: the system hands over new ones page by page. */
+enum { MAX_ARGUMENTS = 24, MAX_WORKERS = 255 };
+/* Spins of an idle worker: some 20 to 50 us, as OpenMP's threads are set to (pipeline_core.cli). */
+enum { SPINS = 2000, SPINS_PER_YIELD = 64 };
+/* Bytes of a workspace that is kept for the next call: the system maps new ones page by page. */
 enum { MAX_KEPT = 1 << 26, ALIGNMENT = 64 };
 
-/* What one argument more or less makes no difference to: the calling conventions of x86-64 and of
- * AArch64 leave to the caller what it has passed, in registers or in words of the stack. */
+/* Surplus arguments do no harm: by the calling conventions of x86-64 and of AArch64 the caller
+ * removes what it has passed, in registers or in words of the stack. */
 typedef void Routine(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
                      int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
                      int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
                      int64_t, int64_t);
 
 /* A call: the routine takes the arguments, the address of the counter and, unless `n_bytes` is 0,
- * that of memory of the thread's own. */
+ * the address of a workspace of the thread. */
 typedef struct {
     Routine *routine;
     int64_t n_arguments, n_bytes;
     int64_t arguments[MAX_ARGUMENTS];
 } Call;
 
-typedef enum { IDLE, CALLED, AT_WORK } State;
+typedef enum { IDLE, CALLED, BUSY } State;
 
 typedef struct {
     _Alignas(128) _Atomic State state;
     atomic_int asleep;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-} Helper;
+} Worker;
 
 typedef struct {
     void *bytes;
     int64_t size;
-} Memory;
+} Workspace;
 
-static Helper helpers[MAX_HELPERS];
-static int n_helpers;          /* that have been started */
-static atomic_flag at_work = ATOMIC_FLAG_INIT;
-static const Call *call;       /* of the crew, while it is at work */
+static Worker workers[MAX_WORKERS];
+static int n_workers;          /* that have been started */
+static atomic_flag is_busy = ATOMIC_FLAG_INIT;
+static const Call *call;       /* that the pool runs */
 static int64_t *pieces;        /* the counter of that call */
-static _Thread_local Memory kept;
+static _Thread_local Workspace kept;
 static pthread_key_t thread_end;
 
-static void relax(int turn)
+static void spin(int turn)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-    if (turn % TURNS_OF_ONE == TURNS_OF_ONE - 1)
+    if (turn % SPINS_PER_YIELD == SPINS_PER_YIELD - 1)
         sched_yield(); /* there may be more threads than cores */
 }
 
-/* ---- memory of a thread ---- */
+/* ---- workspace of a thread ---- */
 
-static void *take_memory(int64_t n_bytes)
+static void *acquire_workspace(int64_t n_bytes)
 {
     if (n_bytes <= kept.size)
         return kept.bytes;
@@ -78,23 +78,22 @@ static void *take_memory(int64_t n_bytes)
     void *bytes = aligned_alloc(ALIGNMENT, size);
     if (bytes && n_bytes <= MAX_KEPT) {
         free(kept.bytes);
-        kept = (Memory){bytes, size};
+        kept = (Workspace){bytes, size};
         pthread_setspecific(thread_end, bytes); /* to be freed then */
     }
     return bytes;
 }
 
-static void give_back(void *bytes)
+static void release_workspace(void *bytes)
 {
     if (bytes != kept.bytes)
         free(bytes);
 }
 
-/* ---- numbers too small for all their digits ---- */
+/* ---- subnormal numbers ---- */
 
-/* The derivative of a gate that is shut is such a number, 1e-40 say, and Intel's processors need
- * far longer for one than for others. They count as 0 while a routine runs, and not in
- * what the thread does else. */
+/* The derivative of a closed gate is subnormal, 1e-40 say, and Intel's processors need far longer
+ * for such a number. They count as 0 while a routine runs, and only then. */
 #if defined(__SSE2__)
 enum { FLUSH = 0x8040 }; /* of results and of operands: FTZ and DAZ in MXCSR */
 
@@ -138,7 +137,7 @@ static void restore_mode(uint64_t before)
 
 /* ---- the work ---- */
 
-/* Return whether there was memory. */
+/* Run a call in this thread. Return 0 for want of memory, else 1. */
 static int work(const Call *c, int64_t *counter)
 {
     int64_t a[MAX_ARGUMENTS + 2];
@@ -147,7 +146,7 @@ static int work(const Call *c, int64_t *counter)
     for (int64_t i = c->n_arguments; i < MAX_ARGUMENTS + 2; i++)
         a[i] = 0;
     a[c->n_arguments] = (intptr_t)counter;
-    void *memory = c->n_bytes ? take_memory(c->n_bytes) : NULL;
+    void *memory = c->n_bytes ? acquire_workspace(c->n_bytes) : NULL;
     if (c->n_bytes && !memory)
         return 0;
     a[c->n_arguments + 1] = (intptr_t)memory;
@@ -157,106 +156,106 @@ static int work(const Call *c, int64_t *counter)
                a[25]);
     restore_mode(mode);
     if (memory)
-        give_back(memory);
+        release_workspace(memory);
     return 1;
 }
 
-static void wait_for_call(Helper *self)
+static void wait_for_call(Worker *self)
 {
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < SPINS; turn++) {
         if (self->state == CALLED)
             return;
-        relax(turn);
+        spin(turn);
     }
     pthread_mutex_lock(&self->lock);
-    self->asleep = 1; /* before the state is read: whoever calls sets the state, then reads this */
+    self->asleep = 1; /* before the state is read: a caller sets the state, then reads this */
     while (self->state != CALLED)
         pthread_cond_wait(&self->wake, &self->lock);
     self->asleep = 0;
     pthread_mutex_unlock(&self->lock);
 }
 
-static void *help(void *self_)
+static void *worker_main(void *self_)
 {
-    Helper *self = self_;
+    Worker *self = self_;
     for (;;) {
         wait_for_call(self);
         State state = CALLED;
-        if (atomic_compare_exchange_strong(&self->state, &state, AT_WORK)) {
-            work(call, pieces); /* without memory, others do it */
+        if (atomic_compare_exchange_strong(&self->state, &state, BUSY)) {
+            work(call, pieces); /* without memory, other threads do it */
             self->state = IDLE;
         }
     }
     return NULL;
 }
 
-static void call_helper(Helper *helper)
+static void call_worker(Worker *worker)
 {
-    helper->state = CALLED;
-    if (helper->asleep) {
-        pthread_mutex_lock(&helper->lock);
-        pthread_cond_signal(&helper->wake);
-        pthread_mutex_unlock(&helper->lock);
+    worker->state = CALLED;
+    if (worker->asleep) {
+        pthread_mutex_lock(&worker->lock);
+        pthread_cond_signal(&worker->wake);
+        pthread_mutex_unlock(&worker->lock);
     }
 }
 
-/* Wait until a helper has done what it has begun; what it has not is called off. */
-static void call_off(Helper *helper)
+/* Cancel the call of a worker that has not begun; wait for one that has. */
+static void cancel(Worker *worker)
 {
     State state = CALLED;
-    if (atomic_compare_exchange_strong(&helper->state, &state, IDLE))
+    if (atomic_compare_exchange_strong(&worker->state, &state, IDLE))
         return;
-    for (int turn = 0; helper->state != IDLE; turn++)
-        relax(turn);
+    for (int turn = 0; worker->state != IDLE; turn++)
+        spin(turn);
 }
 
-/* Start helpers until there are `n`, as far as the system allows; return how many may be called. */
-static int64_t hire(int64_t n)
+/* Start workers until there are `n`, as far as the system allows; return the number to call. */
+static int64_t start_workers(int64_t n)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of Python */
-    while (n_helpers < n && n_helpers < MAX_HELPERS) {
-        Helper *helper = &helpers[n_helpers];
+    while (n_workers < n && n_workers < MAX_WORKERS) {
+        Worker *worker = &workers[n_workers];
         pthread_t thread;
-        helper->state = IDLE;
-        helper->asleep = 0;
-        pthread_mutex_init(&helper->lock, NULL);
-        pthread_cond_init(&helper->wake, NULL);
-        if (pthread_create(&thread, NULL, help, helper))
+        worker->state = IDLE;
+        worker->asleep = 0;
+        pthread_mutex_init(&worker->lock, NULL);
+        pthread_cond_init(&worker->wake, NULL);
+        if (pthread_create(&thread, NULL, worker_main, worker))
             break;
         pthread_detach(thread);
-        n_helpers++;
+        n_workers++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return n < n_helpers ? n : n_helpers;
+    return n < n_workers ? n : n_workers;
 }
 
 /* Run a call in several threads, one of them the caller's. Return 0, or 1 for want of memory. */
 int64_t run(const Call *c, int64_t n_threads)
 {
     int64_t counter = 0;
-    if (n_threads == 1 || atomic_flag_test_and_set(&at_work))
+    if (n_threads == 1 || atomic_flag_test_and_set(&is_busy))
         return !work(c, &counter);
     call = c;
     pieces = &counter;
-    int64_t n = n_threads - 1 <= n_helpers ? n_threads - 1 : hire(n_threads - 1);
+    int64_t n = n_threads - 1 <= n_workers ? n_threads - 1 : start_workers(n_threads - 1);
     for (int64_t i = 0; i < n; i++)
-        call_helper(&helpers[i]);
+        call_worker(&workers[i]);
     int done = work(c, &counter);
     for (int64_t i = 0; i < n; i++)
-        call_off(&helpers[i]);
-    atomic_flag_clear(&at_work);
+        cancel(&workers[i]);
+    atomic_flag_clear(&is_busy);
     return !done;
 }
 
-/* ---- processes ---- */
+/* ---- forks ---- */
 
 /* A forked process (a data loader's worker) has one thread, whatever its parent was doing. */
 static void start_alone(void)
 {
-    n_helpers = 0;
-    atomic_flag_clear(&at_work);
+    n_workers = 0;
+    atomic_flag_clear(&is_busy);
 }
 
 __attribute__((constructor)) static void prepare(void)

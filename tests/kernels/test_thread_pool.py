@@ -73,7 +73,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not share
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("crew") / "share.so"
+    path = tmp_path_factory.mktemp("thread_pool") / "share.so"
     try:
         compiler.compile_library(SHARE, {}, native.choose_level(), path)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -87,7 +87,7 @@ def library(path):
 
 
 def share(library, n_threads, n_pieces=1000, wait=True):
-    """Return how often each piece was done, and by how many threads in all."""
+    """Count how often each piece was done, and the threads in all."""
     times, threads = np.zeros(n_pieces, np.int32), np.zeros(n_pieces, np.int64)
     expected = n_threads if wait else 0
     arrays = times, threads, np.zeros(1, np.int64)
@@ -129,7 +129,7 @@ def test_more_arguments_than_registers_arrive(library):
     assert out == [sum(range(0, 11, 2)) - sum(range(1, 11, 2))]
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no mode that is known")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no flush mode")
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_a_routine_takes_numbers_of_few_digits_for_zero_and_the_caller_does_not(library, n_threads):
     least = np.finfo(float).smallest_normal
@@ -146,7 +146,7 @@ def test_memory_that_cannot_be_had_is_an_error(library):
 
 
 def fill(library, n_bytes):
-    """Return where the memory of the calling thread was."""
+    """Return the address of the workspace of the calling thread."""
     where = np.zeros(1, np.int64)
     native.call_routine(library, "fill", n_bytes, where, n_threads=1, n_bytes=n_bytes)
     return int(where[0])
