@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.dataset_run import DatasetRun

@@ -41,16 +41,17 @@ from pipeline_core import hookspec
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
+    from pydantic import BaseModel
 
+    from pipeline_atoms.readers import Reader
     from pipeline_core.dataset_run import DatasetRun
     from pipeline_core.figures import Figure
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.pace import Position
-    from pipeline_core.readers import Reader
     from pipeline_core.run import ExperimentRun, Run
     from pipeline_core.task import Task
 
-HOOKS_VERSION: Final = "1.0"
+HOOKS_VERSION: Final = "1.1"
 """Version of the contract: major, that breaks plugins, and minor, that adds to it."""
 
 Summary = Mapping[str, Any]
@@ -152,6 +153,17 @@ class PipelineSpecs:
     @hookspec(firstresult=True)
     def calculator(self, run: Run, device: str) -> Calculator | None:
         """Give the trained model of a run as an ASE calculator on `device`, a torch device name."""
+
+    @hookspec
+    def sections(self, info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
+        """Give the options of stages that this plugin does for all models of a kind of data.
+
+        A plugin without a model may do stages for models of other packages, such as the graphs of
+        all potentials: it implements them `trylast`, so that a model still does its own, returns
+        None for models of other kinds of data (`info.data_kind`), and gives the pydantic models of
+        their sections here. Those that a model brings itself (`ModelInfo.sections`) go before.
+        """
+        raise NotImplementedError
 
     @hookspec
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:

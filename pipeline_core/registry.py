@@ -33,8 +33,10 @@ class Plugin:
         distribution: Package that it was installed with.
         version: Version of that package.
         hooks: Names of the hooks it implements.
+        defaults: Those among them that it implements where no other plugin does (`trylast`).
         model: What it says of its model; None for observers and readers alone.
         error: Why it cannot be used; None if it can.
+        bases: Plugins without a model that do stages for models of its kind of data.
         deprecated: What it implements that a later version will not have, with the cure.
     """
 
@@ -43,8 +45,10 @@ class Plugin:
     distribution: str
     version: str
     hooks: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
     model: ModelInfo | None = None
     error: str | None = None
+    bases: tuple[Plugin, ...] = ()
     deprecated: tuple[str, ...] = ()
 
 
@@ -72,7 +76,8 @@ class Registry:
         for name, plugin in builtin:
             self.manager.register(plugin, name)
         points = entry_points(group=PROJECT) if points is None else points
-        self.plugins = [self._load(point) for point in points]
+        loaded = [self._load(point) for point in points]
+        self.plugins = [self._add_bases(plugin, loaded) for plugin in loaded]
         for plugin in self.plugins:
             for cure in plugin.deprecated:
                 text = f"plugin {plugin.name!r} from {_describe_origin(plugin)}: {cure}"
@@ -175,7 +180,8 @@ class Registry:
         with warnings.catch_warnings(record=True) as deprecated:
             warnings.simplefilter("always")
             self.manager.register(module, name)
-        hooks = tuple(c.name for c in self.manager.get_hookcallers(module) or ())
+        callers = self.manager.get_hookcallers(module) or []
+        hooks = tuple(caller.name for caller in callers)
         unknown = [hook for hook in hooks if hook not in self.hooks]
         if unknown:
             self.manager.unregister(module)
@@ -186,7 +192,24 @@ class Registry:
             self.manager.unregister(module)
             return replace(plugin, error=error)
         cures = tuple(dict.fromkeys(str(warning.message) for warning in deprecated))
-        return replace(plugin, name=name, hooks=hooks, model=info, deprecated=cures)
+        last = tuple(
+            caller.name
+            for caller in callers
+            if any(one.plugin is module and one.trylast for one in caller.get_hookimpls())
+        )
+        return replace(plugin, name=name, hooks=hooks, defaults=last, model=info, deprecated=cures)
+
+    def _add_bases(self, plugin: Plugin, loaded: Sequence[Plugin]) -> Plugin:
+        """Give the model of a plugin the sections of those that do stages for its kind of data."""
+        info = plugin.model
+        if info is None:
+            return plugin
+        others = [p for p in loaded if p.model is None and "sections" in p.hooks]
+        modules: dict[Plugin, Any] = {p: self.manager.get_plugin(p.name) for p in others}
+        given = {one: module.sections(info) for one, module in modules.items()}
+        sections = {name: kind for some in given.values() for name, kind in (some or {}).items()}
+        model = replace(info, sections={**sections, **info.sections})
+        return replace(plugin, model=model, bases=tuple(p for p, some in given.items() if some))
 
 
 def identify_plugin(plugin: Plugin) -> dict[str, str]:
@@ -199,12 +222,17 @@ def identify_plugin(plugin: Plugin) -> dict[str, str]:
 
 
 def hash_source(plugin: Plugin) -> str:
-    """Return a hash of a plugin's source and version, of all packages of its distribution."""
-    digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
-    for module in _list_modules(plugin):
-        for path in find_source_files(module):
-            digest.update(path.name.encode())
-            digest.update(path.read_bytes())
+    """Return a hash of a plugin's source and version, of all packages of its distribution.
+
+    Plugins that do stages for its kind of data count, too.
+    """
+    digest = hashlib.sha256()
+    for one in (plugin, *plugin.bases):
+        digest.update(f"{one.distribution} {one.version}".encode())
+        for module in _list_modules(one):
+            for path in find_source_files(module):
+                digest.update(path.name.encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pipeline_atoms.importing.sources import find_beside, identify_readers
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.config.sections import PartitionOptions
@@ -26,7 +27,6 @@ from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import parse_start
-from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry

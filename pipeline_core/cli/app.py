@@ -7,23 +7,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pipeline_atoms.cli import driver, inspection, learning, new_dataset, predict
 from pipeline_core import __version__
 from pipeline_core.cli import (
     card,
     checks,
     doctor,
     download,
-    driver,
     evidence,
-    inspection,
-    learning,
     listings,
     load,
-    new_dataset,
     new_files,
     new_plugin,
     plan,
-    predict,
     report,
     stages,
     status,

@@ -138,8 +138,8 @@ def _check_files(dataset: DatasetRun) -> None:
     """Check that the raw files of a dataset are there, or can be fetched, and can be read."""
     options = dataset.options
     if isinstance(options, Dataset):
-        from pipeline_core.importing.frames import check_copies
-        from pipeline_core.importing.sources import find_sources
+        from pipeline_atoms.importing.frames import check_copies
+        from pipeline_atoms.importing.sources import find_sources
 
         readers = dataset.registry.collect("readers")
         for source in find_sources(dataset.path, options.sources, readers, options.expected):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_atoms.readers import Reader, Units
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align
@@ -16,7 +17,6 @@ from pipeline_core.config.experiments import ExperimentFile
 from pipeline_core.config.workflow import read_options
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.project import Project, list_all_experiments
-from pipeline_core.readers import Reader, Units
 from pipeline_core.registry import Plugin
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]

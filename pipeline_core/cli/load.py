@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from pipeline_atoms.cli.predict import ModelPath, find_model
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli.output import align
-from pipeline_core.cli.predict import ModelPath, find_model
 from pipeline_core.foreign import ForeignFormat
 from pipeline_core.model_info import ModelInfo
 
@@ -55,7 +55,7 @@ def load(
     info, kind = _choose(_list_formats(plugin), file)
     if output.exists() and output.samefile(file):
         raise ValueError(f"--output {output}: is the file itself; choose another name")
-    from pipeline_core.training.foreign import write_foreign_model
+    from pipeline_atoms.potential.foreign import write_foreign_model
 
     model = kind.read(file, head or [])
     write_foreign_model(output, file, kind, model, info)
@@ -69,7 +69,7 @@ def export(model: ModelPath, file: Written) -> None:
     Energies of free atoms and cutoff are in it. The other program need not be installed.
     """
     path = find_model(model)
-    from pipeline_core.inference.potentials import load_potential, make_file_run
+    from pipeline_atoms.calculators.potentials import load_potential, make_file_run
 
     run = make_file_run(path, load_registry())
     formats = [(info, kind) for info, kind in _list_formats(None) if info == run.model_info]

@@ -57,7 +57,7 @@ def plan_structure(
 
     Parts of a crystal like those of the data are measured here; the data must have been made.
     """
-    from pipeline_core.profiling.large_structures import plan_structure as plan_parts
+    from pipeline_atoms.profiling.large_structures import plan_structure as plan_parts
 
     run = _load_run(workflows, results, experiment, variant, device)
     content = plan_parts(run, atoms, _list_ranks(ranks))

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.datasets import Limits
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import Count, MolecularDynamics, Positive, Section
 
 

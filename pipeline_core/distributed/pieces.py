@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pipeline_atoms.domains.domain import Domain
 from pipeline_core.batch import Batch, move_to_device
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.domain import Domain
 from pipeline_core.task import Outputs
 
 Ints = NDArray[np.int64]

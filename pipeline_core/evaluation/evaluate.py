@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
+from pipeline_atoms.domains.division import DividedSplits
+from pipeline_atoms.potential.conservation import report_conservation
 from pipeline_core import store
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
-from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.committee import calibrate_committee
-from pipeline_core.evaluation.conservation import report_conservation
 from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import (
     Texts,

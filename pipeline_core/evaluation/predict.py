@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline_atoms.domains.division import LoadPart
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.distributed.division import LoadPart
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Quantity, Samples, Task, sum_rows

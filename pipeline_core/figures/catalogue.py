@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline_atoms.figures import barriers, diffusion, dynamics, glasses, materials, phonons
 from pipeline_core.figures import (
     Figure,
     balance,
-    barriers,
     dataset,
-    diffusion,
-    dynamics,
     errors,
-    glasses,
     learning,
-    materials,
     parity,
-    phonons,
     provenance,
     reproduction,
     rounds,

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from pipeline_atoms.figures import dynamics
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.figures import dynamics, results, uncertainty
+from pipeline_core.figures import results, uncertainty
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core.figures import Drawn, Rows, dynamics, results, tables
+from pipeline_atoms.figures import dynamics
+from pipeline_core.figures import Drawn, Rows, results, tables
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
 from pipeline_core.report.paper import (

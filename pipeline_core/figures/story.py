@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from pipeline_atoms.figures import properties
 from pipeline_core import store
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import properties, results, uncertainty
+from pipeline_core.figures import results, uncertainty
 from pipeline_core.figures.numbers import (
     collect_errors,
     compute_relative_error,

@@ -12,14 +12,13 @@ from typing import Any, Final
 from matplotlib.figure import Figure as Drawing
 from PIL import Image
 
+from pipeline_atoms.figures import diffusion, properties
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import (
     Figure,
     artifacts,
     card,
-    diffusion,
     numbers,
-    properties,
     provenance,
     savers,
     settings,

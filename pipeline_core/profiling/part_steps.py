@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_atoms.domains.division import DividedSplits
+from pipeline_atoms.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.profile import Network
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.pieces import PartPiece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
 from pipeline_core.profiling.memory import find_used_bytes
-from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_core.profiling.side_by_side import Training
 from pipeline_core.run import Run
 

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
+from pipeline_atoms.domains.division import DividedSplits
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.balance.partitioning import Shares, read_shares
 from pipeline_core.balance.sampler import Costs, Numbers, Sampler, Share
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.memory import NoRoomError

@@ -11,9 +11,9 @@ import torch
 from ase.data import chemical_symbols
 from torch import Tensor, nn
 
+from pipeline_atoms.potential.potential import Potential
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.potential import Potential
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.freezing import freeze
 from pipeline_core.training.precision import choose_dtype

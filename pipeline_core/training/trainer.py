@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from pipeline_atoms.potential.potential import Potential
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.memory import find_peak_memory
-from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.seeds import (
     capture_generators,

@@ -48,8 +48,8 @@ def model() -> ModelInfo:
 def task(run: Run) -> Task:
     """Build the network and what its training needs."""
     options = run.get_section("model", CHGNetOptions)
+    from pipeline_atoms.potential.task import build_potential_task
     from pipeline_chgnet.model import CHGNet
-    from pipeline_core.atomistic import build_potential_task
 
     return replace(build_potential_task(run, CHGNet(options)), cost=count_features)
 

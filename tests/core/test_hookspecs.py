@@ -7,7 +7,7 @@ import re
 
 from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
 
-VERSION = "1.0"
+VERSION = "1.1"
 CONTRACT = {
     "model": (),
     "task": ("run",),
@@ -22,6 +22,7 @@ CONTRACT = {
     "readers": (),
     "figures": (),
     "calculator": ("run", "device"),
+    "sections": ("info",),
     "epoch": ("run", "record"),
     "progress": ("run", "position"),
 }

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from core.cli.conftest import FRAME
-from core.readers.deepmd_systems import make_frames, write_system
-from pipeline_core.cli.new_dataset import find_patterns
+from pipeline_atoms.cli.new_dataset import find_patterns
 from pipeline_core.cli.yaml_templates import format_section
 from pipeline_core.config.experiments import ENGINE_SECTIONS
+from plugins.atoms.readers.deepmd_systems import make_frames, write_system
 
 
 @pytest.mark.parametrize("name", ENGINE_SECTIONS)

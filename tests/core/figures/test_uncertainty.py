@@ -1,11 +1,11 @@
 """Figures of a committee; oracle: the numbers that its metrics and its frames hold."""
 
-from core.inference.test_committee import MD, make_committee
+from pipeline_atoms.dynamics.simulations import simulate_run
 from pipeline_core import store
 from pipeline_core.figures import numbers, parity, story, uncertainty
 from pipeline_core.figures.style import apply_style
-from pipeline_core.inference.simulations import simulate_run
 from pipeline_core.project import Project
+from plugins.atoms.calculators.test_committee import MD, make_committee
 
 
 def load(run):

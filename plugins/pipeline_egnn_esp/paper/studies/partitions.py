@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import PartitionMethod
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.paper.studies.options import Partitions
 from pipeline_egnn_esp.paper.studies.volumes import (
     Volumes,

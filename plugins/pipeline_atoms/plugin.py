@@ -1,0 +1,83 @@
+"""What potentials get without a line of their own: raw files, graphs, and the use of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel
+
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.readers import Reader, catalogue
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import ModelInfo
+from pipeline_core.run import Run
+
+if TYPE_CHECKING:
+    from ase.calculators.calculator import Calculator
+
+HOOKS_VERSION = "1.1"
+
+SECTIONS: Final[Mapping[str, Mapping[str, type[BaseModel]]]] = {
+    "structure": {"graph": GraphOptions, "infer": InferOptions},
+    "matrix": {"graph": GraphOptions},
+}
+"""By kind of data, the stages that are done for models of any package, with their options."""
+
+
+def _does(stage: str, run: Run) -> bool:
+    return stage in SECTIONS.get(run.model_info.data_kind, {})
+
+
+@hookimpl
+def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
+    """Give the options of graphs and of the use of a model."""
+    return SECTIONS.get(info.data_kind)
+
+
+@hookimpl(trylast=True)
+def data(run: DatasetRun) -> Summary:
+    """Import the dataset file of `run` into `run.data`, with a report in `run.report`."""
+    from pipeline_atoms.importing.dataset import import_dataset
+
+    return import_dataset(run)
+
+
+@hookimpl(trylast=True)
+def graph(run: Run) -> Summary | None:
+    """Write the graph of each sample of `run.data`, in the same order, into `run.graph`."""
+    if not _does("graph", run):
+        return None
+    from pipeline_atoms.graphs import write_graphs
+
+    options = run.get_section("graph", GraphOptions)
+    return write_graphs(run.data, run.graph, options, run.make_provenance("graph"))
+
+
+@hookimpl(trylast=True)
+def infer(run: Run) -> Summary | None:
+    """Do what the section `infer` asks for; write `run.inference`, trajectories."""
+    if not _does("infer", run):
+        return None
+    from pipeline_atoms.dynamics.simulations import simulate_run
+
+    return simulate_run(run)
+
+
+@hookimpl(trylast=True)
+def calculator(run: Run, device: str) -> Calculator | None:
+    """Give the trained potential of a run as an ASE calculator."""
+    if not _does("infer", run):
+        return None
+    from pipeline_atoms.calculators.calculator import make_run_calculator
+
+    return make_run_calculator(run, device)
+
+
+@hookimpl
+def readers() -> list[Reader]:
+    """Give the formats of raw files; they import what they need when they read."""
+    return catalogue.READERS
