@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pipeline_atoms.readers import Reader
     from pipeline_core.dataset_run import DatasetRun
     from pipeline_core.figures import Figure
+    from pipeline_core.figures.findings import Findings
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.pace import Position
     from pipeline_core.run import ExperimentRun, Run
@@ -149,6 +150,10 @@ class PipelineSpecs:
     def figures(self) -> list[Figure]:
         """Figures that the figures stage can draw from the files of evaluate, infer and profile."""
         raise NotImplementedError
+
+    @hookspec
+    def findings(self, experiment: ExperimentRun) -> Findings | None:
+        """Give what the report shows of an experiment beside figures: numbers, tables, warnings."""
 
     @hookspec(firstresult=True)
     def calculator(self, run: Run, device: str) -> Calculator | None:

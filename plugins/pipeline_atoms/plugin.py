@@ -12,12 +12,15 @@ from pipeline_atoms.readers import Reader, catalogue
 from pipeline_core import hookimpl
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.run import Run
+from pipeline_core.run import ExperimentRun, Run
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
+
+    from pipeline_core.figures.findings import Findings
 
 HOOKS_VERSION = "1.1"
 
@@ -75,6 +78,22 @@ def calculator(run: Run, device: str) -> Calculator | None:
     from pipeline_atoms.calculators.calculator import make_run_calculator
 
     return make_run_calculator(run, device)
+
+
+@hookimpl
+def figures() -> list[Figure]:
+    """Give the figures of dynamics and of properties of materials."""
+    from pipeline_atoms.figures.catalogue import FIGURES
+
+    return FIGURES
+
+
+@hookimpl
+def findings(experiment: ExperimentRun) -> Findings:
+    """Give the numbers, tables and warnings of dynamics and of properties of materials."""
+    from pipeline_atoms.figures.findings import make_findings
+
+    return make_findings(experiment)
 
 
 @hookimpl

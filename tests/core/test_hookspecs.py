@@ -21,6 +21,7 @@ CONTRACT = {
     "draw": ("run",),
     "readers": (),
     "figures": (),
+    "findings": ("experiment",),
     "calculator": ("run", "device"),
     "sections": ("info",),
     "epoch": ("run", "record"),

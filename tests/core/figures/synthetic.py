@@ -19,6 +19,8 @@ from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS
+from pipeline_core.figures import numbers, story
+from pipeline_core.figures.findings import collect_findings
 from pipeline_core.project import Project
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import figures
@@ -240,3 +242,13 @@ def write_records(run):
         ranks = 2 if stage == "train" else 1
         text += json.dumps({"stage": stage, "seconds": duration, "ranks": ranks, **common}) + "\n"
     (run.folder / "records.jsonl").write_text(text)
+
+
+def list_numbers(experiment):
+    """Return the key numbers of the report."""
+    return numbers.collect_numbers(experiment, collect_findings(experiment))
+
+
+def list_warnings(experiment):
+    """Return the warnings of the report."""
+    return story.list_warnings(experiment, collect_findings(experiment))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from core.figures.test_uncertainty import load
 from pipeline_atoms.dynamics.simulations import simulate_run
 from pipeline_atoms.figures import barriers, glasses, materials, phonons, properties
 from pipeline_core.figures.style import apply_style
 from plugins.atoms.argon import make_run
+from plugins.atoms.figures.test_uncertainty import load
 from plugins.atoms.properties.test_catalogue import ALL, ask
 
 DRAW = {
