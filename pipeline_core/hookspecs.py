@@ -34,17 +34,15 @@ major number has risen. A plugin made for a later major version is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core import hookspec
 
 if TYPE_CHECKING:
-    from ase.calculators.calculator import Calculator
     from pydantic import BaseModel
 
-    from pipeline_atoms.readers import Reader
-    from pipeline_core.dataset_run import DatasetRun
+    from pipeline_core.dataset_run import DatasetRun, Dependencies
     from pipeline_core.figures import Figure
     from pipeline_core.figures.findings import Findings
     from pipeline_core.model_info import ModelInfo
@@ -142,8 +140,8 @@ class PipelineSpecs:
         """Draw the figures of an experiment from the small files of its variants."""
 
     @hookspec
-    def readers(self) -> list[Reader]:
-        """Raw formats that the data stage can read from now on."""
+    def readers(self) -> list[Any]:
+        """Raw formats that the data stage can read from now on, `pipeline_atoms.readers.Reader`."""
         raise NotImplementedError
 
     @hookspec
@@ -152,12 +150,42 @@ class PipelineSpecs:
         raise NotImplementedError
 
     @hookspec
+    def commands(self) -> Mapping[str, tuple[str, Callable[..., None]]]:
+        """Give commands of `pipeline-core`, by name.
+
+        Returns:
+            The heading under which `pipeline-core --help` lists a command, and a function as typer
+            takes it, which imports its work when it is called.
+        """
+        raise NotImplementedError
+
+    @hookspec
     def findings(self, experiment: ExperimentRun) -> Findings | None:
         """Give what the report shows of an experiment beside figures: numbers, tables, warnings."""
 
     @hookspec(firstresult=True)
-    def calculator(self, run: Run, device: str) -> Calculator | None:
+    def calculator(self, run: Run, device: str) -> Any:
         """Give the trained model of a run as an ASE calculator on `device`, a torch device name."""
+
+    @hookspec
+    def check(self, run: Run) -> None:
+        """Check what no section of an experiment contains by itself, before anything runs.
+
+        Raises:
+            ValueError: Parts of the run do not fit together; the message begins with the key.
+        """
+
+    @hookspec
+    def check_data(self, run: DatasetRun) -> None:
+        """Check a dataset before it is imported.
+
+        Raises:
+            ValueError: A raw file is missing, or cannot be read as the dataset file wants it.
+        """
+
+    @hookspec(firstresult=True)
+    def dependencies(self, run: DatasetRun) -> Dependencies | None:
+        """Give what the import of a dataset depends on beside its raw files."""
 
     @hookspec
     def sections(self, info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:

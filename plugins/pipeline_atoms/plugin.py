@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.readers import Reader, catalogue
 from pipeline_core import hookimpl
+from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.dataset_run import DatasetRun, Dependencies
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo
@@ -39,6 +40,34 @@ def _does(stage: str, run: Run) -> bool:
 def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
     """Give the options of graphs and of the use of a model."""
     return SECTIONS.get(info.data_kind)
+
+
+@hookimpl
+def check(run: Run) -> None:
+    """Refuse limits of uncertainty where there is no ensemble."""
+    infer = run.sections["infer"]
+    if run.file.members == 1 and isinstance(infer, InferOptions):
+        infer.refuse_uncertainty()
+
+
+@hookimpl
+def check_data(run: DatasetRun) -> None:
+    """Refuse raw files that no reader reads, and copies that make no whole cells."""
+    if isinstance(run.options, Dataset):
+        from pipeline_atoms.importing.frames import check_copies
+        from pipeline_atoms.importing.sources import find_sources
+
+        known, options = run.registry.collect("readers"), run.options
+        for source in find_sources(run.path, options.sources, known, options.expected):
+            check_copies(source)
+
+
+@hookimpl(trylast=True)
+def dependencies(run: DatasetRun) -> Dependencies:
+    """Give the files that are read beside raw files, and the plugins that read them."""
+    from pipeline_atoms.importing.sources import find_beside, identify_readers
+
+    return Dependencies(find_beside(run), identify_readers(run))
 
 
 @hookimpl(trylast=True)
@@ -86,6 +115,34 @@ def figures() -> list[Figure]:
     from pipeline_atoms.figures.catalogue import FIGURES
 
     return FIGURES
+
+
+@hookimpl
+def commands() -> dict[str, tuple[str, Callable[..., None]]]:
+    """Give the commands for potentials and files of structures."""
+    from pipeline_atoms.cli import (
+        driver,
+        inspection,
+        learning,
+        load,
+        new_dataset,
+        plan_structure,
+        predict,
+        readers,
+    )
+
+    panels = {
+        "Stages": [learning],
+        "Before a run": [plan_structure, readers],
+        "After a run": [predict, driver, load],
+        "Something new": [inspection, new_dataset],
+    }
+    return {
+        name: (panel, function)
+        for panel, modules in panels.items()
+        for module in modules
+        for name, function in module.COMMANDS.items()
+    }
 
 
 @hookimpl

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_atoms.cli.predict import Head, ModelPath, find_model
+from pipeline_atoms.cli.predict import Head
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
+from pipeline_core.cli.models import ModelPath, find_model
 from pipeline_core.cli.output import count
 
 if TYPE_CHECKING:

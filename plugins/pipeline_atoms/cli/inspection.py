@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pipeline_atoms.cli.readers import format_units
 from pipeline_atoms.readers import Reader
 from pipeline_core.builtin import load_registry
-from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.output import align
 
 if TYPE_CHECKING:

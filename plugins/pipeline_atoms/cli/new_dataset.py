@@ -20,8 +20,8 @@ from pipeline_atoms.cli.inspection import (
     expand_folders,
     suggest_names,
 )
+from pipeline_atoms.cli.readers import format_units
 from pipeline_core.cli import options
-from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.new_files import Name, write_new
 from pipeline_core.cli.output import count
 from pipeline_core.cli.yaml_templates import format_scalar, format_section

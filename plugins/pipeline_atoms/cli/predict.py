@@ -14,13 +14,12 @@ from pipeline_atoms.cli.inspection import ReaderName, choose_reader
 from pipeline_atoms.readers import Reader
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
+from pipeline_core.cli.models import ModelPath, find_model
 from pipeline_core.cli.output import align, count
-from pipeline_core.training.model_files import MODEL, find_model_file
 
 if TYPE_CHECKING:
     from pipeline_atoms.calculators.predictions import FrameSummary
 
-_ARCHIVE: Final = b"PK\x03\x04"  # what files of torch begin with
 _SUFFIXES: Final = (".xyz", ".extxyz")
 _SHOWN: Final = 20
 """Frames of the table."""
@@ -30,9 +29,6 @@ _CONSTANTS: Final = (
     "which says nothing of the model. Forces have no such constants."
 )
 
-ModelPath = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model.pt, or the folder of a run that holds one.")
-]
 StructureFiles = Annotated[
     list[Path],
     typer.Argument(
@@ -98,30 +94,6 @@ def predict(
     else:
         typer.echo("\n\n".join([format_frames(frames), *format_errors(errors)]))
         typer.echo(f"\nwrote {output}: {count(len(frames), 'frame')}")
-
-
-def find_model(path: Path) -> Path:
-    """Return the file of a model, which a path or its folder names.
-
-    It is the best so far of a training that has not ended, with a warning.
-
-    Raises:
-        ValueError: There is none.
-    """
-    model = find_model_file(path)
-    if model.is_file():
-        with model.open("rb") as file:
-            if file.read(len(_ARCHIVE)) == _ARCHIVE:
-                return model
-        raise ValueError(
-            f"{model}: is not a model; give a {MODEL} or the folder of a run first, and files "
-            "of structures behind it"
-        )
-    if not path.is_dir():
-        raise ValueError(f"{path}: no such file or folder; give a {MODEL} or the folder of a run")
-    inner = [str(one.parent) for one in sorted(path.glob(f"*/{MODEL}"))]
-    hint = f"name {' or '.join(inner)}" if inner else "train one, or name the folder of another run"
-    raise ValueError(f"{path}: holds no {MODEL}; {hint}")
 
 
 def parse_keys(words: Sequence[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pipeline_atoms.config.properties import (
     SurfaceOptions,
     VacancyOptions,
 )
-from pipeline_core.config.sections import MolecularDynamics, Section
+from pipeline_core.config.sections import MolecularDynamics, Section, require_different
 from pipeline_core.fields import parse_start
 
 
@@ -70,6 +70,19 @@ class InferOptions(Section):
             for entry in getattr(self, section):
                 yield section, entry
 
+    def refuse_uncertainty(self) -> None:
+        """Check that no dynamics has limits of uncertainty, which a single model does not give.
+
+        Raises:
+            ValueError: One has.
+        """
+        limited = [md.name for md in self.md if md.uncertainty is not None]
+        if limited:
+            raise ValueError(
+                f"infer.md: {limited[0]!r} has limits of uncertainty, which one model does not "
+                "know; set `members` of the experiment to 4, or remove `uncertainty`"
+            )
+
     def require_head(self, names: Sequence[str]) -> None:
         """Check that the head is one of a model, if that is used.
 
@@ -88,9 +101,7 @@ class InferOptions(Section):
     @field_validator("md", *SECTIONS)
     @classmethod
     def _check_names(cls, entries: list[MolecularDynamics]) -> list[MolecularDynamics]:
-        names = [one.name for one in entries]
-        if len(set(names)) < len(names):
-            raise ValueError(f"names {', '.join(names)} have to differ; rename one")
+        require_different([one.name for one in entries])
         return entries
 
     @model_validator(mode="after")

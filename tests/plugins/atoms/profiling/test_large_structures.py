@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ase.build import bulk
 
+from pipeline_atoms.cli.plan_structure import format_structure_plan
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.profiling import large_structures
 from pipeline_atoms.profiling.large_structures import (
@@ -15,7 +16,6 @@ from pipeline_atoms.profiling.large_structures import (
     plan_structure,
 )
 from pipeline_atoms.structure import Structure
-from pipeline_core.cli.plan import format_structure_plan
 from pipeline_core.config.profile import Network
 from pipeline_core.testing.projects import prepare, write_project
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from pipeline_atoms.cli.predict import ModelPath, find_model
 from pipeline_core.builtin import load_registry
+from pipeline_core.cli.models import ModelPath, find_model
 from pipeline_core.cli.output import align
 from pipeline_core.foreign import ForeignFormat
 from pipeline_core.model_info import ModelInfo
