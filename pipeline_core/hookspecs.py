@@ -43,12 +43,14 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from pipeline_core.dataset_run import DatasetRun, Dependencies
+    from pipeline_core.distributed.pieces import SampleDivider
+    from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures import Figure
     from pipeline_core.figures.findings import Findings
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.pace import Position
     from pipeline_core.run import ExperimentRun, Run
-    from pipeline_core.task import Task
+    from pipeline_core.task import Samples, Task
 
 HOOKS_VERSION: Final = "1.1"
 """Version of the contract: major, that breaks plugins, and minor, that adds to it."""
@@ -186,6 +188,17 @@ class PipelineSpecs:
     @hookspec(firstresult=True)
     def dependencies(self, run: DatasetRun) -> Dependencies | None:
         """Give what the import of a dataset depends on beside its raw files."""
+
+    @hookspec
+    def measure(self, run: Run, task: Task, samples: Samples) -> Mapping[str, Any] | None:
+        """Measure a trained model on a split, beside its errors: what its metrics hold, too.
+
+        Called on rank 0, where samples are evaluated whole.
+        """
+
+    @hookspec(firstresult=True)
+    def divider(self, run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
+        """Give what divides single samples between ranks, where `partition.parts` is graph."""
 
     @hookspec
     def sections(self, info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from pipeline_atoms.potential.potential import Potential
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import TrainOptions
@@ -38,7 +37,7 @@ from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
-from pipeline_core.training.start import start_metadata
+from pipeline_core.training.start import HasReferences, start_metadata
 from pipeline_core.training.start_errors import StartErrors
 from pipeline_core.training.state import explain_misfit
 from pipeline_core.training.validation import validate
@@ -134,7 +133,7 @@ class Trainer:
             words = ["its losses on the validation split are not finite: look at these samples"]
         else:
             self._session.note_start(make_start_record(validation))
-            has_references = isinstance(self._task.module, Potential)
+            has_references = isinstance(self._task.module, HasReferences)
             words = list(errors.list_warnings(self._options, has_references=has_references))
         for word in words if self._ranks.is_rank_zero else ():
             logger.warning("%s: %s", start, word)

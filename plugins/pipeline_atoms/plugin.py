@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
@@ -21,7 +21,10 @@ from pipeline_core.run import ExperimentRun, Run
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
 
+    from pipeline_core.distributed.pieces import SampleDivider
+    from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures.findings import Findings
+    from pipeline_core.task import Samples, Task
 
 HOOKS_VERSION = "1.1"
 
@@ -97,6 +100,24 @@ def infer(run: Run) -> Summary | None:
     from pipeline_atoms.dynamics.simulations import simulate_run
 
     return simulate_run(run)
+
+
+@hookimpl
+def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
+    """Measure how far direct forces are from a gradient."""
+    from pipeline_atoms.potential.conservation import report_conservation
+
+    return report_conservation(task, samples)
+
+
+@hookimpl(trylast=True)
+def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
+    """Divide structures between ranks, by atoms."""
+    if not _does("graph", run):
+        return None
+    from pipeline_atoms.domains.division import DividedSplits
+
+    return DividedSplits(run, task, ranks)
 
 
 @hookimpl(trylast=True)

@@ -27,6 +27,8 @@ CONTRACT = {
     "check": ("run",),
     "check_data": ("run",),
     "dependencies": ("run",),
+    "measure": ("run", "task", "samples"),
+    "divider": ("run", "task", "ranks"),
     "sections": ("info",),
     "epoch": ("run", "record"),
     "progress": ("run", "position"),

@@ -17,7 +17,7 @@ from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
-from pipeline_core.distributed.pieces import PartPiece, require_divisible
+from pipeline_core.distributed.pieces import LoadPart, PartPiece, require_divisible
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.fields import FIELDS, Kind
@@ -27,8 +27,6 @@ from pipeline_kernels.halo import Transport
 from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
-LoadPart = Callable[[int], PartPiece]
-"""Makes this rank's part of a sample from its number, without communication."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +50,8 @@ class DividedSplits:
     """
 
     def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
-        section, graph = run.get_section("partition", PartitionOptions), run.sections["graph"]
-        if not isinstance(graph, GraphOptions):
-            raise ValueError(
-                f"{run.experiment}: partition.parts: graph: plugin {run.model_info.name!r} has no "
-                "graph of atoms with a cutoff; set partition.parts to samples"
-            )
+        section = run.get_section("partition", PartitionOptions)
+        graph = run.get_section("graph", GraphOptions)
         self._experiment, self._task, self._ranks = run.experiment, task, ranks
         self._cutoff, self._section, self._angles = graph.cutoff, section, graph.angle_cutoff
         self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)

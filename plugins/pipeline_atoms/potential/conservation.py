@@ -23,7 +23,12 @@ from torch import Tensor, nn
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.batch import Batch, count_samples, move_to_device
 from pipeline_core.task import Outputs, Samples, Task
+from pipeline_core.training.exhaustion import explain_exhaustion
 
+_DOUBLE: Final = (
+    "where forces of a few samples are compared with a gradient, in double precision; call with "
+    "--device cpu"
+)
 _SAMPLES: Final = 4
 _DIRECTIONS: Final = 6
 _STEP: Final = 1e-3
@@ -40,8 +45,9 @@ def report_conservation(task: Task, samples: Samples) -> dict[str, Any]:
     module, count = task.module, min(_SAMPLES, len(samples))
     if not isinstance(module, Potential) or "forces" not in module.direct or not count:
         return {}
-    batch = move_to_device(samples.batch(range(count)), next(module.parameters()).device)
-    return {"conservation": measure_conservation(module, batch)}
+    with explain_exhaustion(lambda: _DOUBLE):
+        batch = move_to_device(samples.batch(range(count)), next(module.parameters()).device)
+        return {"conservation": measure_conservation(module, batch)}
 
 
 def measure_conservation(module: nn.Module, batch: Batch, seed: int = 0) -> dict[str, float]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Self
 
 import torch
+from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_atoms.domains.domain import Domain
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.task import Outputs
 
+logger = logging.getLogger(__name__)
+
 MAX_Z: Final = 118
+_FAR: Final = 1.0
+"""eV by which reference energies of an element may differ without a word."""
 
 
 class Potential(nn.Module):
@@ -81,6 +87,28 @@ class Potential(nn.Module):
     def list_references(self) -> list[Tensor]:
         """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
         return [self.atom_energies, *(self.further_energies if self.head_names else ())]
+
+    def choose_references(self, of_dataset: Sequence[Tensor], *, always: bool) -> None:
+        """Take the energies of free atoms of a dataset where loaded weights have none, or always.
+
+        Args:
+            of_dataset: As `list_references` returned them before weights were loaded, zero where
+                the dataset has none.
+            always: Whether those of the dataset are taken wherever it has some.
+        """
+        for own, kept in zip(of_dataset, self.list_references(), strict=True):
+            given = own != 0
+            taken = given & ((kept == 0) | always)
+            far = (own - kept).abs().where(given & ~taken, 0.0)
+            if float(far.max()) > _FAR:
+                logger.warning(
+                    "the reference energies of the dataset differ from those of the model by up to "
+                    "%.1f eV (%s); if the data are of another level of theory, set "
+                    "train.reference_energies: dataset",
+                    float(far.max()),
+                    chemical_symbols[int(far.argmax())],
+                )
+            kept[taken] = own[taken]
 
     def find_heads(self, batch: Batch) -> Tensor | None:
         """Return the head of each own atom, (n_atoms,); None of a model that has only one."""

@@ -19,7 +19,6 @@ from scipy.optimize import brentq
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.potential.potential import Potential
-from pipeline_atoms.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_atoms.structure import Structure
 from pipeline_core.balance.cost_model import fit
 from pipeline_core.batch import move_to_device
@@ -28,6 +27,7 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import choose_network
+from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task

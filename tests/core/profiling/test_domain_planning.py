@@ -10,13 +10,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline_atoms.profiling.parts import MeasuredPart
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli.plan import format_plan
 from pipeline_core.config.profile import Network
 from pipeline_core.profiling import domain_planning, part_steps, planning
 from pipeline_core.profiling.part_steps import CountedParts, FittedParts
+from pipeline_core.profiling.parts import MeasuredPart
 from pipeline_core.profiling.planning import merge_plans, plan_training
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
