@@ -11,14 +11,10 @@ from pipeline_core.observers import activity, tensorboard
 from pipeline_core.observers.lock import LOCK
 from pipeline_core.observers.progress import PROGRESS
 from pipeline_core.observers.records import RECORDS
-from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
 from pipeline_core.stages import (
-    data,
     evaluate,
     figures,
-    graph,
-    infer,
     partition,
     profile,
     train,
@@ -26,16 +22,12 @@ from pipeline_core.stages import (
 from pipeline_core.stages.checks import CHECKS
 
 ENGINE: Final = (
-    ("engine.data", data),
-    ("engine.graph", graph),
     ("engine.partition", partition),
     ("engine.train", train),
     ("engine.evaluate", evaluate),
-    ("engine.infer", infer),
     ("engine.profile", profile),
     ("engine.figures", figures),
     ("engine.checks", CHECKS),
-    ("engine.readers", catalogue),
     ("observer.failures", activity.FAILURES),
     ("observer.lock", LOCK),
     ("observer.records", RECORDS),
@@ -49,7 +41,7 @@ ENGINE: Final = (
 def load_registry(
     points: Iterable[EntryPoint] | None = None, builtin: Iterable[tuple[str, Any]] = ENGINE
 ) -> Registry:
-    """Return all plugins: the engine's own stages, readers and observers, and the installed ones.
+    """Return all plugins: the engine's own stages and observers, and the installed ones.
 
     Args:
         points: Entry points to load; those of the installed packages if None.

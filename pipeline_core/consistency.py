@@ -14,7 +14,6 @@ from pathlib import Path
 
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.dataset_run import DatasetRun
@@ -41,6 +40,7 @@ def require_consistent(run: Run, path: Path) -> None:
         for name, term in (train.loss if isinstance(train, TrainOptions) else {}).items():
             _check_term(run, name, term)
         _check_members(run)
+        run.registry.select_hook("check", run.model_info.name)(run=run)
     except ValueError as error:
         raise ValueError(f"{_locate(run, path, str(error))}: {error}") from None
 
@@ -79,17 +79,6 @@ def _check_members(run: Run) -> None:
     """Check that a committee can be calibrated."""
     info, splits = run.model_info, getattr(run.sections["evaluate"], "splits", None)
     if run.file.members == 1:
-        infer = run.sections["infer"]
-        limited = [
-            md.name
-            for md in (infer.md if isinstance(infer, InferOptions) else ())
-            if md.uncertainty is not None
-        ]
-        if limited:
-            raise ValueError(
-                f"infer.md: {limited[0]!r} has limits of uncertainty, which one model does not "
-                "know; set `members` of the experiment to 4, or remove `uncertainty`"
-            )
         return
     given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
     if info.data_kind != "structure" or not given:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,19 @@ from pipeline_core.registry import Registry
 
 # Of a dataset file. Downloaded files count by their content, as raw files.
 _NO_EFFECT: Final = ("description", "citation", "licence", "downloads")
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What an import depends on beside the dataset file and the raw files that it names.
+
+    Attributes:
+        files: Files that are read with the raw files, by name.
+        plugins: By name of a format, fingerprint and version of the plugin that reads it.
+    """
+
+    files: Mapping[str, Path] = field(default_factory=dict)
+    plugins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,12 @@ class DatasetRun:
             for key, pattern in part.options.raw_patterns.items()
             for name, path in match_files(part.path, key, pattern, part.options.expected).items()
         }
+
+    def find_dependencies(self) -> Dependencies:
+        """Return what the import depends on beside the raw files."""
+        hook = self.registry.select_hook("dependencies", self.options.plugin)
+        found: Dependencies | None = hook(run=self)
+        return found or Dependencies()
 
     def list_expected(self) -> list[Path]:
         """Return the raw files that count as there, since they can be had."""

@@ -34,22 +34,23 @@ major number has risen. A plugin made for a later major version is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core import hookspec
 
 if TYPE_CHECKING:
-    from ase.calculators.calculator import Calculator
     from pydantic import BaseModel
 
-    from pipeline_core.dataset_run import DatasetRun
+    from pipeline_core.dataset_run import DatasetRun, Dependencies
+    from pipeline_core.distributed.pieces import SampleDivider
+    from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures import Figure
+    from pipeline_core.figures.findings import Findings
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.pace import Position
-    from pipeline_core.readers import Reader
     from pipeline_core.run import ExperimentRun, Run
-    from pipeline_core.task import Task
+    from pipeline_core.task import Samples, Task
 
 HOOKS_VERSION: Final = "1.1"
 """Version of the contract: major, that breaks plugins, and minor, that adds to it."""
@@ -141,8 +142,8 @@ class PipelineSpecs:
         """Draw the figures of an experiment from the small files of its variants."""
 
     @hookspec
-    def readers(self) -> list[Reader]:
-        """Raw formats that the data stage can read from now on."""
+    def readers(self) -> list[Any]:
+        """Raw formats that the data stage can read from now on, `pipeline_atoms.readers.Reader`."""
         raise NotImplementedError
 
     @hookspec
@@ -154,19 +155,70 @@ class PipelineSpecs:
         raise NotImplementedError
 
     @hookspec
-    def sections(self) -> Mapping[str, Mapping[str, type[BaseModel]]]:
-        """Options that a plugin without a model adds to experiments with the models of others.
+    def commands(self) -> Mapping[str, tuple[str, Callable[..., None]]]:
+        """Give commands of `pipeline-core`, by name.
 
-        By model and stage, as `ModelInfo.sections`: each derived from the section that the model
-        has. The plugin heeds them in its own hook for the stage, marked `tryfirst`, and returns
-        None for all other runs. Its package then counts to the source of the model. Import nothing
-        heavy.
+        Returns:
+            The heading under which `pipeline-core --help` lists a command, and a function as typer
+            takes it, which imports its work when it is called.
         """
         raise NotImplementedError
 
+    @hookspec
+    def findings(self, experiment: ExperimentRun) -> Findings | None:
+        """Give what the report shows of an experiment beside figures: numbers, tables, warnings."""
+
     @hookspec(firstresult=True)
-    def calculator(self, run: Run, device: str) -> Calculator | None:
+    def calculator(self, run: Run, device: str) -> Any:
         """Give the trained model of a run as an ASE calculator on `device`, a torch device name."""
+
+    @hookspec
+    def check(self, run: Run) -> None:
+        """Check what no section of an experiment contains by itself, before anything runs.
+
+        Raises:
+            ValueError: Parts of the run do not fit together; the message begins with the key.
+        """
+
+    @hookspec
+    def check_data(self, run: DatasetRun) -> None:
+        """Check a dataset before it is imported.
+
+        Raises:
+            ValueError: A raw file is missing, or cannot be read as the dataset file wants it.
+        """
+
+    @hookspec(firstresult=True)
+    def dependencies(self, run: DatasetRun) -> Dependencies | None:
+        """Give what the import of a dataset depends on beside its raw files."""
+
+    @hookspec
+    def measure(self, run: Run, task: Task, samples: Samples) -> Mapping[str, Any] | None:
+        """Measure a trained model on a split, beside its errors: what its metrics hold, too.
+
+        Called on rank 0, where samples are evaluated whole.
+        """
+
+    @hookspec(firstresult=True)
+    def divider(self, run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
+        """Give what divides single samples between ranks, where `partition.parts` is graph."""
+
+    @hookspec
+    def sections(self, info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
+        """Give the options of stages that this plugin does for models of others.
+
+        A plugin without a model may do stages for models of other packages. Those of a kind of
+        data (`info.data_kind`), such as the graphs of all potentials, it implements `trylast`, so
+        that a model still does its own, whose sections (`ModelInfo.sections`) go before. What it
+        adds to one model (`info.name`), such as the studies of a paper, it implements `tryfirst`,
+        and derives the options from the model's own. Both hooks return None for all other runs.
+        The source of the plugin, or of the package of the options, counts to the model's. Import
+        nothing heavy.
+
+        Returns:
+            Stages to pydantic models; None for models that it does nothing for.
+        """
+        raise NotImplementedError
 
     @hookspec
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:

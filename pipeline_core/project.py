@@ -128,14 +128,6 @@ class Project:
         runs = {one: _find_start(run, runs, members[one], path) for one, run in runs.items()}
         runs = attach_rounds(runs, file, path)
         info = runs[BASE].model_info
-        for variant, run in runs.items():
-            if run.model_info.data_kind != info.data_kind:
-                raise ValueError(
-                    f"{_locate(path, ['variants', variant, 'plugin'])}: {run.model_info.name!r} "
-                    f"takes samples of the kind {run.model_info.data_kind!r}, but {info.name!r}, "
-                    f"the plugin of the experiment, those of the kind {info.data_kind!r}; compare "
-                    "models of one kind"
-                )
         folder = self.results / name / _FIGURES
         shared = _join_committees(_share_artifacts(runs), members)
         return ExperimentRun(name, path, file, info, shared, self.registry, folder)
@@ -165,6 +157,13 @@ class Project:
             return ("variants", variant, key) if key in overridden else (key,)
 
         info = self._find_model_info(chosen.plugin, path, locate_key("plugin"))
+        base = self._find_model_info(file.plugin, path)
+        if info.data_kind != base.data_kind:
+            raise ValueError(
+                f"{_locate(path, locate_key('plugin'))}: {info.name!r} takes samples of the kind "
+                f"{info.data_kind!r}, but {base.name!r}, the plugin of the experiment, those of "
+                f"the kind {base.data_kind!r}; compare models of one kind"
+            )
         given = {key: getattr(chosen, key) for key in Sections.model_fields}
         chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
 

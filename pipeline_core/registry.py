@@ -34,8 +34,10 @@ class Plugin:
         distribution: Package that it was installed with.
         version: Version of that package.
         hooks: Names of the hooks it implements.
+        defaults: Those among them that it implements where no other plugin does (`trylast`).
         model: What it says of its model; None for observers and readers alone.
         error: Why it cannot be used; None if it can.
+        bases: Plugins without a model that do stages for models of its kind of data.
         deprecated: What it implements that a later version will not have, with the cure.
         extensions: Packages in which other plugins add options to the sections of its model.
     """
@@ -45,8 +47,10 @@ class Plugin:
     distribution: str
     version: str
     hooks: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
     model: ModelInfo | None = None
     error: str | None = None
+    bases: tuple[Plugin, ...] = ()
     deprecated: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
 
@@ -81,8 +85,9 @@ class Registry:
             self.manager.register(plugin, name)
         points = entry_points(group=PROJECT) if points is None else points
         self.plugins = [self._load(point) for point in points]
-        for plugin in [p for p in self.plugins if "sections" in p.hooks]:
-            self._add_sections(plugin)
+        givers = [p for p in self.plugins if p.model is None and "sections" in p.hooks]
+        for giver in sorted(givers, key=lambda p: not p.defaults):  # what others may derive from
+            self._add_sections(giver)
         for plugin in self.plugins:
             for cure in plugin.deprecated:
                 text = f"plugin {plugin.name!r} from {_describe_origin(plugin)}: {cure}"
@@ -185,7 +190,8 @@ class Registry:
         with warnings.catch_warnings(record=True) as deprecated:
             warnings.simplefilter("always")
             self.manager.register(module, name)
-        hooks = tuple(c.name for c in self.manager.get_hookcallers(module) or ())
+        callers = self.manager.get_hookcallers(module) or []
+        hooks = tuple(caller.name for caller in callers)
         unknown = [hook for hook in hooks if hook not in self.hooks]
         if unknown:
             self.manager.unregister(module)
@@ -196,17 +202,21 @@ class Registry:
             self.manager.unregister(module)
             return replace(plugin, error=error)
         cures = tuple(dict.fromkeys(str(warning.message) for warning in deprecated))
-        return replace(plugin, name=name, hooks=hooks, model=info, deprecated=cures)
+        last = tuple(
+            caller.name
+            for caller in callers
+            if any(one.plugin is module and one.trylast for one in caller.get_hookimpls())
+        )
+        return replace(plugin, name=name, hooks=hooks, defaults=last, model=info, deprecated=cures)
 
     def _add_sections(self, giver: Plugin) -> None:
-        """Give models the sections that a plugin has added options to."""
+        """Give models the sections of a plugin that does stages for models of others."""
+        module: Any = self.manager.get_plugin(giver.name)
         try:
-            module: Any = self.manager.get_plugin(giver.name)
-            given = module.sections()
             extended = [
-                _extend_model(plugin, given[plugin.model.name])
+                _extend_model(plugin, giver, module.sections(plugin.model) or {})
                 for plugin in self.plugins
-                if plugin.model is not None and plugin.model.name in given
+                if plugin.model is not None
             ]
         except Exception as error:  # noqa: BLE001 - as in `_load`
             self.manager.unregister(name=giver.name)
@@ -215,26 +225,32 @@ class Registry:
         self.plugins = [by_name.get(plugin.name, plugin) for plugin in self.plugins]
 
 
-def _extend_model(plugin: Plugin, sections: Mapping[str, type[BaseModel]]) -> Plugin:
-    """Return a plugin whose model has sections with further options.
+def _extend_model(plugin: Plugin, giver: Plugin, sections: Mapping[str, type[BaseModel]]) -> Plugin:
+    """Return a plugin whose model has the sections that another one gives.
 
     Raises:
-        ValueError: A section is not derived from the one that the model has.
+        ValueError: A section of what is done before the model is not derived from the model's own.
     """
-    assert plugin.model is not None
-    known = plugin.model.section_models
+    info = plugin.model
+    assert info is not None
+    if not sections:
+        return plugin
+    if giver.defaults:
+        model = replace(info, sections={**sections, **info.sections})
+        return replace(plugin, model=model, bases=(*plugin.bases, giver))
+    known = info.section_models
     for name, options in sections.items():
         if name not in known or not issubclass(options, known[name]):
             base = known[name].__qualname__ if name in known else "no section"
             raise ValueError(
                 f"sections() gives {options.__qualname__} for the section {name!r} of "
-                f"{plugin.model.name!r}, which has {base}; derive it from that"
+                f"{info.name!r}, which has {base}; derive it from that"
             )
     modules = [options.__module__ for options in sections.values()]
     packages = [module.rpartition(".")[0] or module for module in modules]
     return replace(
         plugin,
-        model=replace(plugin.model, sections={**plugin.model.sections, **sections}),
+        model=replace(info, sections={**info.sections, **sections}),
         extensions=tuple(dict.fromkeys((*plugin.extensions, *packages))),
     )
 
@@ -249,13 +265,15 @@ def identify_plugin(plugin: Plugin) -> dict[str, str]:
 
 
 def hash_source(plugin: Plugin) -> str:
-    """Return a hash of a plugin's source and version.
+    """Return a hash of a plugin's source and version, of all packages of its distribution.
 
-    It covers all packages of its distribution, and those that extend its model.
+    It covers plugins that do stages for its kind of data, and packages that extend its model.
     """
-    digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
-    for module in (*_list_modules(plugin), *plugin.extensions):
-        for path in find_source_files(module):
+    digest = hashlib.sha256()
+    for one in (plugin, *plugin.bases):
+        digest.update(f"{one.distribution} {one.version}".encode())
+        modules = (*_list_modules(one), *one.extensions)
+        for path in [path for module in modules for path in find_source_files(module)]:
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

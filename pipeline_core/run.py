@@ -202,10 +202,11 @@ class Run:
     def has_work(self, stage: str) -> bool:
         """Tell whether the workflow is to run a stage before figures.
 
-        The stage `profile`, and the engine's own `infer`, are left out where their section asks for
-        nothing; what `infer` has written when it was asked for something is made new all the same.
+        The stage `profile`, and an `infer` that is not the plugin's own, are left out where their
+        section asks for nothing; what `infer` has written when it was asked for something is made
+        new all the same.
         """
-        made = self.inference.exists() or not self._is_of_engine("infer")
+        made = self.inference.exists() or not self._is_default("infer")
         may_idle = stage == "profile" or (stage == "infer" and not made)
         asks = not may_idle or bool(getattr(self.sections[stage], "has_work", True))
         return self.has_stage(stage) and asks
@@ -244,13 +245,14 @@ class Run:
         return [one.predictions for one in self.members] if stage == "evaluate" else []
 
     @property
-    def has_engine_graph(self) -> bool:
-        """Whether the engine makes the graph, from data and section alone."""
-        return self._is_of_engine("graph")
+    def has_default_graph(self) -> bool:
+        """Whether the graph is that of the kind of data, made from data and section alone."""
+        return self._is_default("graph")
 
-    def _is_of_engine(self, stage: str) -> bool:
+    def _is_default(self, stage: str) -> bool:
+        """Whether a stage is done as for other models of the kind of data."""
         plugins = [p for p in self.registry.plugins if p.model in (None, self.model_info)]
-        return all(stage not in plugin.hooks for plugin in plugins)
+        return all(stage not in {*plugin.hooks} - {*plugin.defaults} for plugin in plugins)
 
     def list_causes(self, stage: str) -> dict[str, Any]:
         """Return what the artifacts of a stage follow from, beside what the stage reads."""
@@ -258,7 +260,7 @@ class Run:
         train = params.get("train", {})
         for key in ("profile", *(["start_from"] if _names_file(train) else [])):
             train.pop(key, None)
-        seed = None if stage == "graph" and self.has_engine_graph else self.seed
+        seed = None if stage == "graph" and self.has_default_graph else self.seed
         return {"plugin": self.model_info.name, "seed": seed, **params}
 
     def make_provenance(self, stage: str) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import parse_start
-from pipeline_core.importing.sources import find_beside, identify_readers
 from pipeline_core.model_info import STAGES
 from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry
@@ -107,7 +106,7 @@ class Plan(Targets):
     def raw_files(self, wildcards: Any) -> list[str]:
         """Return the raw files of a dataset, and what is read with them."""
         dataset = self._find_dataset(wildcards)
-        files = {**dataset.find_raw_files(), **find_beside(dataset)}
+        files = {**dataset.find_raw_files(), **dataset.find_dependencies().files}
         return list(map(str, files.values()))
 
     @end_with_message
@@ -123,7 +122,7 @@ class Plan(Targets):
             params["fingerprint"] = self.project.registry.compute_fingerprint(
                 dataset.options.plugin
             )
-        if readers := identify_readers(dataset):
+        if readers := dataset.find_dependencies().plugins:
             params["readers"] = {name: facts["fingerprint"] for name, facts in readers.items()}
         return _format_json(params)
 
@@ -332,7 +331,7 @@ _NOTHING: Final = r"(?!)"
 def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
     """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
-    found = {**dataset.find_raw_files(), **find_beside(dataset)}
+    found = {**dataset.find_raw_files(), **dataset.find_dependencies().files}
     made = {n for part in dataset.parts for n in part.options.expected}
     files = {n: path for n, path in found.items() if n not in made}
     return {**declared, **hash_raw_files(files, dataset.raw_memory)}

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from pipeline_core import PROJECT
 
+ATOMS = EntryPoint("atoms", "pipeline_atoms.plugin", PROJECT)
+"""What models of atoms stand on, where they are not loaded with all that is installed."""
+
 MODEL = """
 from pipeline_core import hookimpl
 from pipeline_core.config.sections import Section

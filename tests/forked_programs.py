@@ -72,7 +72,6 @@ def _serve(folder: str) -> None:
     from snakemake import cli
 
     import pipeline_core.figures.drawing
-    import pipeline_core.inference.potentials
     import pipeline_core.training.trainer
     import pipeline_core.workflow  # noqa: F401
     from pipeline_core.builtin import load_registry

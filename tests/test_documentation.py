@@ -33,7 +33,8 @@ def test_links_lead_to_files(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_commands_and_their_options_exist(page):
-    commands = typer.main.get_command(app).commands
+    group = typer.main.get_command(app)
+    commands = {name: group.get_command(None, name) for name in group.list_commands(None)}
     code = "\n".join(map("".join, CODE.findall(page.read_text(encoding="utf-8"))))
     for name, rest in COMMAND.findall(code):
         assert name in commands, f"pipeline-core {name}"

@@ -25,7 +25,9 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from fake_packages import ATOMS
 from forked_ranks import run_on_ranks
+from pipeline_atoms.potential.potential import Potential
 from pipeline_core import hookimpl
 from pipeline_core.balance.partitioning import write_partition
 from pipeline_core.batch import Batch, collate
@@ -35,7 +37,6 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.objective import LabelObjective
-from pipeline_core.potential import Potential
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
@@ -276,7 +277,7 @@ def die(folder: Path) -> Run:
 
 
 def load_run(folder: Path) -> Run:
-    points = [EntryPoint("toy", "toy_potential", "pipeline_core")]
+    points = [ATOMS, EntryPoint("toy", "toy_potential", "pipeline_core")]
     return Project(folder / "workflows", folder / "results", load_registry(points, [])).run("pairs")
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from pipeline_core import __version__
+from pipeline_core.builtin import load_registry
 from pipeline_core.cli import (
     card,
     checks,
     doctor,
     download,
-    driver,
     evidence,
-    inspection,
-    learning,
     listings,
-    load,
-    new_dataset,
     new_files,
     new_plugin,
     plan,
-    predict,
     report,
     stages,
     status,
@@ -33,7 +30,16 @@ from pipeline_core.cli import (
 
 
 class _Group(TyperGroup):
-    """Says what went wrong in words where the user can do something about it."""
+    """The engine's commands, and those of plugins, which are loaded where they are asked for.
+
+    It says what went wrong in words where the user can do something about it.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *load_plugin_commands()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or load_plugin_commands().get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -44,6 +50,18 @@ class _Group(TyperGroup):
             typer.echo(f"error: {error}", err=True)
             typer.echo("(pipeline-core --debug, or PIPELINE_DEBUG=1, shows where)", err=True)
             raise typer.Exit(1) from None
+
+
+@cache
+def load_plugin_commands() -> Mapping[str, Any]:
+    """Return the commands that plugins bring, by name."""
+    group = typer.Typer()
+    group.callback()(lambda: None)  # else a single command would be no group
+    for given in load_registry().manager.hook.commands():
+        for name, (panel, function) in given.items():
+            group.command(name, rich_help_panel=panel)(function)
+    commands: Mapping[str, Any] = typer.main.get_group(group).commands
+    return commands
 
 
 app = typer.Typer(
@@ -78,7 +96,6 @@ def _set_common_options(
 
 for _module, _panel in (
     (stages, "Stages"),
-    (learning, "Stages"),
     (checks, "Before a run"),
     (plan, "Before a run"),
     (download, "Before a run"),
@@ -86,15 +103,10 @@ for _module, _panel in (
     (listings, "Before a run"),
     (status, "During a run"),
     (report, "After a run"),
-    (predict, "After a run"),
-    (driver, "After a run"),
     (card, "After a run"),
-    (load, "After a run"),
     (verify, "After a run"),
     (evidence, "After a run"),
     (working_folder, "Something new"),
-    (inspection, "Something new"),
-    (new_dataset, "Something new"),
     (new_files, "Something new"),
     (new_plugin, "Something new"),
 ):

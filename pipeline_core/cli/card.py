@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_core.cli.predict import ModelPath, find_model
+from pipeline_core.cli.models import ModelPath, find_model
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Markdown to write; printed if not given.")

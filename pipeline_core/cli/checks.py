@@ -9,7 +9,6 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align, count
-from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.raw_files import MissingFilesError
 from pipeline_core.config.sections import FiguresOptions
@@ -136,16 +135,8 @@ def _check_data(experiment: ExperimentRun, *, may_miss: bool) -> None:
 
 def _check_files(dataset: DatasetRun) -> None:
     """Check that the raw files of a dataset are there, or can be fetched, and can be read."""
-    options = dataset.options
-    if isinstance(options, Dataset):
-        from pipeline_core.importing.frames import check_copies
-        from pipeline_core.importing.sources import find_sources
-
-        readers = dataset.registry.collect("readers")
-        for source in find_sources(dataset.path, options.sources, readers, options.expected):
-            check_copies(source)
-    else:
-        dataset.find_raw_files()
+    dataset.registry.select_hook("check_data", dataset.options.plugin)(run=dataset)
+    dataset.find_raw_files()
 
 
 def describe(experiment: ExperimentRun) -> str:

@@ -18,7 +18,7 @@ def download(
     workflows: options.Workflows = options.WORKFLOWS,
 ) -> None:
     """Fetch raw files that are missing; check the hashes of those that are there."""
-    from pipeline_core.importing.downloads import fetch
+    from pipeline_core.data.downloads import fetch
 
     run = options.load_project(workflows, options.RESULTS).load_dataset(dataset)
     n_fetched = fetch(run, file or [], typer.echo)

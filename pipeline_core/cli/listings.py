@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,6 @@ from pipeline_core.config.experiments import ExperimentFile
 from pipeline_core.config.workflow import read_options
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.project import Project, list_all_experiments
-from pipeline_core.readers import Reader, Units
 from pipeline_core.registry import Plugin
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]
@@ -107,30 +105,6 @@ def _describe_plugin(plugin: Plugin) -> dict[str, Any]:
     return {**content, "model": model}
 
 
-def list_readers(as_json: Json = False) -> None:
-    """List the raw formats that datasets can be read from."""
-    registry = load_registry()
-    readers: list[Reader] = sorted(registry.collect("readers"), key=lambda reader: reader.name)
-    if as_json:
-        keys = ("name", "summary", "suffixes", "keys", "beside")
-        listed = [
-            {**{key: getattr(one, key) for key in keys}, "units": asdict(one.units)}
-            for one in readers
-        ]
-        typer.echo(json.dumps(listed))
-        return
-    rows = [
-        (one.name, " ".join(one.suffixes) or "-", format_units(one.units), one.summary)
-        for one in readers
-    ]
-    typer.echo(align([("name", "suffixes", "units", "about"), *rows]))
-
-
-def format_units(units: Units) -> str:
-    """Return units of energy, force and stress, and the sign of the stress, in one line."""
-    return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
-
-
 def list_experiments(
     as_json: Json = False, workflows: options.Workflows = options.WORKFLOWS
 ) -> None:
@@ -181,6 +155,5 @@ def _format_experiment(row: dict[str, Any]) -> tuple[str, ...]:
 
 COMMANDS = {
     "plugins": list_plugins,
-    "readers": list_readers,
     "experiments": list_experiments,
 }

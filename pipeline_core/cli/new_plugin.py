@@ -178,7 +178,7 @@ def make_data(kind: Kind) -> dict[str, str]:
 
     from ase.io import write
 
-    from pipeline_core.example_data import make_alloys, make_strains
+    from pipeline_atoms.testing.example_data import make_alloys, make_strains
 
     if kind == "potential":
         text = StringIO()

@@ -1,4 +1,4 @@
-"""`pipeline-core plan`: what a training, or a large structure, will take on more ranks."""
+"""`pipeline-core plan`: what a training will take on more ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pipeline_core.run import Run
 Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
 Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones, too.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Machines like this one.")]
-Atoms = Annotated[int, typer.Option(min=1, help="Atoms of the structure.")]
 AsJson = Annotated[bool, typer.Option("--json", help="All numbers as JSON.")]
 
 
@@ -38,44 +37,24 @@ def plan(
     """
     from pipeline_core.profiling.planning import plan_training
 
-    load = partial(_load_run, workflows, results, experiment, variant, device)
-    content = plan_training(load, _list_ranks(ranks), nodes)
+    load = partial(load_run, workflows, results, experiment, variant, device)
+    content = plan_training(load, list_ranks(ranks), nodes)
     typer.echo(json.dumps(content) if as_json else format_plan(content))
 
 
-def plan_structure(
-    experiment: Name,
-    atoms: Atoms,
-    ranks: Ranks = 1024,
-    variant: options.Variant = options.BASE,
-    device: options.Device = "auto",
-    as_json: AsJson = False,
-    workflows: options.Workflows = options.WORKFLOWS,
-    results: options.Results = options.RESULTS,
-) -> None:
-    """Project a step of dynamics of a large structure that 1, 2, 4, ... ranks divide.
-
-    Parts of a crystal like those of the data are measured here; the data must have been made.
-    """
-    from pipeline_core.profiling.large_structures import plan_structure as plan_parts
-
-    run = _load_run(workflows, results, experiment, variant, device)
-    content = plan_parts(run, atoms, _list_ranks(ranks))
-    typer.echo(json.dumps(content) if as_json else format_structure_plan(content))
-
-
-def _list_ranks(most: int) -> list[int]:
+def list_ranks(most: int) -> list[int]:
     """Return powers of two below a number, and the number."""
     return [2**k for k in range(most.bit_length()) if 2**k < most] + [most]
 
 
-def _load_run(
+def load_run(
     workflows: Path,
     results: Path,
     experiment: str,
     variant: str,
     device: str,
 ) -> Run:
+    """Return the run that a plan is of."""
     run = options.load_project(workflows, results).run(experiment, variant)
     return replace(run, device=device)
 
@@ -134,39 +113,6 @@ def _describe_measured(content: Mapping[str, Any]) -> str:
     return f"measured here: steps of parts of {sizes} own atoms, each alone"
 
 
-def format_structure_plan(content: Mapping[str, Any]) -> str:
-    """Return a plan of one structure as a table of 80 columns, and what of it is measured."""
-    head = ("ranks", "own atoms", "halo", "step", "speedup", "efficiency", "memory")
-    rows = [
-        (
-            str(one["ranks"]),
-            str(one["own"]),
-            str(one["halo"]),
-            format_seconds(one["step_s"]),
-            f"{one['speedup']:.{0 if one['speedup'] >= 100 else 1}f}",
-            f"{one['efficiency']:.2f}",
-            "unknown" if one["memory"] is None else f"{one['memory'] / 1e9:.3g} GB",
-        )
-        for one in content["ranks"]
-    ]
-    sizes = ", ".join(str(part["own"]) for part in content["parts"])
-    network, device = content["network"], "GPU" if content["device"] == "cuda" else "cores"
-    has = "a GPU" if device == "GPU" else f"{content['threads']} cores"
-    return "\n".join(
-        [
-            f"{content['experiment']} {content['variant']}: dynamics of {content['atoms']} atoms",
-            "",
-            align([head, *rows]),
-            "",
-            f"measured here: parts of {sizes} atoms on {has}, {content['precision']}",
-            f"network: {1e6 * network['alpha']:.3g} us, {network['bandwidth'] / 1e9:.3g} GB/s, "
-            f"{network['source']}",
-            f"projected: all else, for ranks of {has} each; parts are cubes",
-            "memory: what a step adds; time of the integrator on rank 0 is not counted",
-        ]
-    )
-
-
 def format_seconds(seconds: float) -> str:
     """Return a time of three digits in the unit that suits it."""
     sizes = (("h", 7200.0, 3600.0), ("min", 120.0, 60.0), ("s", 1.0, 1.0), ("ms", 0.0, 1e-3))
@@ -174,4 +120,4 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
-COMMANDS = {"plan": plan, "plan-structure": plan_structure}
+COMMANDS = {"plan": plan}

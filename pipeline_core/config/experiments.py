@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.learning import LearnOptions
 from pipeline_core.config.limits import Ranks
 from pipeline_core.config.profile import ProfileOptions
@@ -14,7 +13,6 @@ from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
     FiguresOptions,
-    GraphOptions,
     PartitionOptions,
     Section,
     TrainOptions,
@@ -186,12 +184,21 @@ class AbsentStage(Section):
         return content
 
 
+class IdleStage(Section):
+    """Stays empty: no plugin does the stage for this kind of data."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to do."""
+        return False
+
+
 ENGINE_SECTIONS: dict[str, type[BaseModel]] = {
-    "graph": GraphOptions,
+    "graph": Section,
     "partition": PartitionOptions,
     "train": TrainOptions,
     "evaluate": EvaluateOptions,
-    "infer": InferOptions,
+    "infer": IdleStage,
     "profile": ProfileOptions,
     "figures": FiguresOptions,
 }

@@ -7,8 +7,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.datasets import Limits
-from pipeline_core.config.inference import InferOptions
-from pipeline_core.config.sections import Count, MolecularDynamics, Positive, Section
+from pipeline_core.config.sections import (
+    Count,
+    MolecularDynamics,
+    Positive,
+    Section,
+    require_different,
+)
 
 
 class LabelWith(Section):
@@ -88,4 +93,5 @@ class LearnOptions(Section):
                     f"{one.name!r} has limits of uncertainty, but a round wants what its committee "
                     "does not know; remove `uncertainty`, and see `learn.limits`"
                 )
-        return InferOptions(md=md).md
+        require_different([one.name for one in md])
+        return md

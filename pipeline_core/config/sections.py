@@ -5,7 +5,7 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -24,6 +24,16 @@ PUBLISHED: Final = "published:"
 """What `train.start_from` begins with if it names published weights and no file."""
 OF_VARIANT: Final = "variant:"
 """What `train.start_from` begins with if it names a variant of the same experiment."""
+
+
+def require_different(names: Sequence[str]) -> None:
+    """Check the names of the entries of a list.
+
+    Raises:
+        ValueError: Two of them are the same.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"names {', '.join(names)} have to differ; rename one")
 
 
 class Section(BaseModel):

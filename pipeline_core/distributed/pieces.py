@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, move_to_device
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.domain import Domain
-from pipeline_core.task import Outputs
+from pipeline_core.run import Run
+from pipeline_core.task import Outputs, Samples, Task
+from pipeline_kernels.halo import Transport
 
 Ints = NDArray[np.int64]
 
@@ -67,14 +68,15 @@ class PartPiece(Piece):
         own_atoms: Numbers of own atoms in the structure, whose rows come first, (n_own,).
         kinds: What a row of each output is, by its name.
         ranks: Who has the other parts.
-        domain: On the device where the model is; None for a model that knows nothing of domains.
+        domain: What the model exchanges rows of other ranks by, its second argument, on its
+            device; None for a model that exchanges nothing.
     """
 
     inputs: Batch
     own_atoms: Ints
     kinds: Mapping[str, str]
     ranks: Ranks
-    domain: Domain | None = None
+    domain: Any = None
 
     def predict(self, module: nn.Module) -> Outputs:
         """Return own rows, and fields of samples added over ranks.
@@ -141,6 +143,47 @@ class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.ranks.all_reduce_sum(gradient.clone(memory_format=torch.contiguous_format)), None
+
+
+LoadPart = Callable[[int], PartPiece]
+"""Makes this rank's part of a sample from its number, without communication."""
+
+
+class SampleDivider(Protocol):
+    """Divides the samples of a task between all ranks."""
+
+    def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
+        """Choose what each rank owns of some samples of a split; return what makes own parts.
+
+        All ranks call it together.
+        """
+        ...
+
+    def divide_alone(
+        self, samples: Samples, number: int, n_parts: int
+    ) -> Callable[[Transport], PartPiece]:
+        """Choose what each of some ranks would own of a sample, without the other ranks.
+
+        Returns:
+            What makes the part of the rank that a transport is for.
+        """
+        ...
+
+
+def make_divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider:
+    """Return what divides single samples of a run between ranks (`partition.parts: graph`).
+
+    Raises:
+        ValueError: Nothing does, or the model cannot work on parts.
+    """
+    hook = run.registry.select_hook("divider", run.model_info.name)
+    divider: SampleDivider | None = hook(run=run, task=task, ranks=ranks)
+    if divider is None:
+        raise ValueError(
+            f"{run.experiment}: partition.parts: graph: nothing divides samples of plugin "
+            f"{run.model_info.name!r}; set partition.parts to samples"
+        )
+    return divider
 
 
 def _pin(batch: Batch) -> Batch:

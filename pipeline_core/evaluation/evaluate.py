@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 from pipeline_core import store
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
-from pipeline_core.distributed.division import DividedSplits
+from pipeline_core.distributed.pieces import make_divider
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.committee import calibrate_committee
-from pipeline_core.evaluation.conservation import report_conservation
 from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import (
     Texts,
@@ -25,12 +24,6 @@ from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Samples, Task
-from pipeline_core.training.exhaustion import explain_exhaustion
-
-_CONSERVATION: Final = (
-    "where forces of a few samples are compared with a gradient, in double precision; call with "
-    "--device cpu"
-)
 
 
 def evaluate_run(run: Run) -> dict[str, Any]:
@@ -55,8 +48,9 @@ def evaluate_run(run: Run) -> dict[str, Any]:
         section = run.sections["partition"]
         is_divided = isinstance(section, PartitionOptions) and section.parts == "graph"
         capacity = section.capacity if isinstance(section, PartitionOptions) else None
-        divided = DividedSplits(run, task, ranks) if is_divided else None
+        divided = make_divider(run, task, ranks) if is_divided else None
         report = {}
+        measure = run.registry.select_hook("measure", run.model_info.name)
         with (
             _open_writer(run, task, samples, texts) if ranks.is_rank_zero else nullcontext()
         ) as writer:
@@ -67,8 +61,8 @@ def evaluate_run(run: Run) -> dict[str, Any]:
                 breakdown = Breakdown(task.quantities, groups, _list_heads(task))
                 report[split] = _compare(windows, breakdown, task, split, texts[split], writer)
                 if ranks.is_rank_zero and not is_divided:
-                    with explain_exhaustion(lambda: _CONSERVATION):
-                        report[split] |= report_conservation(task, own)
+                    for measured in measure(run=run, task=task, samples=own):
+                        report[split] |= measured
         if ranks.is_rank_zero:
             content = {**make_metrics_header(run, task), "splits": report}
             if run.members:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.distributed.division import LoadPart
-from pipeline_core.distributed.pieces import Piece
+from pipeline_core.distributed.pieces import LoadPart, Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Quantity, Samples, Task, sum_rows
 from pipeline_core.training.exhaustion import explain_exhaustion
@@ -93,7 +92,7 @@ def predict_samples(
         samples: The split.
         ranks: Who shares the work.
         capacity: Largest cost of a window of whole samples, see `cut_windows`.
-        load_part: Makes this rank's part of a sample, from `DividedSplits.divide`, if ranks divide
+        load_part: Makes this rank's part of a sample, from `SampleDivider.divide`, if ranks divide
             each structure; None if they take whole samples.
 
     Raises:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -52,3 +53,17 @@ def load_trained_weights(module: nn.Module, content: Mapping[str, Any], path: Pa
         module.double()
     load_weights(module, content, path)
     module.eval()
+
+
+def require_finite(results: Mapping[str, Any]) -> None:
+    """Check what a model predicts.
+
+    Raises:
+        ValueError: Something is not finite.
+    """
+    wrong = [name for name, values in results.items() if not np.isfinite(values).all()]
+    if wrong:
+        raise ValueError(
+            f"the model predicts {' and '.join(wrong)} that are not finite: the structure is far "
+            "from those that it was trained on; look at its distances"
+        )

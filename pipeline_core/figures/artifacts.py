@@ -19,7 +19,7 @@ _INTERNAL: Final = (
 _MOST_FILES: Final = 6
 _LOAD: Final = """\
 from ase.io import read
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 
 atoms = read("structure.xyz")  # yours
 atoms.calc = load_calculator("{model}"{head})

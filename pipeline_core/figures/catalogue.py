@@ -7,16 +7,10 @@ from typing import Final
 from pipeline_core.figures import (
     Figure,
     balance,
-    barriers,
     dataset,
-    diffusion,
-    dynamics,
     errors,
-    glasses,
     learning,
-    materials,
     parity,
-    phonons,
     provenance,
     reproduction,
     rounds,
@@ -111,107 +105,6 @@ ENGINE_FIGURES: Final = [
         "most in all that their dynamics met.",
         category="Training",
         draw=rounds.draw,
-    ),
-    Figure(
-        name="md_conservation",
-        title="Conserved energy and temperature",
-        caption="Left: change of the energy that exact dynamics would conserve, the heat exchanged "
-        "with a thermostat included, and the slope of a straight line through it. Right: "
-        "temperature; the dotted line is that of the heat bath.",
-        category="Dynamics",
-        draw=dynamics.draw_conservation,
-    ),
-    Figure(
-        name="md_rdf",
-        title="Radial distribution functions",
-        caption="Over the second half of each run; bands are two standard errors over five blocks. "
-        "Periodic images of an atom count, so beyond half of the cell its lattice vectors show.",
-        category="Dynamics",
-        draw=dynamics.draw_rdf,
-    ),
-    Figure(
-        name="md_diffusion",
-        title="Diffusion",
-        caption="Mean square displacement of the atoms of an element over the second half of each "
-        "run; bands are two standard errors over five blocks, and D is a sixth of the slope.",
-        category="Dynamics",
-        draw=diffusion.draw_diffusion,
-    ),
-    Figure(
-        name="md_uncertainty",
-        title="Where dynamics leaves the data",
-        caption="Half width of the 95 % interval of a force component, of the atom for which it is "
-        "the widest. Frames above the dotted line are flagged: forces there are guesses.",
-        category="Dynamics",
-        draw=uncertainty.draw_dynamics,
-    ),
-    Figure(
-        name="relaxed_structures",
-        title="Relaxed structures",
-        caption="Left: change of lengths of the cell vectors and of the volume between the "
-        "structures that were given and the relaxed ones. Right: energy gained.",
-        category="Properties",
-        draw=materials.draw_relaxation,
-    ),
-    Figure(
-        name="equations_of_state",
-        title="Equations of state",
-        caption="Energy against volume, above the lowest of the panel, with the fitted equation "
-        "and its bulk modulus. Structures of one composition share a panel.",
-        category="Properties",
-        draw=materials.draw_equations,
-    ),
-    Figure(
-        name="elastic_constants",
-        title="Elastic constants",
-        caption="Change of each component of the stress (rows) by each component of the strain "
-        "(columns), GPa, in the axes of the structure; dots are less than a thousandth of the "
-        "largest.",
-        category="Properties",
-        draw=materials.draw_elasticity,
-    ),
-    Figure(
-        name="phonons",
-        title="Phonons",
-        caption="Left: bands; imaginary frequencies are drawn below zero. Middle: density of "
-        "states. Right: harmonic heat capacity and entropy, without imaginary modes; the dotted "
-        "line is the law of Dulong and Petit. Longitudinal and transverse optical modes of polar "
-        "crystals are not split at Γ.",
-        category="Properties",
-        draw=phonons.draw_phonons,
-    ),
-    Figure(
-        name="vacancies",
-        title="Vacancies",
-        caption="Formation energies in a supercell of constant volume, with the atoms where they "
-        "were in the crystal, and relaxed. The numbers behind the elements are those of the sites.",
-        category="Properties",
-        draw=materials.draw_vacancies,
-    ),
-    Figure(
-        name="surfaces",
-        title="Surfaces",
-        caption="Energies of surfaces as they are cut, and after the atoms have relaxed. Letters "
-        "number the terminations of one orientation.",
-        category="Properties",
-        draw=materials.draw_surfaces,
-    ),
-    Figure(
-        name="barriers",
-        title="Energy barriers",
-        caption="Energies of the images along minimum-energy paths; between them, a polynomial of "
-        "third degree with their forces. Dotted: the highest image, which has climbed.",
-        category="Properties",
-        draw=barriers.draw_barriers,
-    ),
-    Figure(
-        name="amorphous_structures",
-        title="Amorphous structures",
-        caption="Left: potential energy from the melt to the glass, against the temperature of the "
-        "bath. Right: radial distribution functions of the annealing; bands are two standard "
-        "errors over blocks of it.",
-        category="Properties",
-        draw=glasses.draw_glasses,
     ),
     Figure(
         name="balance",

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.figures import dynamics, results, uncertainty
+from pipeline_core.figures import results, uncertainty
+from pipeline_core.figures.findings import Findings
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split
@@ -75,15 +76,15 @@ def format_percent(ratio: float) -> str:
     return f"{100 * ratio:.{0 if ratio >= 0.1 else 1}f} %"
 
 
-def collect_numbers(experiment: ExperimentRun) -> list[Number]:
-    """Return the key numbers of the base variant."""
+def collect_numbers(experiment: ExperimentRun, findings: Findings) -> list[Number]:
+    """Return the key numbers of the base variant, with those that plugins find."""
     run = experiment.runs[BASE]
     return [
         *_collect_data(experiment),
         *collect_training(run),
         *collect_errors(run),
         *uncertainty.collect_numbers(run),
-        *_collect_dynamics(run),
+        *findings.numbers,
         *_collect_time(experiment),
     ]
 
@@ -164,18 +165,6 @@ def _make_error(name: str, errors: Errors, by_head: Mapping[str, Errors]) -> Num
         unit=kind.error_unit,
         better="less",
     )
-
-
-def _collect_dynamics(run: Run) -> Iterator[Number]:
-    for trajectory in dynamics.read_run(run):
-        facts = trajectory.summary
-        drift = facts.get("drift_meV_per_atom_per_ps")
-        yield Number(
-            title=f"Dynamics, {dynamics.name_ensemble(trajectory)}",
-            value=f"{facts['steps']:,} steps",
-            note=f"{facts['n_atoms']:,} atoms, {facts['timestep_fs']:g} fs a step; "
-            f"energy drifts by {format_number(drift, 2)} meV/atom/ps",
-        )
 
 
 def compute_seconds(run: Run) -> float:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core.figures import Drawn, Rows, dynamics, results, tables
+import numpy as np
+
+from pipeline_core.figures import Drawn, Rows, results, tables
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
 from pipeline_core.report.paper import (
@@ -140,8 +142,14 @@ def _descend(value: Any, key: str, pointer: str) -> Any:
     return value[key]
 
 
-def _read_dynamics(run: Run) -> dict[str, dict[str, Any]]:
-    return {trajectory.name: trajectory.summary for trajectory in dynamics.read_run(run)}
+def _read_inference(run: Run) -> dict[str, dict[str, Any]]:
+    """Return the attributes of each group of the file, by its name."""
+    with results.open_inference(run) as file:
+        return {
+            name: {k: v.item() if isinstance(v, np.generic) else v for k, v in group.attrs.items()}
+            for name, group in (file or {}).items()
+            if group.attrs
+        }
 
 
 def _read_profile(run: Run) -> dict[str, Any]:
@@ -163,7 +171,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
     "metrics": lambda run: results.read_json(run.metrics),
     "history": results.read_history,
     "epoch": _read_epoch,
-    "inference": _read_dynamics,
+    "inference": _read_inference,
     "attributes": results.read_attributes,
     "profile": _read_profile,
     "balance": lambda run: {str(entry["ranks"]): entry for entry in results.read_balance(run)},

@@ -8,7 +8,8 @@ from typing import Final, Literal
 from pipeline_core import store
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import properties, results, uncertainty
+from pipeline_core.figures import results
+from pipeline_core.figures.findings import Findings
 from pipeline_core.figures.numbers import (
     collect_errors,
     compute_relative_error,
@@ -116,8 +117,11 @@ def list_commands(experiment: ExperimentRun) -> list[str]:
     ]
 
 
-def list_warnings(experiment: ExperimentRun) -> list[str]:
-    """Return what is wrong, or may be: trainings without an end, and what the import has found."""
+def list_warnings(experiment: ExperimentRun, findings: Findings) -> list[str]:
+    """Return what is wrong, or may be: trainings without an end, and what the import has found.
+
+    What plugins find stands between.
+    """
     lines = []
     for run in experiment.runs.values():
         if (run.state / _DIVERGED).exists():
@@ -125,8 +129,7 @@ def list_warnings(experiment: ExperimentRun) -> list[str]:
         elif end := store.read_provenance(run.model).get("unfinished"):
             lines.append(f"The training of {run.variant} is unfinished: {end}.")
     warnings = results.read_import_report(experiment).warnings
-    lines += [*uncertainty.list_warnings(experiment), *properties.list_warnings(experiment)]
-    return [*lines, *(f"{warning}." for warning in warnings)]
+    return [*lines, *findings.warnings, *(f"{warning}." for warning in warnings)]
 
 
 def list_limits(experiment: ExperimentRun) -> list[str]:

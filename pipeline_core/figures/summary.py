@@ -17,15 +17,14 @@ from pipeline_core.figures import (
     Figure,
     artifacts,
     card,
-    diffusion,
     numbers,
-    properties,
     provenance,
     savers,
     settings,
     story,
     variants,
 )
+from pipeline_core.figures.findings import collect_findings
 from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, Illustration, Snippet, Table
 from pipeline_core.report.page import make_page
@@ -80,7 +79,7 @@ def make_chapter(
     """
     verdict, grade = story.judge(experiment)
     facts = [[name, value] for name, value in provenance.collect_rows(experiment)]
-    first = _choose_first(pictures)
+    first, findings = _choose_first(pictures), collect_findings(experiment)
     compared, files = variants.tabulate_variants(experiment), artifacts.tabulate_files(experiment)
     of_model = card.tabulate_card(experiment.runs[BASE])
     tables = [*_compare(report), *settings.tabulate_settings(experiment), of_model, files]
@@ -94,12 +93,11 @@ def make_chapter(
         grades=story.GRADES_EXPLAINED if grade != "unknown" else "",
         headline=story.choose_headline(experiment),
         thumbnail=_shrink(first.webp) if first else "",
-        numbers=numbers.collect_numbers(experiment),
-        warnings=story.list_warnings(experiment),
+        numbers=numbers.collect_numbers(experiment, findings),
+        warnings=story.list_warnings(experiment, findings),
         results=[
             *([compared] if compared else []),
-            *diffusion.tabulate_diffusion(experiment),
-            *properties.tabulate_properties(experiment),
+            *findings.tables,
         ],
         illustrations=[_illustrate(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE],
         tables=[table for table in tables if table is not None],

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.profile import Network
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.division import DividedSplits
-from pipeline_core.distributed.pieces import PartPiece
+from pipeline_core.distributed.pieces import PartPiece, make_divider
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
@@ -62,7 +61,7 @@ class Parts:
 
     def __init__(self, run: Run, training: Training, device: torch.device) -> None:
         self._samples = training.samples
-        self._divided = DividedSplits(run, training.task, Ranks(World(), device))
+        self._divided = make_divider(run, training.task, Ranks(World(), device))
         self.costs: Floats = training.sampler.costs
         self.atoms: NDArray[np.int64] = np.asarray(training.sizes["atom"])
 

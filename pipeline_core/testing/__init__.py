@@ -15,10 +15,10 @@
 
 `model`, `graph` and `train` are sections of the experiment that is used; small ones keep the tests
 fast. `other` changes them to those of another graph, where the graph has no cutoff.
-`PotentialConformance` is for models that derive from `pipeline_core.potential.Potential` and use
-the engine's graphs. Another kind of model gives the content of a dataset file in `dataset`, or None
-if it needs no data, and runs the other two. pytest is needed; with `-p
-pipeline_core.testing.plugin` it ends with a table.
+`PotentialConformance` is for models that derive from
+`pipeline_atoms.potential.potential.Potential` and use its graphs. Another kind of model gives the
+content of a dataset file in `dataset`, or None if it needs no data, and runs the other two. pytest
+is needed; with `-p pipeline_core.testing.plugin` it ends with a table.
 
     pipeline-core plugins --check my_model
 
@@ -30,12 +30,12 @@ import pytest
 pytest.register_assert_rewrite(
     "pipeline_core.testing.belonging",
     "pipeline_core.testing.plugins",
-    "pipeline_core.testing.potentials",
+    "pipeline_atoms.testing.potentials",
     "pipeline_core.testing.runs",
 )
 
+from pipeline_atoms.testing.potentials import PotentialConformance  # noqa: E402
 from pipeline_core.testing.plugins import PluginConformance  # noqa: E402 - rewritten from here on
-from pipeline_core.testing.potentials import PotentialConformance  # noqa: E402
 from pipeline_core.testing.runs import RunConformance  # noqa: E402
 
 __all__ = ["PluginConformance", "PotentialConformance", "RunConformance"]

@@ -50,7 +50,7 @@ class Pair:
         """Tell whether there is an artifact, and the other run has another one."""
         if name == "data":
             return self.difference == "split"
-        shared = name == "graph" and self.difference == "seed" and self.run.has_engine_graph
+        shared = name == "graph" and self.difference == "seed" and self.run.has_default_graph
         return getattr(self.run, name).is_file() and not shared
 
     def write_foreign(self, name: str) -> None:

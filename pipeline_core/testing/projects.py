@@ -11,11 +11,11 @@ import yaml
 from ase.io import write
 from pydantic import BaseModel
 
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.example_data import make_alloys
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project
 from pipeline_core.run import Run

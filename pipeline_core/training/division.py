@@ -14,8 +14,7 @@ from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.balance.partitioning import Shares, read_shares
 from pipeline_core.balance.sampler import Costs, Numbers, Sampler, Share
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed.division import DividedSplits
-from pipeline_core.distributed.pieces import Piece
+from pipeline_core.distributed.pieces import Piece, make_divider
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.memory import NoRoomError
 from pipeline_core.run import Run
@@ -197,7 +196,7 @@ class ByDomains:
         self._sampler = make_sampler(self.shares, options, run.seed)
         self._costs = {"train": self.shares.costs, "val": self.val_costs}
         self._limit = find_whole_limit(self.shares.costs, self.shares.capacity, ranks.size)
-        divided = DividedSplits(run, task, ranks)
+        divided = make_divider(run, task, ranks)
         self._parts = {
             split: divided.divide(split, own, np.flatnonzero(self._costs[split] > self._limit))
             for split, own in self._samples.items()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, GraphOptions, TrainOptions
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.freezing import freeze
@@ -21,8 +19,23 @@ from pipeline_core.training.precision import choose_dtype
 
 logger = logging.getLogger(__name__)
 
-_FAR: Final = 1.0
-"""eV by which reference energies of an element may differ without a word."""
+
+@runtime_checkable
+class HasReferences(Protocol):
+    """A module whose energies are above those of free atoms, which a dataset has its own of."""
+
+    def list_references(self) -> Sequence[Tensor]:
+        """Return the energies of free atoms of each head, the tensors that the module holds."""
+        ...
+
+    def choose_references(self, of_dataset: Sequence[Tensor], *, always: bool) -> None:
+        """Take the energies of a dataset where loaded weights have none, or always.
+
+        Args:
+            of_dataset: As `list_references` returned them before weights were loaded.
+            always: Whether those of the dataset are taken wherever it has some.
+        """
+        ...
 
 
 def start_metadata(run: Run) -> Mapping[str, Any] | None:
@@ -134,38 +147,21 @@ def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dic
 
 def _copy_reference_energies(module: nn.Module) -> list[Tensor]:
     """Return a copy of the energies of free atoms of each head; none of other models."""
-    return [energies.clone() for energies in _list_references(module)]
-
-
-def _list_references(module: nn.Module) -> list[Tensor]:
-    return module.list_references() if isinstance(module, Potential) else []
+    listed: Sequence[Tensor] = module.list_references() if isinstance(module, HasReferences) else ()
+    return [energies.clone() for energies in listed]
 
 
 def _choose_reference_energies(
     module: nn.Module, of_dataset: Sequence[Tensor], options: TrainOptions
 ) -> None:
     """Choose between the reference energies of loaded weights and those of the dataset."""
-    if not of_dataset and options.reference_energies == "dataset":
+    wanted = options.reference_energies == "dataset"
+    if isinstance(module, HasReferences):
+        module.choose_references(of_dataset, always=wanted)
+    elif wanted:
         raise ValueError(
             "train.reference_energies: the model has no energies of free atoms; remove the key"
         )
-    for own, kept in zip(of_dataset, _list_references(module), strict=True):
-        _choose_head_references(own, kept, options)
-
-
-def _choose_head_references(own: Tensor, kept: Tensor, options: TrainOptions) -> None:
-    of_dataset = own != 0
-    taken = of_dataset & ((kept == 0) | (options.reference_energies == "dataset"))
-    far = (own - kept).abs().where(of_dataset & ~taken, 0.0)
-    if float(far.max()) > _FAR:
-        logger.warning(
-            "the reference energies of the dataset differ from those of the model by up to %.1f eV "
-            "(%s); if the data are of another level of theory, set train.reference_energies: "
-            "dataset",
-            float(far.max()),
-            chemical_symbols[int(far.argmax())],
-        )
-    kept[taken] = own[taken]
 
 
 def _load_published(module: nn.Module, name: str) -> None:

@@ -21,7 +21,6 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.memory import find_peak_memory
-from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.seeds import (
     capture_generators,
@@ -38,7 +37,7 @@ from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
-from pipeline_core.training.start import start_metadata
+from pipeline_core.training.start import HasReferences, start_metadata
 from pipeline_core.training.start_errors import StartErrors
 from pipeline_core.training.state import explain_misfit
 from pipeline_core.training.validation import validate
@@ -134,7 +133,7 @@ class Trainer:
             words = ["its losses on the validation split are not finite: look at these samples"]
         else:
             self._session.note_start(make_start_record(validation))
-            has_references = isinstance(self._task.module, Potential)
+            has_references = isinstance(self._task.module, HasReferences)
             words = list(errors.list_warnings(self._options, has_references=has_references))
         for word in words if self._ranks.is_rank_zero else ():
             logger.warning("%s: %s", start, word)

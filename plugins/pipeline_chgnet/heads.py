@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.domains.domain import Domain, take_own
+from pipeline_atoms.potential.potential import compute_forces, compute_stress, compute_volumes
 from pipeline_chgnet.basis import compute_envelope
 from pipeline_chgnet.layers import build_perceptron
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.domain import Domain, take_own
-from pipeline_core.potential import compute_forces, compute_stress, compute_volumes
 from pipeline_core.task import Outputs
 from pipeline_core.units import GPA
 

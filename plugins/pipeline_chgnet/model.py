@@ -8,6 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.domains.domain import Domain, take_own
+from pipeline_atoms.potential.planner import Planner
+from pipeline_atoms.potential.potential import Potential, extend_heads, select_head
 from pipeline_chgnet.basis import AngularBasis, RadialBasis, compute_angles
 from pipeline_chgnet.heads import Features, build_heads
 from pipeline_chgnet.kernels import KERNELS
@@ -22,9 +25,6 @@ from pipeline_chgnet.options import N_ELEMENTS, CHGNetGraphOptions, CHGNetOption
 from pipeline_chgnet.topology import Topology, check_batch
 from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.domain import Domain, take_own
-from pipeline_core.planner import Planner
-from pipeline_core.potential import Potential, extend_heads, select_head
 from pipeline_core.task import Outputs
 
 

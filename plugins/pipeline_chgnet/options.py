@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from pipeline_core.config.inference import InferOptions
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import Count, GraphOptions, Positive, Section, TrainOptions
 

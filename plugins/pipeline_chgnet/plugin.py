@@ -47,8 +47,8 @@ def task(run: Run) -> Task:
     """Build the network and what its training needs."""
     options = run.get_section("model", CHGNetOptions)
     graph = run.get_section("graph", CHGNetGraphOptions)
+    from pipeline_atoms.potential.task import build_potential_task
     from pipeline_chgnet.model import CHGNet
-    from pipeline_core.atomistic import build_potential_task
 
     return replace(build_potential_task(run, CHGNet(options, graph)), cost=count_features)
 

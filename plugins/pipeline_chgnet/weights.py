@@ -9,8 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pipeline_atoms.potential.potential import MAX_Z
 from pipeline_chgnet.options import N_ELEMENTS
-from pipeline_core.potential import MAX_Z
 
 VERSIONS: Final = ("0.3.0", "r2scan")
 """Versions of the architecture here: trained on MPtrj; the same tuned to r2SCAN energies."""

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.batch import Batch
-from pipeline_core.potential import compute_edge_vectors
 from pipeline_egnn_esp.basis import Basis
 from pipeline_kernels.equivariant.wigner import compute_edge_frames, count_entries
 

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_atoms.structure import Structure
 from pipeline_core.samples import SampleFile
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.matrices import BlockMatrix
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.elements import Gathered
 from pipeline_egnn_esp.matrices import BlockMatrix

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.matrices import BlockIndex, is_first
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline_core.potential import MAX_Z
+from pipeline_atoms.potential.potential import MAX_Z
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.channels import Channels
 from pipeline_egnn_esp.coupling import Coupling

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.graphs import build_neighbour_graph
-from pipeline_core.structure import Structure
+from pipeline_atoms.graphs import build_neighbour_graph
+from pipeline_atoms.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 
 Bools = NDArray[np.bool_]

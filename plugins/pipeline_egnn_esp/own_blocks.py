@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_atoms.domains.division import DividedSplits
 from pipeline_core.batch import collate
-from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.comparison import PredictedMatrix, join_blocks

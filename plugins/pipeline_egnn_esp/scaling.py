@@ -17,9 +17,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.batch import Batch
-from pipeline_core.domain import Domain
-from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.baselines import TwoCentre, split_batch
 from pipeline_egnn_esp.basis import Basis

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from pipeline_core.atomistic import count_rows
+from pipeline_atoms.potential.task import count_rows
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, LinkOptions, PartitionOptions
 from pipeline_core.run import Run

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
+from pipeline_core.data.columns import Columns
+from pipeline_core.data.duplicates import Duplicates, describe_duplicates, hash_content
+from pipeline_core.data.splits import divide
 from pipeline_core.fields import SPLITS
 from pipeline_core.hookspecs import Summary
-from pipeline_core.importing.columns import Columns
-from pipeline_core.importing.duplicates import Duplicates, describe_duplicates, hash_content
-from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json

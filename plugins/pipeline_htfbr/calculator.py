@@ -10,9 +10,7 @@ import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
-from pipeline_core.edge_counts import require_sound
-from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.inference.calculator import require_finite
+from pipeline_core.evaluation.trained import load_trained_task, require_finite
 from pipeline_core.run import Run
 from pipeline_htfbr.geometry import compute_variables
 from pipeline_htfbr.inference.domain import SurfaceBox, make_domain
@@ -77,7 +75,11 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
                 "the surface is one of a free molecule and knows no periodic images; "
                 "set atoms.pbc = False"
             )
-        require_sound(atoms.positions, np.array(atoms.cell), atoms.pbc)
+        lost = ~np.isfinite(atoms.positions).all(axis=1)
+        if lost.any():
+            atom = int(np.flatnonzero(lost)[0])
+            place = ", ".join(f"{x:g}" for x in atoms.positions[atom])
+            raise ValueError(f"atom {atom} is at ({place}) Å, which is no place; correct it")
 
 
 def make_calculator(run: Run, device: str) -> SurfaceCalculator:

@@ -9,7 +9,7 @@ from typing import Final
 
 from torch import Tensor
 
-from pipeline_core.potential import extend_heads
+from pipeline_atoms.potential.potential import extend_heads
 from pipeline_mace.peer import PeerOptions
 
 _OWN_READOUT: Final = re.compile(r"(readouts\.\d+\.weights)\.(\d)")

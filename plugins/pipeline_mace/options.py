@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipeline_core.config.inference import InferOptions
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.sections import GraphOptions, Positive, Section
 

@@ -18,6 +18,7 @@ from pipeline_core.hookspecs import Summary
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
+    from pipeline_core.model_info import ModelInfo
     from pipeline_core.run import Run
 
 PAPERS: Final = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
@@ -34,15 +35,17 @@ def figures(model: str | None) -> list[Figure]:
 
 
 @hookimpl
-def sections() -> Mapping[str, Mapping[str, type[BaseModel]]]:
+def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
     """Add the options of the studies."""
-    from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
-    from pipeline_papers.htfbr.studies.options import RivalTrainOptions, SharingOptions
+    if info.name == "egnn_esp":
+        from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
 
-    return {
-        "egnn_esp": {"profile": ESPStudyOptions},
-        "htfbr": {"train": RivalTrainOptions, "profile": SharingOptions},
-    }
+        return {"profile": ESPStudyOptions}
+    if info.name == "htfbr":
+        from pipeline_papers.htfbr.studies.options import RivalTrainOptions, SharingOptions
+
+        return {"train": RivalTrainOptions, "profile": SharingOptions}
+    return None
 
 
 @hookimpl(tryfirst=True)

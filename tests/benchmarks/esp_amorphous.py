@@ -30,8 +30,8 @@ from ase import Atoms
 from harness.command import make_parser, read_arguments
 from harness.ranks import run_ranks
 from harness.report import print_report, read_versions
-from pipeline_core.neighbours import find_edges
-from pipeline_core.structure import Structure
+from pipeline_atoms.neighbours import find_edges
+from pipeline_atoms.structure import Structure
 from pipeline_kernels.partition import Method, Rows, count_virtual, partition
 from subjects.esp.amorphous import REPEAT, STAGES, build_crystal, make_calculator, melt_and_quench
 

@@ -32,8 +32,8 @@ from harness.graphs import build_samples
 from harness.report import collect_columns, print_report, scale_times, show
 from harness.sides import Place
 from harness.structures import draw_atoms
+from pipeline_atoms.graphs import pair_edges
 from pipeline_core.batch import collate
-from pipeline_core.graphs import pair_edges
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from subjects.mace.networks import CUTOFF, list_places, read_mace_versions
 from subjects.mace.operations import (

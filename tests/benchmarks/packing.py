@@ -29,7 +29,7 @@ import numpy as np
 
 from harness.command import find_mptrj, make_parser, read_arguments
 from harness.report import print_report, read_versions
-from pipeline_core.graphs import build_neighbour_graph
+from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_kernels import packing
 from pipeline_kernels.packing import Plan
 

@@ -8,6 +8,7 @@ import pytest
 PACKAGES = (
     "pipeline_core",
     "pipeline_kernels",
+    "pipeline_atoms",
     "pipeline_chgnet",
     "pipeline_egnn_esp",
     "pipeline_gauge_flows",

@@ -10,13 +10,16 @@ import pytest
     ("code", "absent"),
     [
         (
-            "from pipeline_core.readers import catalogue; catalogue.readers()",
+            "from pipeline_atoms import plugin; plugin.readers()",
             ("torch", "ase", "pymatgen", "h5py", "scipy"),
         ),
-        ("import pipeline_core.stages.data", ("torch", "h5py", "ase")),
+        ("import pipeline_atoms.plugin", ("torch", "h5py", "ase")),
         ("import pipeline_htfbr.datasets", ("torch", "ase", "tblite", "scipy", "h5py")),
         # It takes longer than all else that an import of few frames, or a cheap label, does.
-        ("import pipeline_core.importing.dataset, pipeline_core.learning.labels", ("torch",)),
+        (
+            "import pipeline_atoms.importing.dataset, pipeline_atoms.active_learning.labels",
+            ("torch",),
+        ),
         ("import pipeline_core.stages.figures", ("torch", "matplotlib", "h5py")),
         (
             "import pipeline_core.figures.drawing, pipeline_core.figures.catalogue",

@@ -2,11 +2,11 @@
 
 import pytest
 
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.config import limits
 from pipeline_core.config.datasets import Source
 from pipeline_core.config.experiments import ExperimentFile
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import MolecularDynamics, PartitionOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.distributed.launch import start_ranks

@@ -17,12 +17,12 @@ import yaml
 from typer.testing import CliRunner
 
 from core.faults.subjects import NAME, SECTIONS
+from pipeline_atoms.calculators.loading import load_calculator
+from pipeline_atoms.importing import dataset as importing
 from pipeline_core import store
-from pipeline_core.calculator import load_calculator
 from pipeline_core.cli import app
 from pipeline_core.evaluation import evaluate
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.importing import dataset as importing
 from pipeline_core.project import Project
 from pipeline_core.seals import identify
 from pipeline_core.testing.projects import call, write_project

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline_atoms.active_learning.labels import label_structure
+from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.config.learning import LabelWith
-from pipeline_core.example_data import make_alloys
-from pipeline_core.learning.labels import label_structure
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import write_project
 

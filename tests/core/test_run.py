@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_packages import find_points, install, write_model_source
+from fake_packages import ATOMS, find_points, install, write_model_source
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
 from pipeline_core.figures.story import list_limits
@@ -89,7 +89,7 @@ def project(tmp_path, monkeypatch):
     }
     for name, source in sources.items():
         install(tmp_path, name, source, ending="of_runs")
-    registry = load_registry(find_points(tmp_path))
+    registry = load_registry([ATOMS, *find_points(tmp_path)])
     workflows = tmp_path / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: a.xyz}]\n")

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from pipeline_atoms.readers import Frame, cp2k
 from pipeline_core import working_folder
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.readers import Frame, cp2k
 from pipeline_core.workflow import Plan
 from pipeline_core.working_folder import NOTE, find_template, make_folder, upgrade_folder
 

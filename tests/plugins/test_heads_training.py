@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.testing.projects import call, prepare
 from pipeline_core.training.checkpoint import load_model
 from plugins.chgnet.test_heads import GRAPH, SMALL

@@ -16,17 +16,17 @@ import torch
 from ase import Atoms
 from ase.build import bulk, fcc111, molecule
 
-from pipeline_chgnet.model import CHGNet
-from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import GraphOptions
-from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.distributed.transports import choose_transport
-from pipeline_core.testing.parts import (
+from pipeline_atoms.testing.parts import (
     join_parts,
     predict_by_parts,
     predict_part,
     predict_whole,
 )
+from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.distributed.transports import choose_transport
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from processes import finish

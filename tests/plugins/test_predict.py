@@ -12,7 +12,7 @@ from ase import Atoms
 from typer.testing import CliRunner
 
 import archives
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.cli import app
 from pipeline_htfbr.geometry import find_positions
 from pipeline_htfbr.hono import HONO

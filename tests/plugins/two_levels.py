@@ -5,8 +5,8 @@ import yaml
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
+from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.builtin import load_registry
-from pipeline_core.example_data import make_alloys
 from pipeline_core.project import Project
 
 SHIFT = {"Al": -3.0, "Cu": 5.0, "Ag": 1.5}

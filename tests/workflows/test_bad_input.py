@@ -1,7 +1,7 @@
 """Bad input, as a table: what is wrong, the command that meets it, and what the user reads.
 
 Each case leaves no traceback and no file that it was about to write. What else an import refuses is
-in `core/importing/test_bad_inputs.py`, what else damage does in `core/test_faults.py`.
+in `plugins/atoms/importing/test_bad_inputs.py`, what else damage does in `core/test_faults.py`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ase.io import read, write
 from ase.md.langevin import Langevin
 
 from forked_programs import start_programs
-from pipeline_core.example_data import make_alloys
+from pipeline_atoms.testing.example_data import make_alloys
 from tiers import exhaustive
 from workflows.toy import REPOSITORY, make_environment
 

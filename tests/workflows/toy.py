@@ -30,7 +30,7 @@ def data(run):
 
 READER = """
 from pipeline_core import hookimpl
-from pipeline_core.readers import Reader, Units
+from pipeline_atoms.readers import Reader, Units
 
 def read(path, keys):
     return iter(())

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from pipeline_atoms.domains.domain import Domain, take_own
 from pipeline_chgnet.basis import SHRINKAGE
 from pipeline_chgnet.topology import Topology
 from pipeline_core.batch import Batch
-from pipeline_core.domain import Domain, take_own
 from pipeline_kernels.message import Segments, segment_sum
 
 

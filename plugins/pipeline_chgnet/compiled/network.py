@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.potential.planner import Planner
+from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_chgnet.compiled.blocks import Convolutions, Inputs, State
 from pipeline_chgnet.compiled.geometry import Geometry, Plan
 from pipeline_chgnet.compiled.readout import CompiledReadout
@@ -17,9 +20,6 @@ from pipeline_chgnet.compiled.tables import Splines
 from pipeline_chgnet.heads import Features
 from pipeline_chgnet.topology import Topology, check_batch
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.domain import Domain
-from pipeline_core.planner import Planner
-from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.task import Outputs
 
 

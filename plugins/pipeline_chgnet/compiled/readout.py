@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.potential import select_head
+from pipeline_atoms.potential.potential import select_head
 
 
 class CompiledReadout(nn.Module):

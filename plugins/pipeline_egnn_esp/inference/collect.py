@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_atoms.structure import Structure
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import PredictedBlocks
 from pipeline_egnn_esp.inference.slots import BlockSlots

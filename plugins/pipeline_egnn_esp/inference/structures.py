@@ -11,11 +11,11 @@ from ase import Atoms
 from ase.cell import Cell
 from numpy.typing import NDArray
 
+from pipeline_atoms.dynamics.structures import find_sample_row, read_atoms_of_file
+from pipeline_atoms.structure import Structure
 from pipeline_core.fields import parse_start
-from pipeline_core.inference.structures import find_sample_row, read_atoms_of_file
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.block_reader import BlockReader
 from pipeline_egnn_esp.inference.options import PredictedStructure

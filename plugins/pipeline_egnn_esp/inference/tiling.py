@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
 from pipeline_egnn_esp.matrices import BlockMatrix, Quantity, is_first
 
 Floats = NDArray[np.float64]

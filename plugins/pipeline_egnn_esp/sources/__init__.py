@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeline_atoms.structure import Structure
 from pipeline_core.config.raw_files import match_files
+from pipeline_core.data.columns import Columns, count_elements
+from pipeline_core.data.duplicates import Duplicates, hash_content
+from pipeline_core.data.splits import divide
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.hookspecs import Summary
-from pipeline_core.importing.columns import Columns, count_elements
-from pipeline_core.importing.duplicates import Duplicates, hash_content
-from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import Sample, SampleFile, SampleWriter
 from pipeline_core.store import write_json
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import merge_bases, require_sound
 from pipeline_egnn_esp.datasets import (

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.readers.cp2k_input import parse_symbol
-from pipeline_core.readers.files import open_text
-from pipeline_core.structure import Structure
+from pipeline_atoms.readers.cp2k_input import parse_symbol
+from pipeline_atoms.structure import Structure
+from pipeline_core.data.files import open_text
 from pipeline_egnn_esp.basis import count_orbitals
 
 Floats = NDArray[np.float64]

@@ -16,8 +16,8 @@ import numpy as np
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
-from pipeline_core.readers.cp2k_input import read_structure
-from pipeline_core.structure import Structure
+from pipeline_atoms.readers.cp2k_input import read_structure
+from pipeline_atoms.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_hermitian, require_unfolded

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_core.readers.files import open_bytes
+from pipeline_core.data.files import open_bytes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -23,8 +23,8 @@ from ase.data import chemical_symbols
 from ase.geometry import complete_cell
 from numpy.typing import NDArray
 
-from pipeline_core.readers.hdf5 import open_hdf5, read_dataset
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
+from pipeline_core.data.hdf5 import open_hdf5, read_dataset
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_hermitian
 from pipeline_egnn_esp.datasets import DeepHSource

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import PySCFSource

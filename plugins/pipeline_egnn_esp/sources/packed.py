@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from ase.data import chemical_symbols
 
-from pipeline_core.readers.hdf5 import open_hdf5, read_dataset
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
+from pipeline_core.data.hdf5 import open_hdf5, read_dataset
 from pipeline_core.units import find_factor
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import PackedSource

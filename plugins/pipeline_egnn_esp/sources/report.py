@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Split
+from pipeline_core.data.duplicates import describe_duplicates
 from pipeline_core.fields import SPLITS
-from pipeline_core.importing.duplicates import describe_duplicates
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.matrices import BlockMatrix
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_core.config.raw_files import match_files
+from pipeline_core.data.splits import divide_rows
 from pipeline_core.hookspecs import Summary
-from pipeline_core.importing.splits import divide_rows
 from pipeline_core.run import DatasetRun
 from pipeline_core.store import write_json
 from pipeline_htfbr.datasets import EtheneSource, HonoSource, PointDataset, PointsSource

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline_core.config.datasets import Split
+from pipeline_core.data.duplicates import find_first_rows
 from pipeline_core.fields import SPLITS
-from pipeline_core.importing.duplicates import find_first_rows
 from pipeline_core.units import find_factor
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.sources.made import Made

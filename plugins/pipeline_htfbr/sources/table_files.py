@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.readers.files import explain_cut
-from pipeline_core.readers.hdf5 import DAMAGE, open_hdf5, read_dataset
+from pipeline_core.data.files import explain_cut
+from pipeline_core.data.hdf5 import DAMAGE, open_hdf5, read_dataset
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ import torch
 from ase.data import atomic_numbers
 from torch import Tensor, nn
 
+from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.potential.planner import Planner
+from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.domain import Domain
-from pipeline_core.planner import Planner
-from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement
 from pipeline_kernels.equivariant.edges import differentiate_edges, measure_edges

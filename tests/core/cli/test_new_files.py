@@ -9,15 +9,18 @@ import pytest
 import yaml
 
 from core.cli.conftest import FRAME
-from core.readers.deepmd_systems import make_frames, write_system
-from pipeline_core.cli.new_dataset import find_patterns
+from pipeline_atoms.cli.new_dataset import find_patterns
+from pipeline_atoms.plugin import SECTIONS as OF_ATOMS
 from pipeline_core.cli.yaml_templates import format_section
 from pipeline_core.config.experiments import ENGINE_SECTIONS
+from plugins.atoms.readers.deepmd_systems import make_frames, write_system
+
+SECTIONS = {**ENGINE_SECTIONS, **OF_ATOMS["structure"]}
 
 
-@pytest.mark.parametrize("name", ENGINE_SECTIONS)
+@pytest.mark.parametrize("name", SECTIONS)
 def test_a_section_written_with_comments_reads_as_its_defaults(name):
-    model = ENGINE_SECTIONS[name]
+    model = SECTIONS[name]
     read = yaml.safe_load("\n".join(format_section(model)))
     assert model.model_validate_json(json.dumps(read)) == model()
 

@@ -10,7 +10,13 @@ import pytest
 import torch
 import yaml
 
-from core.evaluation.argon import (
+from pipeline_core.batch import count_samples
+from pipeline_core.distributed.pieces import Piece
+from pipeline_core.evaluation import evaluate
+from pipeline_core.evaluation.evaluate import evaluate_run
+from pipeline_core.fields import SPLITS
+from pipeline_core.samples import SampleFile
+from plugins.atoms.argon import (
     REFERENCES,
     SCALE,
     list_splits,
@@ -18,12 +24,6 @@ from core.evaluation.argon import (
     make_run,
     make_structures,
 )
-from pipeline_core.batch import count_samples
-from pipeline_core.distributed.pieces import Piece
-from pipeline_core.evaluation import evaluate
-from pipeline_core.evaluation.evaluate import evaluate_run
-from pipeline_core.fields import SPLITS
-from pipeline_core.samples import SampleFile
 from processes import finish
 
 TESTS = Path(__file__).parents[2]
@@ -174,7 +174,7 @@ def test_two_ranks_give_the_metrics_and_the_file_of_one(tmp_path):
     run.metrics.unlink()
     run.predictions.unlink()
 
-    finish(["-m", "core.evaluation.argon", tmp_path], 2)
+    finish(["-m", "plugins.atoms.argon", tmp_path], 2)
 
     assert json.loads(run.metrics.read_text())["splits"] == one["splits"]
     for name, values in read_all(run).items():

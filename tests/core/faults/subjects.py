@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from ase.io import write
 
+from pipeline_atoms.importing import dataset as importing
+from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core import lineage, store
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.example_data import make_alloys
 from pipeline_core.figures import results
-from pipeline_core.importing import dataset as importing
 from pipeline_core.lineage import Fault
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project import Project

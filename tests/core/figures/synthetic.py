@@ -10,7 +10,8 @@ import torch
 from ase.build import bulk
 from ase.calculators.emt import EMT
 
-from fake_packages import find_points, install, write_model_source
+from fake_packages import ATOMS, find_points, install, write_model_source
+from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
 from pipeline_core import store
 from pipeline_core.batch import collate
 from pipeline_core.builtin import load_registry
@@ -18,7 +19,8 @@ from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.inference.dynamics import remove_restarts, run_dynamics
+from pipeline_core.figures import numbers, story
+from pipeline_core.figures.findings import collect_findings
 from pipeline_core.project import Project
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import figures
@@ -60,7 +62,7 @@ def describe(folder):
 def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
     points = find_points(folder / "packages")
-    registry = load_registry(points, builtin=[("engine.figures", figures), *more_plugins])
+    registry = load_registry([ATOMS, *points], builtin=[("engine.figures", figures), *more_plugins])
     return Project(folder / "workflows", folder / "results", registry).load_experiment("toy/alloy")
 
 
@@ -240,3 +242,13 @@ def write_records(run):
         ranks = 2 if stage == "train" else 1
         text += json.dumps({"stage": stage, "seconds": duration, "ranks": ranks, **common}) + "\n"
     (run.folder / "records.jsonl").write_text(text)
+
+
+def list_numbers(experiment):
+    """Return the key numbers of the report."""
+    return numbers.collect_numbers(experiment, collect_findings(experiment))
+
+
+def list_warnings(experiment):
+    """Return the warnings of the report."""
+    return story.list_warnings(experiment, collect_findings(experiment))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from core.figures import synthetic
-from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results
+from pipeline_atoms.figures import dynamics
+from pipeline_core.figures import balance, dataset, errors, learning, results
 from pipeline_core.figures.numbers import collect_training
 from pipeline_core.store import read_json
 

@@ -10,8 +10,9 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import StepPatch
 
 from core.figures import synthetic
+from core.figures.synthetic import list_numbers
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import dataset, numbers, story, style
+from pipeline_core.figures import dataset, story, style
 from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
@@ -83,7 +84,7 @@ def test_what_a_plugin_does_not_count_is_not_drawn(folder):
     experiment = load_with_report(folder, splits={"train": 9}, groups=None, **facts)
     _, table = dataset.draw(experiment)
     assert table[1:] == [["all", 9, 0, 0]]
-    (data,) = (n for n in numbers.collect_numbers(experiment) if n.title == "Data")
+    (data,) = (n for n in list_numbers(experiment) if n.title == "Data")
     assert (data.value, data.note.partition(";")[0]) == ("9 frames", "9 training")
     assert story.list_limits(experiment)
 
@@ -94,4 +95,4 @@ def test_a_report_that_counts_nothing_is_no_figure_and_no_number(folder):
         dataset.draw(experiment)
     experiment.runs["base"].dataset.report.write_text('{"temperature": 300}')
     assert dataset.draw(experiment) is None
-    assert "Data" not in {number.title for number in numbers.collect_numbers(experiment)}
+    assert "Data" not in {number.title for number in list_numbers(experiment)}

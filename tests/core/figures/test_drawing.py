@@ -9,23 +9,25 @@ import pytest
 
 from core.figures import synthetic
 from core.figures.test_reproduction import FORCES, HEAD
+from pipeline_atoms.figures.catalogue import FIGURES
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
-PROPERTIES = [figure.name for figure in ENGINE_FIGURES if figure.category == "Properties"]
+SHOWN = [*ENGINE_FIGURES, *FIGURES]
+PROPERTIES = [figure.name for figure in SHOWN if figure.category == "Properties"]
 NOTHING = [
     "errors_by_head",
     "uncertainty",
     "rounds",
+    "reproduction",
     "md_diffusion",
     "md_uncertainty",
     *PROPERTIES,
-    "reproduction",
 ]
 """Of a paper, of heads, of committees and what they learn, and of longer dynamics."""
-ALL = [figure.name for figure in ENGINE_FIGURES if figure.name not in NOTHING]
+ALL = [figure.name for figure in SHOWN if figure.name not in NOTHING]
 
 
 def make_plugin(*brought):
@@ -141,7 +143,9 @@ def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results)
         make_figure("parity"),
     )
     result = {f.name: f for f in choose_figures(synthetic.load(results, more))}
-    assert list(result) == [*(f.name for f in ENGINE_FIGURES), "mine"]
+    assert list(result) == [
+        *(f.name for f in ENGINE_FIGURES), "mine", *(f.name for f in FIGURES)
+    ]  # fmt: skip
     assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
 
 
@@ -184,7 +188,7 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
     experiment = synthetic.load(folder, make_plugin(*brought))
     own = ["of_toy", "of_other", "balance_other"]
     assert [f.name for f in choose_figures(experiment)] == [
-        *(f.name for f in ENGINE_FIGURES), "of_all", *own
+        *(f.name for f in ENGINE_FIGURES), "of_all", "of_toy", *(f.name for f in FIGURES), *own[1:]
     ]  # fmt: skip
     names = f"{{names: [of_all, {', '.join(own)}]}}"
     experiment = ask_for(folder, names, *brought, experiment=synthetic.MIXED)

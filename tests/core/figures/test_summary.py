@@ -10,8 +10,9 @@ import yaml
 from PIL import Image
 
 from core.figures import synthetic
+from core.figures.synthetic import list_numbers, list_warnings
 from pipeline_core.config.datasets import Split
-from pipeline_core.figures import numbers, results, story, style, summary, variants
+from pipeline_core.figures import results, story, style, summary, variants
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.report.chapter import Number
 from pipeline_core.store import read_json, write_sealed
@@ -36,7 +37,7 @@ def test_steps_of_a_training_have_the_name_that_the_plugin_gives_them(folder, st
     records = [{"epoch": n} | ({"step": s} if s else {}) for n, s in enumerate(steps, 1)]
     lines = [json.dumps(record) for record in records]
     experiment.runs["base"].history.write_text("\n".join(lines) + "\n")
-    (number,) = (n for n in numbers.collect_numbers(experiment) if n.title == "Training")
+    (number,) = (n for n in list_numbers(experiment) if n.title == "Training")
     assert number.value == value
 
 
@@ -69,7 +70,7 @@ def test_each_way_to_split_is_told(folder, method):
     content = yaml.safe_load(path.read_text())
     content["split"] = {"method": method, "test_groups": ["*"] if method == "list" else []}
     path.write_text(yaml.safe_dump(content))
-    (data,) = (n for n in numbers.collect_numbers(synthetic.load(folder)) if n.title == "Data")
+    (data,) = (n for n in list_numbers(synthetic.load(folder)) if n.title == "Data")
     assert any(word in data.note for word in ("held", "drawn at random", "divided"))
 
 
@@ -95,7 +96,7 @@ TOLD = {
 def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
     experiment = change_metrics(folder, lambda content: content.update(headline=TOLD))
     assert story.judge(experiment) == ("It samples well.", "unknown")
-    result = {number.title: number for number in numbers.collect_numbers(experiment)}
+    result = {number.title: number for number in list_numbers(experiment)}
     assert result["Acceptance"] == Number(title="Acceptance", value="61 %", note="of 4,096")
     assert "Force error" not in result
     assert {"Data", "Training", "Wall time"} <= result.keys()
@@ -111,7 +112,7 @@ def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
 
 
 def test_the_key_numbers_are_those_of_the_files(experiment):
-    result = {number.title: number for number in numbers.collect_numbers(experiment)}
+    result = {number.title: number for number in list_numbers(experiment)}
     assert result["Data"].value == "1,080 frames"
     assert result["Data"].note == "960 training, 48 validation, 72 test; frames drawn at random"
     assert result["Model"].note == "411,200 parameters"
@@ -129,7 +130,7 @@ def test_the_limits_name_scale_size_and_seed(experiment):
     assert "72 test frames only" in text
     assert "seed 7" in text
     assert "The split is random" in text
-    assert story.list_warnings(experiment) == ["Cu, Au occur only in fixed proportions."]
+    assert list_warnings(experiment) == ["Cu, Au occur only in fixed proportions."]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_a_training_without_an_end_is_a_warning(folder):
     (wide.state / "diverged.json").write_text("{}")
     with write_sealed(base.model, {"unfinished": "epoch 3 of 40"}) as file:
         file.write(b"weights")
-    assert story.list_warnings(experiment)[:2] == [
+    assert list_warnings(experiment)[:2] == [
         "The training of base is unfinished: epoch 3 of 40.",
         "The training of wide has diverged.",
     ]

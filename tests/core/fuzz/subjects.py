@@ -18,12 +18,12 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from core.readers.deepmd_systems import make_frames, write_system
+from pipeline_atoms.readers import BadFrame, cp2k, deepmd, extxyz, fitsnap, mptrj, vasp
+from pipeline_atoms.readers import ase as ase_reader
+from pipeline_atoms.readers.catalogue import open_frames
 from pipeline_core.fields import FIELDS
-from pipeline_core.readers import BadFrame, cp2k, deepmd, extxyz, fitsnap, mptrj, vasp
-from pipeline_core.readers import ase as ase_reader
-from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.samples import SampleFile, SampleWriter
+from plugins.atoms.readers.deepmd_systems import make_frames, write_system
 from real_data import locate
 
 ROOT = Path(__file__).parents[3]
@@ -103,7 +103,7 @@ def _make_cp2k(folder: Path) -> Iterator[Subject]:
         ("md", ("md.inp",)),
     ):
         run = make_folder(folder, f"cp2k_{project}")
-        for path in (ROOT / "tests/core/readers/cp2k_runs").glob(f"{project}[.-]*"):
+        for path in (ROOT / "tests/plugins/atoms/readers/cp2k_runs").glob(f"{project}[.-]*"):
             shutil.copy(path, run)
         packed = run / f"{project}.out.gz"
         text = ase.io.formats.open_with_compression(str(packed), "rt").read()

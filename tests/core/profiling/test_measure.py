@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from core.evaluation.argon import make_run, make_structures
 from core.profiling.test_projection import make_sizes
-from pipeline_core.atomistic import count_rows
+from pipeline_atoms.potential.task import count_rows
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.evaluation.trained import load_trained_task
@@ -28,6 +27,7 @@ from pipeline_core.profiling.steps import (
     list_steps,
 )
 from pipeline_core.training.learner import Learner
+from plugins.atoms.argon import make_run, make_structures
 
 CPU = torch.device("cpu")
 TRAIN = {"loss": {"energy": {}, "forces": {}}, "ema_decay": 0.9, "clip_norm": 1.0, "profile": True}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline_core.atomistic import count_rows
+from pipeline_atoms.potential.task import count_rows
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.profile import Network, Projection, SizeClass
 from pipeline_core.config.sections import PartitionOptions

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from core.evaluation.argon import make_run
 from pipeline_core.cli import options
 from pipeline_core.cli.app import app
 from pipeline_core.figures import results
 from pipeline_core.profiling.study import profile_run
+from plugins.atoms.argon import make_run
 
 
 @pytest.mark.slow

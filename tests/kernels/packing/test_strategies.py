@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from pipeline_core.graphs import build_neighbour_graph
+from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_kernels.packing import (
     cut_windows,
     measure_balance,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.importing.energy_corrections import compute_mp2020_correction
+from pipeline_atoms.importing.energy_corrections import compute_mp2020_correction
 from tiers import exhaustive
 
 FIELDS = ("energy", "forces", "stress", "magmoms")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import TrainOptions
 
 

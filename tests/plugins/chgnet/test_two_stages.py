@@ -9,7 +9,7 @@ import torch
 import yaml
 from ase.build import bulk
 
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.project import Project
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model

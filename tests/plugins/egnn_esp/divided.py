@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline_atoms.domains import division
 from pipeline_core import samples as core_samples
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed import division
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.task import build_task

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from ase.data import atomic_numbers as number_of
 
+from pipeline_atoms.graphs import build_neighbour_graph
+from pipeline_atoms.structure import Structure
 from pipeline_core.batch import collate
 from pipeline_core.fields import FIELDS
-from pipeline_core.graphs import build_neighbour_graph
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.samples import REVERSE_EDGE

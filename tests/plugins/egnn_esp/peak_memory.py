@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from ase import Atoms
 
-from pipeline_core.distributed.domains import build_domain
+from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.structure import Structure
 from pipeline_core.profiling.memory import measure_peak
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.plan import Extra, plan_memory

@@ -5,9 +5,10 @@ import sys
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline_core.distributed import division, domains, owners, regions
+from pipeline_atoms.domains import construction as domains
+from pipeline_atoms.domains import division, owners, regions
+from pipeline_atoms.neighbours import find_edges
 from pipeline_core.distributed.pieces import PartPiece
-from pipeline_core.neighbours import find_edges
 from pipeline_core.samples import SampleFile, SampleWriter
 from pipeline_egnn_esp.inference.collect import Blocks
 from pipeline_egnn_esp.matrices import BlockMatrix

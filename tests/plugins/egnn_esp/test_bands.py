@@ -13,8 +13,8 @@ from e3nn import o3
 from numpy.testing import assert_allclose
 from scipy.spatial.transform import Rotation
 
-from pipeline_core.readers.cp2k_input import read_structure
-from pipeline_core.structure import Structure
+from pipeline_atoms.readers.cp2k_input import read_structure
+from pipeline_atoms.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import (
     compute_density_of_states,

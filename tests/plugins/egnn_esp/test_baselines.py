@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.potential import compute_edge_vectors
+from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.samples import Labelled

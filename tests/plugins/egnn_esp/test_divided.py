@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_atoms.domains import division, owners
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed import division, owners
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.samples import SampleFile

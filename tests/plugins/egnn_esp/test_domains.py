@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.structure import Structure
 from pipeline_core.batch import collate
-from pipeline_core.distributed.domains import build_domain
-from pipeline_core.structure import Structure
 from pipeline_core.testing.rank_threads import Mailbox, run_on_threads
 from pipeline_egnn_esp.basis import Basis
 from pipeline_kernels.halo import SelfTransport

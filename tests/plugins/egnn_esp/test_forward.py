@@ -13,7 +13,7 @@ import pytest
 import torch
 from ase import Atoms
 
-from pipeline_core.distributed.domains import build_domain
+from pipeline_atoms.domains.construction import build_domain
 from pipeline_core.testing.rank_threads import run_on_threads
 from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre

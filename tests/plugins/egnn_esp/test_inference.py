@@ -17,9 +17,9 @@ import scipy.linalg
 import torch
 from ase import Atoms
 
+from pipeline_atoms.domains.owners import choose_owners
+from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
-from pipeline_core.distributed.owners import choose_owners
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.bands import compute_levels
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import forward, infer_run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from pipeline_core.graphs import build_neighbour_graph
+from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.samples import Labelled
 from plugins.egnn_esp.reference import read_matrices_of, read_shipped

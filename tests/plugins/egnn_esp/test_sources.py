@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pipeline_atoms.graphs import build_neighbour_graph
+from pipeline_atoms.structure import Structure
 from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
-from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
-from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import compute_levels
 from pipeline_egnn_esp.basis import Basis

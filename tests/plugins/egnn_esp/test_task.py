@@ -11,7 +11,7 @@ import yaml
 from scipy.spatial.transform import Rotation
 
 from forked_ranks import train_by_command
-from pipeline_core.graphs import build_neighbour_graph
+from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_core.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import yaml
 
+from fake_packages import ATOMS
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.run import ExperimentRun, Run
@@ -76,7 +77,7 @@ def write_project(folder: Path, frames=("000", "003"), **sections: Mapping[str, 
 def project(folder: Path, results: str = "results") -> Project:
     """Return the project in a folder."""
     point = EntryPoint("egnn_esp", "pipeline_egnn_esp.plugin", "pipeline_core")
-    return Project(folder / "workflows", folder / results, load_registry([point]))
+    return Project(folder / "workflows", folder / results, load_registry([ATOMS, point]))
 
 
 def open_run(folder: Path, infer: Mapping[str, Any] | None = None, results: str = "results") -> Run:

@@ -14,7 +14,7 @@ import torch
 from ase import Atoms
 from ase.calculators.fd import calculate_numerical_forces
 
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.units import BOHR
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.calculator import SurfaceCalculator, make_calculator

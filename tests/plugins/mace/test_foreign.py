@@ -16,9 +16,9 @@ import pytest
 import torch
 from ase import Atoms
 
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
+from pipeline_atoms.testing.potentials import build_batch
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_mace.export import write_peer
 from pipeline_mace.foreign import StartingMACE, describe, read_peer

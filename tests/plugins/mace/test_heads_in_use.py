@@ -14,7 +14,7 @@ import pytest
 from ase.calculators.socketio import SocketIOCalculator
 from typer.testing import CliRunner
 
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.cli import app
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
@@ -89,8 +89,8 @@ def test_a_server_gets_the_energy_of_the_head_that_is_named(run, start):
 
 def test_torch_sim_has_the_energy_of_the_head_of_the_calculator(run):
     pytest.importorskip("torch_sim", reason="needs the extra `torch-sim`", exc_type=ImportError)
-    from core.engines.torch_sim_runs import make_state
-    from pipeline_core.engines.torch_sim import TorchSimModel
+    from pipeline_atoms.engines.torch_sim import TorchSimModel
+    from plugins.atoms.engines.torch_sim_runs import make_state
 
     model = TorchSimModel(load_calculator(run.model, head="high"))
     energy = float(model(make_state([LOW[0]]))["energy"])

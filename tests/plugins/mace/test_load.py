@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline_core.calculator import load_calculator
+from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.cli import app
 from pipeline_core.foreign import PublishedFile, hash_as_git
 from pipeline_core.training.checkpoint import load_model

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from ase.build import bulk
 
-from core.inference.properties.stillinger_weber import StillingerWeber
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.properties.catalogue import compute_properties
 from pipeline_core import store
-from pipeline_core.config.inference import InferOptions
-from pipeline_core.inference.properties.catalogue import compute_properties
 from pipeline_core.testing.projects import EXPERIMENT, call, prepare, write_project
+from plugins.atoms.properties.stillinger_weber import StillingerWeber
 from tiers import exhaustive
 
 DATA = {

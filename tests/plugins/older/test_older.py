@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import archives
+from pipeline_atoms.calculators.potentials import load_potential, make_file_run
 from pipeline_core.builtin import load_registry
-from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile

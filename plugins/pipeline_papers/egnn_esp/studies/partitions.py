@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import PartitionMethod
-from pipeline_core.structure import Structure
 from pipeline_kernels.partition import (
     Link,
     PlaneCoordinates,

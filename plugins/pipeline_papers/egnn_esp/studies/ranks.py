@@ -27,10 +27,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_core.distributed.domains import build_domain
+from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.structure import Structure
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.plan import count_edge_bytes

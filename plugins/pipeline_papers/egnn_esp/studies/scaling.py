@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from pipeline_atoms.graphs import build_neighbour_graph
+from pipeline_atoms.structure import Structure
 from pipeline_core.balance.cost_model import CostModel, fit
-from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.profiling.report import describe_fit
-from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.partition import PlaneCoordinates, Rows, cut_by_low_nn

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from pipeline_core.structure import Structure
+from pipeline_atoms.structure import Structure
 from pipeline_kernels.partition import PartitionMetrics, Rows
 from pipeline_kernels.partition.synthetic import draw_packing, find_edges
 from pipeline_papers.egnn_esp.studies.options import Packing, Tiles

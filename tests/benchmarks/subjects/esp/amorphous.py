@@ -17,12 +17,12 @@ from ase.calculators.calculator import Calculator
 from ase.geometry import get_distances
 from ase.neighborlist import neighbor_list
 
+from pipeline_atoms.calculators.calculator import PotentialCalculator
+from pipeline_atoms.dynamics.dynamics import run_dynamics
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_chgnet.weights import read_published
 from pipeline_core.config.sections import MolecularDynamics
-from pipeline_core.inference.calculator import PotentialCalculator
-from pipeline_core.inference.dynamics import run_dynamics
 
 REPEAT = (10, 5, 5)
 CELL = (52.346, 26.237, 26.293)

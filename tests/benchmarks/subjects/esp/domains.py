@@ -20,15 +20,15 @@ import numpy as np
 import torch
 
 from harness.ranks import TimedTransport
+from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domains.owners import choose_owners
+from pipeline_atoms.graphs import build_neighbour_graph
+from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, collate
-from pipeline_core.distributed.domains import build_domain
-from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_core.domain import Domain
 from pipeline_core.fields import FIELDS
-from pipeline_core.graphs import build_neighbour_graph
-from pipeline_core.structure import Structure
 from pipeline_core.task import Quantity
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis

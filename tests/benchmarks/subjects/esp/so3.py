@@ -19,7 +19,7 @@ from e3nn import o3
 from torch import Tensor, nn
 
 from harness.structures import Arrays
-from pipeline_core.potential import compute_edge_vectors
+from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp import layers
 from pipeline_egnn_esp.basis import Basis

@@ -10,11 +10,11 @@ from harness.crystals import CalculatedCrystals
 from harness.dynamics import Simulation
 from harness.graphs import build_samples
 from harness.structures import Arrays, read_structures
+from pipeline_atoms.calculators.calculator import PotentialCalculator
+from pipeline_atoms.potential.potential import Potential
 from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.memory import keep_freed_memory
-from pipeline_core.potential import Potential
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,

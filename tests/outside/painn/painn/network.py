@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import pi
 
 import torch
+from pipeline_atoms.potential.potential import MAX_Z, Potential
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
 from torch import Tensor, nn
 

@@ -43,7 +43,7 @@ def model() -> ModelInfo:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the network of a run; the engine trains, evaluates and uses it."""
-    from pipeline_core.atomistic import build_potential_task
+    from pipeline_atoms.potential.task import build_potential_task
 
     from painn.network import PaiNN
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from pipeline_atoms.config.inference import InferOptions
 from pipeline_core import store
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.fields import FIELDS

@@ -6,12 +6,12 @@ import ase.io
 import numpy as np
 import pytest
 
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.graphs import build_graph
 from pipeline_chgnet.options import CHGNetGraphOptions
 from pipeline_chgnet.plugin import count_features
-from pipeline_core.config.inference import InferOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import reproduction, savers
-from pipeline_core.graphs import build_graph
 from pipeline_papers.chgnet.figures import ablation, accuracy, loads, scaling, sizes
 from plugins.drawn import ROOT, find_row, select_rows
 from plugins.papers.chgnet import made_up

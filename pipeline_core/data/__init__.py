@@ -1,0 +1,1 @@
+"""Samples of any kind: downloads, HDF5 sources, duplicates by content, and splits."""

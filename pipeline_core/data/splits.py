@@ -1,0 +1,236 @@
+"""Dividing samples into training, validation and test, the same way for the same seed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.config.datasets import Split
+from pipeline_core.data.columns import Columns, Ints
+from pipeline_core.data.duplicates import find_first_rows, unite_splits
+from pipeline_core.fields import SPLITS
+
+Codes = NDArray[np.int8]
+Floats = NDArray[np.float64]
+_TRAIN, _VAL, _TEST = range(len(SPLITS))
+
+
+def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes:
+    """Choose the split of every sample whose source does not name it.
+
+    Equal frames get one split by every method. Where sources or lists of groups give them several,
+    they are all held out.
+
+    Args:
+        columns: What is known of the samples.
+        options: How to divide.
+        first: The first sample of those that are of an equal frame, (n_samples,); None if all
+            frames differ.
+
+    Returns:
+        Code of the split of each sample, (n_samples,).
+
+    Raises:
+        ValueError: Nothing is left for training, or lists of groups do not fit the groups.
+    """
+    first = np.arange(len(columns)) if first is None else first
+    codes = unite_splits(columns.split, first)
+    free = np.flatnonzero(codes < 0)
+    if len(free):
+        codes[free] = _choose(columns, options, free, first)
+        codes = unite_splits(codes, first)
+    if not (codes == _TRAIN).any():
+        counts = [f"{np.count_nonzero(codes == i)} {name}" for i, name in enumerate(SPLITS)]
+        raise ValueError(
+            f"the split leaves no sample for training ({', '.join(counts)}); lower split.val and "
+            "split.test, or change the groups or the splits of the sources; equal frames are held "
+            "out together"
+        )
+    return codes
+
+
+def divide_rows(rows: Floats, energy: Floats, options: Split, groups: Sequence[str] = ()) -> Codes:
+    """Choose the split of each row of a table, as `divide` does; equal rows get one split.
+
+    Args:
+        rows: What a model is given, (n_rows, n_columns).
+        energy: What it is to predict first, (n_rows,), for the method "energy".
+        options: How to divide; not by composition, which rows do not have.
+        groups: Name of the group of each row; none if rows are not grouped.
+
+    Returns:
+        (n_rows,)
+
+    Raises:
+        ValueError: As `divide`.
+    """
+    columns = Columns()
+    for group, one in zip(groups or [""] * len(rows), energy.tolist(), strict=True):
+        columns.add(0, group, 1, one, -1)
+    return divide(columns, options, find_first_rows(rows))
+
+
+def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:
+    """Return the split of some samples, (n_free,)."""
+    rng = np.random.default_rng(options.seed)
+    group = columns.group[free]
+    match options.method:
+        case "group":
+            group = _join_groups(group, np.searchsorted(free, first[free]))
+            return _split_whole_groups(group, options, rng)[group]
+        case "list":
+            return _split_by_name(columns.groups, np.unique(group), options)[group]
+        case "energy":
+            return _split_by_energy(columns.energy[free] / columns.n_atoms[free], options)
+    leading = free[first[free] == free]  # one of each set of equal frames
+    if options.method == "random":
+        order = rng.permutation(len(leading))
+    else:
+        names = columns.compositions.list_formulas()
+        order = _split_by_formula(columns.composition[leading], names, rng)
+    codes = np.full(len(columns), _TRAIN, dtype=np.int8)
+    codes[leading] = _take_in_turn(order, options)
+    return codes[first[free]]
+
+
+def _join_groups(group: Ints, first: Ints) -> Ints:
+    """Make one group of those that share equal frames, (n_samples,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = int(group.max()) + 1
+    links = coo_array((np.ones(len(group)), (group[first], group)), shape=(n, n))
+    # Components are numbered in the order of their first members: without links nothing changes.
+    return np.asarray(connected_components(links, directed=False)[1][group], dtype=np.int64)
+
+
+def _take_in_turn(order: Ints, options: Split) -> Codes:
+    """Hold out samples at equal distances along `order`, (n_samples,) sample numbers.
+
+    Every stretch of the order is divided in the same proportions, to within one sample.
+    """
+    codes = np.full(len(order), _TRAIN, dtype=np.int8)
+    fraction = options.val + options.test
+    held = order[_mark_evenly(len(order), fraction)]
+    codes[held] = _VAL
+    if fraction > 0:
+        codes[held[_mark_evenly(len(held), options.test / fraction)]] = _TEST
+    return codes
+
+
+def _mark_evenly(n: int, fraction: float) -> NDArray[np.bool_]:
+    """Mark `fraction` of n places, evenly spread, (n,)."""
+    # Rounding protects counts such as 0.1 * 30 from the last bit of a double.
+    steps = np.floor(np.round(np.arange(n + 1) * fraction, 9) + 0.5)
+    return np.diff(steps) > 0
+
+
+def _split_by_energy(energy: Floats, options: Split) -> Codes:
+    """Hold out the highest energies per atom, (n_samples,)."""
+    if np.isnan(energy).any():
+        raise ValueError(
+            f"split.method 'energy': {np.isnan(energy).sum()} of {len(energy)} samples have no "
+            "energy; choose another method"
+        )
+    n_test, n_val = (round(part * len(energy)) for part in (options.test, options.val))
+    codes = np.full(len(energy), _TRAIN, dtype=np.int8)
+    falling = np.argsort(-energy, kind="stable")
+    codes[falling[:n_test]] = _TEST
+    codes[falling[n_test : n_test + n_val]] = _VAL
+    return codes
+
+
+def _split_by_formula(composition: Ints, names: Sequence[str], rng: np.random.Generator) -> Ints:
+    """Order samples so that equal formulas are adjacent, otherwise at random, (n_samples,)."""
+    _, formula = np.unique(names, return_inverse=True)
+    rank = rng.permutation(len(names))[formula[composition]]
+    return np.lexsort([rng.permutation(len(composition)), rank])
+
+
+def _split_whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Codes:
+    """Return the split of each group number, as near to the fractions as whole groups allow.
+
+    Where that would be no group, it is the smallest, unless none were left for training.
+    """
+    sizes = np.bincount(group)
+    codes = np.full(len(sizes), _TRAIN, dtype=np.int8)
+    order = rng.permutation(np.flatnonzero(sizes))
+    for code, fraction in ((_TEST, options.test), (_VAL, options.val)):
+        open_groups = order[codes[order] == _TRAIN]
+        chosen = _find_nearest_subset(sizes[open_groups], round(fraction * len(group)))
+        if fraction > 0 and not chosen and len(open_groups) > 1:
+            chosen = [int(np.argmin(sizes[open_groups]))]
+        codes[open_groups[chosen]] = code
+    return codes
+
+
+def _find_nearest_subset(sizes: Ints, target: int) -> list[int]:
+    """Choose numbers whose sum is nearest to `target`, early ones first.
+
+    Subset sum by dynamic programming: `last[s]` is the first number with which the sum s can be
+    reached, so that going back from a sum never meets a number twice. New sums lie between the
+    least that has not been reached and the sum of all numbers so far: with small numbers that is a
+    short stretch, and the time does not grow with the target.
+    """
+    last = np.full(2 * target + 1, -1)  # sums beyond twice the target are farther than none
+    reached = np.zeros(2 * target + 1, dtype=bool)
+    reached[0] = True
+    gap, total = 1, 0  # all sums below the gap have been reached
+    for i, size in enumerate(sizes.tolist()):
+        if reached[target]:
+            break
+        if size <= 2 * target:
+            total += size
+            low, high = max(gap, size), min(total, 2 * target) + 1
+            new = np.flatnonzero(reached[low - size : high - size] & ~reached[low:high]) + low
+            reached[new] = True
+            last[new] = i
+            gap = _find_gap(reached, gap)
+    sums = np.flatnonzero(reached)
+    rest = int(sums[np.argmin(np.abs(sums - target))])
+    chosen = []
+    while rest > 0:
+        chosen.append(int(last[rest]))
+        rest -= int(sizes[chosen[-1]])
+    return chosen
+
+
+def _find_gap(reached: NDArray[np.bool_], start: int) -> int:
+    """Return the first place from `start` on that has not been reached, or the end."""
+    while start < len(reached):
+        stretch = reached[start : start + 64]
+        if not stretch.all():
+            return start + int(np.argmin(stretch))
+        start += len(stretch)
+    return start
+
+
+def _split_by_name(names: Sequence[str], numbers: Ints, options: Split) -> Codes:
+    """Return the split of each group number from lists of patterns; `numbers` may be chosen."""
+    codes = np.full(len(names), _TRAIN, dtype=np.int8)
+    owner: dict[int, str] = {}
+    lists = (("val_groups", _VAL, options.val_groups), ("test_groups", _TEST, options.test_groups))
+    for key, code, patterns in lists:
+        for pattern in patterns:
+            matched = [n for n in numbers if fnmatchcase(names[n], pattern)]
+            if not matched:
+                raise ValueError(_explain_unmatched(key, pattern, [names[n] for n in numbers]))
+            for n in matched:
+                if owner.setdefault(n, key) != key:
+                    raise ValueError(
+                        f"split: group {names[n]!r} is in val_groups and in test_groups; a group "
+                        "belongs to one split"
+                    )
+            codes[matched] = code
+    return codes
+
+
+def _explain_unmatched(key: str, pattern: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"split.{key}: no group matches {pattern!r}{hint} (groups: {shown})"

@@ -1,1 +1,0 @@
-"""Use of trained potentials: ASE calculator and molecular dynamics."""

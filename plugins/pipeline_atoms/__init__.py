@@ -1,0 +1,1 @@
+"""Interatomic potentials: what models of atoms share, from raw files to molecular dynamics."""

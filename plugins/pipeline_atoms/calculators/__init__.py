@@ -1,0 +1,1 @@
+"""ASE calculators of trained potentials: of one model, of an ensemble, and shared between ranks."""

@@ -1,0 +1,243 @@
+"""A trained potential as an ASE calculator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.calculators.calculator import Calculator, all_changes
+from ase.data import atomic_numbers, chemical_symbols
+from ase.geometry import wrap_positions
+from numpy.typing import NDArray
+
+from pipeline_atoms.calculators.potentials import TrainedPotential, load_potential
+from pipeline_atoms.calculators.verlet_list import StructureGraphBuilder, VerletList
+from pipeline_atoms.config.inference import InferOptions, find_head
+from pipeline_atoms.edge_counts import require_sound
+from pipeline_atoms.graphs import Arrays, build_graph
+from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.structure import Structure
+from pipeline_core.batch import Batch, collate, move_to_device
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.evaluation.trained import require_finite
+from pipeline_core.fields import find_field
+from pipeline_core.memory import keep_freed_memory
+from pipeline_core.run import Run
+from pipeline_core.training.exhaustion import explain_exhaustion
+
+_VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
+"""Rows and columns of xx yy zz yz xz xy."""
+
+
+class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
+    """Energy, forces, stress and magnetic moments of a `Potential`, as far as it predicts them.
+
+    The units are ASE's: eV, eV/Å, eV/Å³ (tension positive, Voigt order xx yy zz yz xz xy), µB. The
+    stress is given for cells that are periodic in all three directions.
+
+    Args:
+        module: The potential; it is copied, so that the caller's one keeps its device and type.
+        graph: Cutoffs of the graph that the module expects.
+        elements: Chemical symbols of the elements that it was trained on.
+        device: A torch device name, for this calculator alone.
+        dtype: Floating-point type, for this calculator alone.
+        head: Which of the heads of the module is predicted, if it has several.
+
+    Raises:
+        ValueError: The module has no such head, or several and none is named.
+
+    Attributes:
+        module: The copy.
+        neighbours: Neighbour list of the structure as it moves.
+    """
+
+    def __init__(
+        self,
+        module: Potential,
+        graph: GraphOptions,
+        elements: Sequence[str],
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        head: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.elements = tuple(elements)
+        self.graph, self.dtype = graph, dtype
+        self.neighbours: VerletList[Any] = VerletList(StructureGraphBuilder(graph))
+        self._device = torch.device(device)
+        if self._device.type == "cpu":
+            keep_freed_memory()  # each step allocates what the one before has freed
+        self._last: _Collated | None = None
+        self.module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
+        self.head, self.module.head = head, find_head(module.head_names, head)
+        offered = ("energy", "forces", "stress", "magmoms")
+        self.implemented_properties = [name for name in offered if name in module.predicts]
+        if "energy" in module.predicts:
+            self.implemented_properties.append("free_energy")
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] = ("energy",),
+        system_changes: Sequence[str] = tuple(all_changes),
+    ) -> None:
+        """Compute everything that the module predicts for `atoms`.
+
+        Raises:
+            ValueError: The structure has no atoms, an element that the model does not know, atoms
+                in one place, or no two atoms within the cutoff; a coordinate is not finite, or a
+                periodic direction has no lattice vector; memory does not suffice; or what the
+                model predicts is not finite.
+        """
+        super().calculate(atoms, properties, system_changes)
+        results = self._predict(self.atoms)
+        if not self.atoms.pbc.all():
+            results.pop("stress", None)
+        require_finite(results)
+        self.results = _convert_results(results, self.implemented_properties)
+
+    def predict(self, structures: Sequence[Atoms]) -> list[dict[str, NDArray[np.float64]]]:
+        """Return what the module predicts for several structures, calculated as one batch.
+
+        Args:
+            structures: At least one.
+
+        Returns:
+            For each, name to array in the engine's units; the stress is (3, 3).
+
+        Raises:
+            ValueError: As `calculate` does.
+        """
+        samples = []
+        for atoms in structures:
+            require_known(atoms.numbers, self.elements)
+            cell, pbc = np.array(atoms.cell), atoms.pbc
+            require_sound(atoms.positions, cell, pbc)
+            places = wrap_positions(atoms.positions, cell, pbc)
+            sample = {"atomic_numbers": atoms.numbers, "positions": places, "cell": cell}
+            sample |= {"pbc": np.array(pbc)}
+            samples.append(sample | build_graph(sample, self.graph))
+        batch = move_to_device(collate(samples, self.dtype), self._device)
+        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+            outputs = self.module(batch)
+        wanted = [n for n in self.module.predicts if n in outputs]
+        arrays = {n: outputs[n].double().cpu().numpy() for n in wanted}
+        require_finite(arrays)
+        ends = np.cumsum([len(atoms) for atoms in structures])[:-1]
+        rows = {
+            n: np.split(a, ends) if find_field(n).kind == "atom" else a for n, a in arrays.items()
+        }
+        return [{n: rows[n][i] for n in wanted} for i in range(len(structures))]
+
+    def forget(self) -> None:
+        """Search neighbours anew, so that what follows depends on no structure before."""
+        self.neighbours.forget()
+        self._last = None
+
+    def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
+        """Return what the module predicts, by name."""
+        batch = self._make_batch(atoms)
+        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+            outputs = self.module(batch)
+        return {n: outputs[n].double().cpu().numpy() for n in self.module.predicts}
+
+    def _make_batch(self, atoms: Atoms) -> Batch:
+        """Return the batch of a structure; of a graph that is still the last one, its tensors."""
+        last = self._last
+        if last is None or not np.array_equal(atoms.numbers, last.numbers):
+            require_known(atoms.numbers, self.elements)
+        numbers, cell, pbc = atoms.numbers.astype(np.int32), np.array(atoms.cell), atoms.pbc
+        structure = Structure(numbers, atoms.positions, cell, pbc)
+        positions, graph = self.neighbours.update(structure)
+        if last is None or graph is not last.graph:
+            sample = {"atomic_numbers": numbers, "positions": positions, "cell": cell, "pbc": pbc}
+            batch = move_to_device(collate([sample | graph], self.dtype), self._device)
+            self._last = _Collated(numbers, graph, batch)
+            return batch
+        return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
+
+
+class _Collated(NamedTuple):
+    """A structure as a batch, all of which but the positions serves until its graph changes."""
+
+    numbers: NDArray[np.int32]
+    graph: Arrays  # belongs to one set of atoms, cell and periodicity
+    batch: Batch
+
+
+def require_known(numbers: NDArray[Any], elements: Sequence[str]) -> None:
+    """Check that a model knows all elements of a structure.
+
+    Args:
+        numbers: Atomic numbers, (n_atoms,).
+        elements: Chemical symbols of the elements that it was trained on.
+
+    Raises:
+        ValueError: It does not.
+    """
+    known = [atomic_numbers[symbol] for symbol in elements]
+    unknown = np.flatnonzero(~np.isin(numbers, known))
+    if len(unknown):
+        z = int(numbers[unknown[0]])
+        name = chemical_symbols[z] if 0 < z < len(chemical_symbols) else f"element {z}"
+        raise ValueError(
+            f"the model knows {', '.join(elements)} and no {name} (atom {unknown[0]} of "
+            f"{len(numbers)}); train it on data that hold the element, or choose a model that "
+            "covers it"
+        )
+
+
+def _describe_size(batch: Batch) -> str:
+    edges = len(batch["edge_index"])
+    return (
+        f"on a structure of {len(batch['positions'])} atoms and {edges} edges; take a smaller one"
+    )
+
+
+def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    results = {name: outputs[name] for name in wanted if name in outputs}
+    if "energy" in results:
+        results["energy"] = results["free_energy"] = float(outputs["energy"][0])
+    if "stress" in results:
+        results["stress"] = outputs["stress"][0][_VOIGT]
+    return results
+
+
+def make_run_calculator(run: Run, device: str) -> PotentialCalculator:
+    """Return the trained potential of a run as an ASE calculator, compiled with `infer.compile`.
+
+    Raises:
+        ValueError: `run.model` is missing, not of this run, not a potential, or cannot be compiled.
+    """
+    potential = load_potential(run)
+    infer = run.sections.get("infer")
+    options = infer if isinstance(infer, InferOptions) else InferOptions()
+    return make_calculator(potential, device, potential.dtype, options.head, options.compile)
+
+
+def make_calculator(
+    potential: TrainedPotential,
+    device: str,
+    dtype: torch.dtype,
+    head: str | None = None,
+    compiled: bool = False,
+) -> PotentialCalculator:
+    """Return a trained potential as an ASE calculator.
+
+    Raises:
+        ValueError: It has no such head, or cannot be compiled, though this is asked for.
+    """
+    module = potential.module
+    if compiled:
+        if torch.device(device).type != "cpu":
+            raise ValueError(
+                f"infer.compile: compiled models run on the CPU and not on {device}; take device "
+                "cpu, or leave infer.compile out"
+            )
+        module = module.compile_inference()
+    return PotentialCalculator(module, potential.graph, potential.elements, device, dtype, head)

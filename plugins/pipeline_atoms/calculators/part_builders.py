@@ -1,0 +1,118 @@
+"""Graph builders of ranks that divide a structure between them, for a `VerletList`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_atoms.calculators.verlet_list import Pairs
+from pipeline_atoms.domains.construction import add_bonds, build_domain, select_edges
+from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domains.owners import choose_owners
+from pipeline_atoms.domains.regions import build_region, collate_region
+from pipeline_atoms.structure import Structure
+from pipeline_core.batch import Batch, move_to_device
+from pipeline_core.config.sections import GraphOptions, PartitionMethod
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.transports import choose_transport
+from pipeline_kernels.partition import Link
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class PartBuilder(ABC):
+    """Inputs of a rank, of the atoms that it owns and of all that their results depend on.
+
+    Owners are chosen when neighbours are searched: then atoms may migrate to other ranks.
+
+    Attributes:
+        options: Cutoffs of the graph.
+        ranks: Who shares the structure; all of them make this, and search, together.
+        dtype: Type of the inputs.
+        method: How atoms are divided.
+        link: What an exchange takes, by which `auto` chooses.
+        n_migrated: Atoms that have changed their owner, counted each time.
+    """
+
+    options: GraphOptions
+    ranks: Ranks
+    dtype: torch.dtype
+    method: PartitionMethod = "auto"
+    link: Link | None = None
+    n_migrated: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._transport = choose_transport(self.ranks)
+        self._owners: Ints | None = None
+
+    @property
+    def own(self) -> Ints:
+        """Numbers of own atoms in the structure, rising, (n_own,)."""
+        assert self._owners is not None, "no structure has been seen"
+        return np.flatnonzero(self._owners == self.ranks.rank)
+
+    def find_pairs(self, structure: Structure, reach: float) -> Pairs:
+        """Choose owners, and search pairs of this rank.
+
+        Raises:
+            ValueError: There are more ranks than atoms, or as `NeighbourSearch` does.
+        """
+        owners = choose_owners(structure, reach, self.ranks, self.method, self.link)
+        if self._owners is not None and len(self._owners) == len(owners):
+            self.n_migrated += int(np.count_nonzero(owners != self._owners))
+        self._owners = owners
+        return self._find_part(structure, reach, owners)
+
+    @abstractmethod
+    def _find_part(self, structure: Structure, reach: float, owners: Ints) -> Pairs:
+        """Search pairs within `reach`, Å."""
+
+    @abstractmethod
+    def build(
+        self, pairs: Pairs, positions: Floats, lengths: Floats
+    ) -> tuple[Batch, Domain | None]:
+        """Return what a model is given; positions of the batch are of no later update."""
+
+
+class DomainBuilder(PartBuilder):
+    """Domains, for models that take them."""
+
+    def _find_part(self, structure: Structure, reach: float, owners: Ints) -> Pairs:
+        self._domain = domain = build_domain(structure, reach, owners, self._transport)
+        return Pairs(domain.rows, domain.edge_index.numpy(), domain.edge_shift.numpy())
+
+    def build(self, pairs: Pairs, positions: Floats, lengths: Floats) -> tuple[Batch, Domain]:
+        """Return the batch of a domain, and the domain, with bonds if angles are wanted."""
+        domain = select_edges(self._domain, lengths < self.options.cutoff)
+        if self.options.angle_cutoff is not None:
+            domain = add_bonds(domain, self.options.angle_cutoff, positions)
+        batch = move_to_device(domain.make_batch(positions, self.dtype), self.ranks.device)
+        return batch, domain.to(self.ranks.device)
+
+
+@dataclass(eq=False)
+class RegionBuilder(PartBuilder):
+    """Regions, for models that know nothing of domains.
+
+    Attributes:
+        n_hops: How many edges away atoms have an influence on own forces.
+    """
+
+    n_hops: int = field(kw_only=True)
+
+    def _find_part(self, structure: Structure, reach: float, owners: Ints) -> Pairs:
+        self._region = region = build_region(structure, reach, self.own, self.n_hops)
+        return Pairs(region.rows, region.edge_index, region.edge_shift)
+
+    def build(self, pairs: Pairs, positions: Floats, lengths: Floats) -> tuple[Batch, None]:
+        """Return the batch of a region, and no domain."""
+        near = lengths < self.options.cutoff
+        region = replace(self._region, edge_index=pairs.index[near], edge_shift=pairs.shift[near])
+        batch = move_to_device(collate_region(region, self.dtype), self.ranks.device)
+        return batch | {"positions": torch.from_numpy(positions).to(batch["positions"])}, None

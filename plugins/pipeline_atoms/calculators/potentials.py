@@ -1,0 +1,120 @@
+"""Trained potentials, from a run or from a `model.pt` alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.potential.potential import Potential
+from pipeline_core.config.experiments import BASE, ExperimentFile
+from pipeline_core.config.renamed import name_former
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.config.yaml_files import validate_content
+from pipeline_core.evaluation.trained import load_trained_weights
+from pipeline_core.lineage import require_current_model
+from pipeline_core.registry import Registry
+from pipeline_core.run import Run
+from pipeline_core.task import build_task
+from pipeline_core.training.checkpoint import load_model, upgrade_model
+
+
+@dataclass(frozen=True)
+class TrainedPotential:
+    """A potential and what one must know to use it.
+
+    Attributes:
+        module: With trained weights, on the CPU.
+        graph: Cutoffs of the graph that it expects.
+        elements: Chemical symbols of the elements that it was trained on.
+        dtype: Type of its parameters.
+    """
+
+    module: Potential
+    graph: GraphOptions
+    elements: tuple[str, ...]
+    dtype: torch.dtype
+
+
+def load_potential(run: Run) -> TrainedPotential:
+    """Return the trained potential of a run.
+
+    Raises:
+        ValueError: `run.model` is missing, not of this run, or not a potential.
+    """
+    kind = run.model_info.data_kind
+    if kind != "structure":
+        raise ValueError(
+            f"{run.model}: a model of plugin {run.model_info.name!r} takes samples of the kind "
+            f"{kind!r} and none of atoms, so it is no calculator; its experiment uses it in the "
+            "stage infer, or the plugin must implement the hook calculator(run, device)"
+        )
+    content = load_model(run.model, run.model_info)
+    require_current_model(run)
+    return _load_weights(run, build_task(run, content["metadata"]).module, content, run.model)
+
+
+def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Run:
+    """Return a run of which nothing is left but its model.
+
+    It has the model's own options and the defaults for all else, no dataset, and `path` for its
+    model.
+
+    Args:
+        path: A `model.pt`.
+        registry: The plugins.
+        head: Which of the heads of a model with several is used.
+
+    Raises:
+        ValueError: The file is not a model, has no heads to choose from, or its plugin is not
+            installed.
+    """
+    content = load_model(path)
+    info = registry.get_model_info(content["plugin"])
+    metadata = upgrade_model(content, info, path)["metadata"]
+    # A model that is no potential may know itself by other facts.
+    stored = {
+        key: metadata.get(name, {}) for key, name in (("model", "options"), ("graph", "graph"))
+    }
+    sections = {
+        key: validate_content(kind, name_former(stored[key], kind) if key in stored else {}, path)
+        for key, kind in info.section_models.items()
+    }
+    if head is not None:
+        infer = sections["infer"]
+        if not isinstance(infer, InferOptions):
+            raise ValueError(f"{path}: a model of plugin {info.name!r} has no heads; name none")
+        sections["infer"] = infer.model_copy(update={"head": head})
+    return Run(
+        experiment=content["experiment"],
+        variant=BASE,
+        label=info.name,
+        file=ExperimentFile(description="A trained model", plugin=info.name),
+        model_info=info,
+        dataset=None,
+        sections=sections,
+        registry=registry,
+        folder=path.parent,
+        graph=path.parent / "graph.h5",
+        partition=path.parent / "partition.h5",
+        model=path,
+        metadata=metadata,
+    )
+
+
+def _load_weights(
+    run: Run, module: nn.Module, content: dict[str, Any], path: Path
+) -> TrainedPotential:
+    if not isinstance(module, Potential):
+        raise ValueError(
+            f"{path}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is no "
+            "interatomic potential; the plugin must implement the hook calculator(run, device)"
+        )
+    load_trained_weights(module, content, path)
+    graph = run.get_section("graph", GraphOptions)
+    dtype = getattr(torch, content["dtype"])
+    return TrainedPotential(module, graph, tuple(content["elements"]), dtype)

@@ -1,0 +1,223 @@
+"""What a trained model predicts for structures of files, and how far that is from their labels.
+
+Frames are read, predicted and written one after the other, so that no file is too long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_properties
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io.extxyz import write_xyz
+from ase.stress import voigt_6_to_full_3x3_stress
+from numpy.typing import NDArray
+
+from pipeline_atoms.calculators.committee import Committee
+from pipeline_atoms.importing.frames import make_sample
+from pipeline_atoms.importing.sources import compute_factors
+from pipeline_atoms.readers import BadFrame, Frame, Reader
+from pipeline_atoms.readers.catalogue import open_frames
+from pipeline_atoms.readers.checks import LABELS
+from pipeline_core.evaluation.metrics import Errors
+from pipeline_core.fields import find_field
+from pipeline_core.store import write_atomic
+
+Floats = NDArray[np.float64]
+Sample = Mapping[str, NDArray[Any]]
+
+_NAME: Final = re.compile(r"[A-Za-z][\w.-]*")
+_TAKEN: Final = {
+    *(*all_properties, "energy_uncertainty", "forces_uncertainty"),
+    *("Lattice", "Properties", "pbc", "species", "pos", "Z"),
+}
+"""What a frame may not say of itself, since it is what is predicted, or the structure."""
+
+
+@dataclass(frozen=True)
+class FrameSummary:
+    """A frame in a few numbers.
+
+    Attributes:
+        file: Where it was read from.
+        frame: Its number in the file, from 0.
+        formula: Its atoms.
+        n_atoms: Their number.
+        energy_per_atom: Predicted, eV; None if the model predicts no energy.
+        largest_force: Largest length of a predicted force, eV/Å; None if it predicts none.
+        energy_uncertainty: Half width of its 95 % interval, eV/atom; None without a committee.
+        force_uncertainty: The largest half width of a force component, eV/Å; likewise.
+    """
+
+    file: str
+    frame: int
+    formula: str
+    n_atoms: int
+    energy_per_atom: float | None
+    largest_force: float | None
+    energy_uncertainty: float | None = None
+    force_uncertainty: float | None = None
+
+
+class Comparison:
+    """Predictions against the labels of files, frame by frame.
+
+    Energies count per atom, with and without the mean of their differences: those of two methods
+    differ by a constant of each element, and so do those of two pseudopotentials.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[str, Errors] = {}
+        self._energies: list[float] = []  # prediction minus label per atom, one a frame
+
+    def add(self, predicted: Mapping[str, Floats], labels: Mapping[str, Floats]) -> None:
+        """Add a frame, in the engine's units; what only one of the two has is left out.
+
+        Args:
+            predicted: Name to what the model predicts.
+            labels: Name to what its file says; `positions` beside.
+        """
+        for name in predicted.keys() & labels.keys():
+            shown, share = (
+                ("energy_per_atom", len(labels["positions"])) if name == "energy" else (name, 1)
+            )
+            label, error = labels[name] / share, (predicted[name] - labels[name]) / share
+            if name == "energy":
+                self._energies.append(float(error))
+            self._errors[shown] = self._errors.get(shown, Errors()) + Errors.of(error, label)
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Return the metrics of each quantity that was compared, in the engine's units.
+
+        Those of the energy of several frames also hold `mean_difference` and `mae_without_mean`.
+        """
+        units = {"energy_per_atom": "eV/atom"}
+        report: dict[str, dict[str, Any]] = {
+            name: self._errors[name].report(units.get(name) or find_field(name).unit)
+            for name in ("energy_per_atom", *LABELS)
+            if name in self._errors
+        }
+        if len(self._energies) > 1:
+            mean = float(np.mean(self._energies))
+            rest = float(np.abs(np.array(self._energies) - mean).mean())
+            report["energy_per_atom"] |= {"mean_difference": mean, "mae_without_mean": rest}
+        return report
+
+
+def predict_files(
+    files: Mapping[Path, Reader], keys: Mapping[str, str], calculator: Calculator, output: Path
+) -> tuple[list[FrameSummary], dict[str, dict[str, Any]]]:
+    """Predict all frames of files; write them into one file of extended XYZ, whole or not at all.
+
+    Args:
+        files: Path to format.
+        keys: Field names to the names of the labels in the files; empty for the formats' own names.
+        calculator: Gives energy, forces, stress and magnetic moments, as far as it can.
+        output: The file to write: structures, what their frames say of themselves, and predictions
+            in eV, eV/Å, eV/Å³ (tension positive) and µB; the stress where all three directions
+            are periodic.
+
+    Returns:
+        A summary a frame; and the errors against labels of the files, as `Comparison.report` does.
+
+    Raises:
+        ValueError: A file or a frame of it cannot be read, the model has no answer for a frame,
+            or `output` cannot be written.
+    """
+    summaries, comparison = list[FrameSummary](), Comparison()
+    with write_atomic(output) as temporary, temporary.open("w", encoding="utf-8") as sink:
+        for path, reader in files.items():
+            for number, sample, atoms in _read_structures(path, reader, keys):
+                try:
+                    predicted = _predict(atoms, calculator)
+                except ValueError as error:
+                    formula = atoms.get_chemical_formula()
+                    raise ValueError(f"{path}: frame {number} ({formula}): {error}") from error
+                comparison.add(predicted, sample)
+                _note_uncertainty(atoms, calculator)
+                summaries.append(_summarize(atoms, predicted, path, number))
+                atoms.calc = SinglePointCalculator(atoms, **_make_results(predicted))
+                write_xyz(sink, atoms)
+    return summaries, comparison.report()
+
+
+def _read_structures(
+    path: Path, reader: Reader, keys: Mapping[str, str]
+) -> Iterator[tuple[int, Sample, Atoms]]:
+    """Yield number, arrays with labels, and atoms of each frame, in the engine's units."""
+    factors = compute_factors(reader.units, f"reader {reader.name!r}")
+    for frame in open_frames(path, reader, keys):
+        if isinstance(frame, BadFrame):
+            raise ValueError(
+                f"{path}: frame {frame.index}: {frame.reason}; repair or remove the frame"
+            )
+        sample = make_sample(frame, list(frame.labels), factors)
+        yield frame.index, sample, _make_atoms(sample, frame)
+
+
+def _make_atoms(sample: Sample, frame: Frame) -> Atoms:
+    """Return the structure of a frame, with what it says of itself."""
+    return Atoms(
+        sample["atomic_numbers"],
+        sample["positions"],
+        cell=sample["cell"],
+        pbc=sample["pbc"],
+        info={k: v for k, v in frame.info.items() if _NAME.fullmatch(k) and k not in _TAKEN},
+    )
+
+
+def _predict(atoms: Atoms, calculator: Calculator) -> dict[str, Floats]:
+    """Return what a calculator has of the labels, the stress as (3, 3)."""
+    wanted = [name for name in LABELS if name != "stress" or atoms.pbc.all()]
+    predicted: dict[str, Floats] = {}
+    for name in wanted:
+        with suppress(PropertyNotImplementedError):
+            predicted[name] = np.asarray(calculator.get_property(name, atoms))
+    if "stress" in predicted:
+        predicted["stress"] = voigt_6_to_full_3x3_stress(predicted["stress"])
+    return predicted
+
+
+def _make_results(predicted: Mapping[str, Floats]) -> dict[str, Any]:
+    """Return predictions as ASE has them: the energy is a number, the rest are arrays."""
+    return {n: float(value) if n == "energy" else value for n, value in predicted.items()}
+
+
+def _note_uncertainty(atoms: Atoms, calculator: Calculator) -> None:
+    """Let a structure say how sure a committee is: `energy_uncertainty`, `forces_uncertainty`."""
+    results = calculator.results if isinstance(calculator, Committee) else {}
+    if "energy_uncertainty" in results:
+        atoms.info["energy_uncertainty"] = results["energy_uncertainty"]
+    if "forces_uncertainty" in results:
+        atoms.arrays["forces_uncertainty"] = results["forces_uncertainty"]
+
+
+def _summarize(
+    atoms: Atoms, predicted: Mapping[str, Floats], path: Path, number: int
+) -> FrameSummary:
+    energy, forces = predicted.get("energy"), predicted.get("forces")
+    return FrameSummary(
+        file=str(path),
+        frame=number,
+        formula=atoms.get_chemical_formula(),
+        n_atoms=len(atoms),
+        energy_per_atom=None if energy is None else float(energy) / len(atoms),
+        largest_force=None if forces is None else float(np.linalg.norm(forces, axis=1).max()),
+        energy_uncertainty=_divide(atoms.info.get("energy_uncertainty"), len(atoms)),
+        force_uncertainty=_find_largest(atoms.arrays.get("forces_uncertainty")),
+    )
+
+
+def _divide(energy: float | None, n_atoms: int) -> float | None:
+    return None if energy is None else energy / n_atoms
+
+
+def _find_largest(values: Floats | None) -> float | None:
+    return None if values is None else float(values.max())

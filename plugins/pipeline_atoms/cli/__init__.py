@@ -1,0 +1,1 @@
+"""Commands for potentials and structures, one module each, which `pipeline-core` shows."""

@@ -1,0 +1,72 @@
+"""`pipeline-core plan-structure`: what a large structure will take on more ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.output import align
+from pipeline_core.cli.plan import AsJson, Name, Ranks, format_seconds, list_ranks, load_run
+
+Atoms = Annotated[int, typer.Option(min=1, help="Atoms of the structure.")]
+
+
+def plan_structure(
+    experiment: Name,
+    atoms: Atoms,
+    ranks: Ranks = 1024,
+    variant: options.Variant = options.BASE,
+    device: options.Device = "auto",
+    as_json: AsJson = False,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Project a step of dynamics of a large structure that 1, 2, 4, ... ranks divide.
+
+    Parts of a crystal like those of the data are measured here; the data must have been made.
+    """
+    from pipeline_atoms.profiling.large_structures import plan_structure as plan_parts
+
+    run = load_run(workflows, results, experiment, variant, device)
+    content = plan_parts(run, atoms, list_ranks(ranks))
+    typer.echo(json.dumps(content) if as_json else format_structure_plan(content))
+
+
+def format_structure_plan(content: Mapping[str, Any]) -> str:
+    """Return a plan of one structure as a table of 80 columns, and what of it is measured."""
+    head = ("ranks", "own atoms", "halo", "step", "speedup", "efficiency", "memory")
+    rows = [
+        (
+            str(one["ranks"]),
+            str(one["own"]),
+            str(one["halo"]),
+            format_seconds(one["step_s"]),
+            f"{one['speedup']:.{0 if one['speedup'] >= 100 else 1}f}",
+            f"{one['efficiency']:.2f}",
+            "unknown" if one["memory"] is None else f"{one['memory'] / 1e9:.3g} GB",
+        )
+        for one in content["ranks"]
+    ]
+    sizes = ", ".join(str(part["own"]) for part in content["parts"])
+    network, device = content["network"], "GPU" if content["device"] == "cuda" else "cores"
+    has = "a GPU" if device == "GPU" else f"{content['threads']} cores"
+    return "\n".join(
+        [
+            f"{content['experiment']} {content['variant']}: dynamics of {content['atoms']} atoms",
+            "",
+            align([head, *rows]),
+            "",
+            f"measured here: parts of {sizes} atoms on {has}, {content['precision']}",
+            f"network: {1e6 * network['alpha']:.3g} us, {network['bandwidth'] / 1e9:.3g} GB/s, "
+            f"{network['source']}",
+            f"projected: all else, for ranks of {has} each; parts are cubes",
+            "memory: what a step adds; time of the integrator on rank 0 is not counted",
+        ]
+    )
+
+
+COMMANDS = {"plan-structure": plan_structure}

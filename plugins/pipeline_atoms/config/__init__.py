@@ -1,0 +1,1 @@
+"""The section `infer` of experiments with potentials."""

@@ -1,0 +1,249 @@
+"""This rank's parts of the structures of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_atoms.domains.construction import DomainSamples, build_domain
+from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domains.owners import choose_owners
+from pipeline_atoms.domains.regions import build_region, collate_region
+from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.structure import Structure
+from pipeline_core.batch import Batch
+from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.distributed.pieces import LoadPart, PartPiece, require_divisible
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.transports import choose_transport
+from pipeline_core.fields import FIELDS, Kind
+from pipeline_core.run import Run
+from pipeline_core.task import Samples, StructureSamples, Task
+from pipeline_kernels.halo import Transport
+from pipeline_kernels.partition import Link
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Owned:
+    """A structure, and the rank that owns each of its atoms, (n_atoms,)."""
+
+    structure: Structure
+    owners: Ints
+
+
+class DividedSplits:
+    """The samples of a task, each of them divided between all ranks.
+
+    Args:
+        run: Says how atoms are divided, and how long edges are.
+        task: Its model takes domains, or says how far atoms influence each other.
+        ranks: Who takes the parts; all of them make this, and call `divide`, together.
+
+    Raises:
+        ValueError: The model cannot work on parts.
+    """
+
+    def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
+        section = run.get_section("partition", PartitionOptions)
+        graph = run.get_section("graph", GraphOptions)
+        self._experiment, self._task, self._ranks = run.experiment, task, ranks
+        self._cutoff, self._section, self._angles = graph.cutoff, section, graph.angle_cutoff
+        self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)
+        self._transport = choose_transport(ranks)
+
+    def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
+        """Choose owners and make this rank's parts of samples of a split, which are kept.
+
+        Args:
+            split: Its name.
+            samples: Its samples.
+            numbers: Of those that are divided; all if None.
+
+        Returns:
+            What makes this rank's parts.
+
+        Raises:
+            ValueError: A structure has fewer atoms than there are ranks, or the model cannot work
+                on parts.
+        """
+        divided = range(len(samples)) if numbers is None else numbers.tolist()
+        self._require_atoms(split, samples.sizes()["atom"][divided])
+        structures = {n: _find_structure(samples, n) for n in divided}
+        owned = {n: _Owned(one, self._choose_owners(one)) for n, one in structures.items()}
+        return self._make_parts(samples, owned, self._transport)
+
+    def divide_alone(
+        self, samples: Samples, number: int, n_parts: int
+    ) -> Callable[[Transport], PartPiece]:
+        """Choose owners of one sample, without the other ranks.
+
+        Args:
+            samples: A split.
+            number: Of the sample.
+            n_parts: Ranks that would divide it.
+
+        Returns:
+            What makes the part of the rank that a transport is for. Where its messages come from
+            nowhere, so do outputs; what is computed is that of the part.
+
+        Raises:
+            ValueError: The sample has fewer atoms, or the model cannot work on parts.
+        """
+        structure, method = _find_structure(samples, number), self._section.method
+        owners = choose_owners(structure, self._cutoff, self._ranks, method, self._link, n_parts)
+        owned = {number: _Owned(structure, owners)}
+        return lambda transport: self._make_parts(samples, owned, transport)(number)
+
+    def _make_parts(
+        self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
+        """Make the parts of one rank of some samples."""
+        if isinstance(samples, DomainSamples):
+            return self._load_domains(samples, owned, transport)
+        module = self._task.module
+        if isinstance(module, Potential) and module.takes_domains:
+            return self._divide_potential(samples, owned, transport)
+        return self._divide_into_regions(samples, owned, transport)
+
+    def _load_domains(
+        self, samples: DomainSamples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
+        domains = self._build_domains(owned, transport)
+        placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
+        kinds = self._list_kinds()
+
+        def load(number: int) -> PartPiece:
+            domain, batch = domains[number], samples.read_domain(number, domains[number])
+            own = domain.rows[: domain.n_own]
+            return PartPiece(batch, batch, own, kinds, self._ranks, placed[number])
+
+        return load
+
+    def _divide_potential(
+        self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
+        kinds = self._list_kinds()
+        require_divisible(kinds)
+        domains = self._build_domains(owned, transport)
+        placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
+
+        def load(number: int) -> PartPiece:
+            whole, domain = _read_plain(samples, number), domains[number]
+            own = domain.rows[: domain.n_own]
+            labels = _take_labels(whole, own, kinds, transport.rank)
+            inputs = domain.make_batch(
+                domain.structure.positions[domain.rows], whole["positions"].dtype
+            )
+            return PartPiece(labels, inputs, own, kinds, self._ranks, placed[number])
+
+        return load
+
+    def _divide_into_regions(
+        self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
+    ) -> LoadPart:
+        n_layers = self._task.receptive_field
+        if n_layers is None or self._angles is not None:
+            problem = (
+                "the model does not say how far atoms influence each other (receptive_field)"
+                if n_layers is None
+                else "angles (graph.angle_cutoff) end at the boundary of a part"
+            )
+            raise ValueError(
+                f"{self._experiment}: partition.parts: graph: {problem}; set partition.parts to "
+                "samples"
+            )
+        kinds = self._list_kinds()
+        require_divisible(kinds)
+        regions = {}
+        for number, one in owned.items():
+            own = np.flatnonzero(one.owners == transport.rank)
+            regions[number] = build_region(one.structure, self._cutoff, own, 2 * n_layers)
+
+        def load(number: int) -> PartPiece:
+            whole, region = _read_plain(samples, number), regions[number]
+            own = region.rows[: region.n_own]
+            labels = _take_labels(whole, own, kinds, transport.rank)
+            inputs = collate_region(region, whole["positions"].dtype)
+            return PartPiece(labels, inputs, own, kinds, self._ranks)
+
+        return load
+
+    def _build_domains(
+        self, owned: Mapping[int, _Owned], transport: Transport
+    ) -> dict[int, Domain]:
+        return {
+            number: build_domain(one.structure, self._cutoff, one.owners, transport, self._angles)
+            for number, one in owned.items()
+        }
+
+    def _list_kinds(self) -> dict[str, Kind]:
+        return {quantity.name: quantity.field.kind for quantity in self._task.quantities}
+
+    def build_domain(self, structure: Structure) -> Domain:
+        """Choose owners of the atoms of a structure; return the domain of this rank.
+
+        All ranks call it.
+
+        Raises:
+            ValueError: There are more ranks than atoms.
+        """
+        owners = self._choose_owners(structure)
+        return build_domain(structure, self._cutoff, owners, self._transport, self._angles)
+
+    def _choose_owners(self, structure: Structure) -> Ints:
+        method = self._section.method
+        return choose_owners(structure, self._cutoff, self._ranks, method, self._link)
+
+    def _require_atoms(self, split: str, n_atoms: Ints) -> None:
+        n_ranks = self._ranks.size
+        fewest = int(n_atoms.min(initial=n_ranks))
+        if fewest < n_ranks:
+            raise ValueError(
+                f"{self._experiment}: split {split}: a structure has {fewest} atoms, which cannot "
+                f"be divided between {n_ranks} ranks; start at most {fewest}, or set "
+                "partition.parts to samples"
+            )
+
+
+def _read_plain(samples: Samples, number: int) -> Batch:
+    """Return a sample without its graph, which is not read if the samples can do without."""
+    if isinstance(samples, StructureSamples):
+        return samples.read_structures([number])
+    return samples.batch([number])
+
+
+def _find_structure(samples: Samples, number: int) -> Structure:
+    """Return the atoms of a sample."""
+    if isinstance(samples, DomainSamples):
+        return samples.read_structure(number)
+    return _read_structure(_read_plain(samples, number))
+
+
+def _read_structure(batch: Batch) -> Structure:
+    names = ("atomic_numbers", "positions", "cell", "pbc")
+    numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
+    return Structure(
+        numbers.astype(np.int32), positions.astype(np.float64), cell[0].astype(np.float64), pbc[0]
+    )
+
+
+def _take_labels(whole: Batch, atoms: Ints, kinds: Mapping[str, str], rank: int) -> Batch:
+    """Return labels of own atoms, on rank 0 those of the sample, and the number of all atoms.
+
+    On other ranks labels of the sample are missing, so that each counts once.
+    """
+    own = torch.from_numpy(atoms)
+    labels = {"atom_offsets": whole["atom_offsets"], "atom_sample": torch.zeros_like(own)}
+    for name in ("atomic_numbers", *kinds):
+        kind = kinds[name] if name in kinds else FIELDS[name].kind
+        if name in whole:
+            labels[name] = whole[name][own] if kind == "atom" else whole[name]
+            if kind == "sample" and rank:
+                labels[name] = torch.full_like(labels[name], torch.nan)
+    return labels

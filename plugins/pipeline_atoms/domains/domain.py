@@ -1,0 +1,203 @@
+"""The part of one structure that a rank owns, as models see it.
+
+A rank owns atoms, and all edges whose receiver it owns. Its local rows of atoms are own ones, then
+the halo: senders that other ranks own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_atoms.structure import Structure
+from pipeline_core.batch import Batch, collate
+from pipeline_kernels.halo import HaloPlan, HaloRequest, Transport, collect, exchange, start
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class DomainBonds:
+    """Bonds and angles of the edges of a rank.
+
+    A bond between atoms of two ranks is held by both, each for its own edge. An angle lies at the
+    receiver of its edges, so that each rank lists those of its own atoms.
+
+    Attributes:
+        edge_bond: Bond of each own edge, (n_edges,).
+        bond_edge: An own edge of each bond, (n_bonds,).
+        angle_edges: Two own edges with one receiver, (n_angles, 2), sorted by the first.
+        short: Bonds that may be part of an angle, here or at the other end, (n_short,) rising.
+        plan: Of short bonds: `exchange` appends the rows that other ranks have for those held
+            twice.
+        twice: Row among short bonds that each appended row belongs to, (n_received,).
+        transport: What carries the messages.
+    """
+
+    edge_bond: Tensor
+    bond_edge: Tensor
+    angle_edges: Tensor
+    short: Tensor
+    plan: HaloPlan
+    twice: Tensor
+    transport: Transport
+
+    def make_fields(self) -> Batch:
+        """Return bonds and angles as fields of a batch of one sample."""
+        fields = {name: getattr(self, name) for name in ("edge_bond", "bond_edge", "angle_edges")}
+        for kind, name in (("bond", "bond_edge"), ("angle", "angle_edges")):
+            count = len(fields[name])
+            fields[f"{kind}_offsets"] = torch.tensor([0, count])
+            fields[f"{kind}_sample"] = torch.zeros(count, dtype=torch.long)
+        return fields
+
+    def add_other_ends(self, sums: Tensor) -> Tensor:
+        """Add to sums over the angles of this rank, (n_short, ...), those of the other ends.
+
+        Differentiable any number of times. All ranks call it together.
+        """
+        rows = exchange(sums, self.plan, self.transport)
+        return rows[: len(sums)].index_add(0, self.twice, rows[len(sums) :])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same bonds on another device."""
+        names = ("edge_bond", "bond_edge", "angle_edges", "short", "plan", "twice")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The part of one structure that a rank owns, with its halo.
+
+    Attributes:
+        structure: All atoms.
+        atoms: Plan of the atoms, without edges: `exchange` appends the halo to own rows.
+        edge_index: Local rows of receiver and sender of each own edge, (n_edges, 2), sorted by
+            receiver, sender and shift in the structure.
+        edge_shift: (n_edges, 3)
+        edges: Plan of the edges: `exchange` appends the reverse of boundary edges, which other
+            ranks own.
+        reverse_edge: Row of the reverse of each edge among own edges and, behind them, those that
+            `edges` appends, (n_edges,).
+        transport: What carries the messages.
+        bonds: Bonds and angles of own edges, for models that have them; None without.
+    """
+
+    structure: Structure
+    atoms: HaloPlan
+    edge_index: Tensor
+    edge_shift: Tensor
+    edges: HaloPlan
+    reverse_edge: Tensor
+    transport: Transport
+    bonds: DomainBonds | None = None
+
+    @property
+    def n_atoms(self) -> int:
+        """Atoms of the whole structure."""
+        return len(self.structure.positions)
+
+    @property
+    def n_own(self) -> int:
+        """Own atoms."""
+        return self.atoms.n_own
+
+    @property
+    def n_edges(self) -> int:
+        """Edges of own atoms."""
+        return len(self.edge_index)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Number in the structure of each local row, own ones rising, (n_own + n_halo,)."""
+        rows: Ints = torch.cat([self.atoms.own, self.atoms.halo]).cpu().numpy()
+        return rows
+
+    @cached_property
+    def interior(self) -> Tensor:
+        """Edges whose sender is an own atom, (n_interior,)."""
+        return (self.edge_index[:, 1] < self.n_own).nonzero().flatten()
+
+    @cached_property
+    def boundary(self) -> Tensor:
+        """Edges whose sender is in the halo, (n_boundary,)."""
+        return (self.edge_index[:, 1] >= self.n_own).nonzero().flatten()
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Place of each edge among the interior ones followed by the boundary ones, (n_edges,)."""
+        return torch.cat([self.interior, self.boundary]).argsort()
+
+    def make_inputs(self) -> dict[str, NDArray[Any]]:
+        """Return atoms of all local rows, own edges and the cell as fields of a sample."""
+        atoms = self.structure
+        return {
+            "atomic_numbers": atoms.atomic_numbers[self.rows],
+            "positions": atoms.positions[self.rows],
+            "cell": atoms.cell,
+            "pbc": atoms.pbc,
+            "edge_index": self.edge_index.cpu().numpy(),
+            "edge_shift": self.edge_shift.cpu().numpy(),
+        }
+
+    def make_batch(self, positions: NDArray[np.float64], dtype: torch.dtype) -> Batch:
+        """Return the inputs of a potential.
+
+        Samples are those of own atoms: `atom_sample` has a row for each of these, and none for the
+        halo. With bonds there are their fields too.
+
+        Args:
+            positions: Of all local rows, Å, (n_own + n_halo, 3).
+            dtype: Type of floating-point tensors.
+        """
+        batch = collate([self.make_inputs() | {"positions": positions}], dtype)
+        batch["atom_offsets"] = torch.tensor([0, self.n_own])
+        batch["atom_sample"] = batch["atom_sample"][: self.n_own]
+        if self.bonds is not None:
+            batch |= self.bonds.make_fields()
+        return batch
+
+    def start(self, rows: Tensor) -> HaloRequest:
+        """Send rows of own atoms on their way; `wait` on the result returns what `exchange` does.
+
+        What only needs own atoms can be computed in between.
+        """
+        return start(rows, self.atoms, self.transport)
+
+    def exchange(self, rows: Tensor) -> Tensor:
+        """Append to rows of own atoms, (n_own, ...), those of the halo, from their owners.
+
+        Differentiable any number of times. All ranks call it together.
+
+        Returns:
+            (n_own + n_halo, ...)
+        """
+        return exchange(rows, self.atoms, self.transport)
+
+    def collect(self, rows: Tensor) -> Tensor:
+        """Add to rows of own atoms what other ranks hold for them: the transpose of `exchange`.
+
+        Args:
+            rows: Of own atoms and the halo, (n_own + n_halo, ...).
+
+        Returns:
+            (n_own, ...)
+        """
+        return collect(rows, self.atoms, self.transport)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same domain on another device."""
+        names = ("atoms", "edge_index", "edge_shift", "edges", "reverse_edge", "bonds")
+        moved = {n: getattr(self, n).to(device) for n in names if getattr(self, n) is not None}
+        return replace(self, **moved)
+
+
+def take_own(rows: Tensor, domain: Domain | None) -> Tensor:
+    """Return the rows of own atoms among those of all local ones; without a domain all are."""
+    return rows if domain is None else rows[: domain.n_own]

@@ -1,0 +1,1 @@
+"""Molecular dynamics with trained potentials: integrators, stored frames, restarts, analysis."""

@@ -1,0 +1,208 @@
+"""The frames of a molecular-dynamics run: how they are stored, and what they sum up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+import h5py
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError
+from ase.io.extxyz import write_xyz
+from numpy.typing import NDArray
+
+from pipeline_atoms.calculators.committee import Committee
+from pipeline_atoms.dynamics.blocks import BLOCKS, find_block_error
+from pipeline_atoms.dynamics.rdf import compute_radial_distribution
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.extracts import BULK
+from pipeline_core.units import GPA
+
+Floats = NDArray[np.float64]
+
+OBSERVABLES: Final = {
+    "time": "fs",
+    "potential": "eV",
+    "kinetic": "eV",
+    "conserved": "eV",
+    "temperature": "K",
+    "pressure": "GPa",
+    "volume": "Å³",
+    "max_force": "eV/Å",
+}
+"""What is stored of each frame, with its unit; the pressure holds its kinetic part."""
+
+UNCERTAINTIES: Final = {"force_uncertainty": "eV/Å", "energy_uncertainty": "eV/atom"}
+"""What is stored beside with a calibrated committee: half widths of 95 % intervals, of the widest
+force component and of the energy."""
+
+UNCHANGING: Final = ("atomic_numbers",)
+"""What is stored once, and not of each frame."""
+
+_RDF_FRAMES: Final = 200
+
+
+class Frames:
+    """The stored frames of a run: extended XYZ for people and tools, HDF5 for figures.
+
+    Args:
+        group: Gets one dataset an observable, of a row a frame.
+        file: Gets the frames.
+        atoms: The start structure.
+    """
+
+    def __init__(self, group: h5py.Group, file: IO[str], atoms: Atoms) -> None:
+        self._group, self._file, self._next = group, file, 0
+        group["atomic_numbers"] = atoms.numbers
+        self._is_uncertain = knows_uncertainty(atoms.calc)
+        stored = OBSERVABLES | (UNCERTAINTIES if self._is_uncertain else {})
+        for name, unit in stored.items():
+            data = group.create_dataset(name, (0,), "f8", maxshape=(None,), fletcher32=True)
+            data.attrs["unit"] = unit
+        for name, shape in {"positions": (len(atoms), 3), "cell": (3, 3)}.items():
+            sizes = {"shape": (0, *shape), "maxshape": (None, *shape), "chunks": (1, *shape)}
+            data = group.create_dataset(name, dtype="f4", fletcher32=True, **sizes)
+            data.attrs.update({"unit": "Å", BULK: True})
+
+    def add(self, atoms: Atoms, time_fs: float, temperature: float, conserved: float) -> None:
+        """Store the present frame."""
+        row = {
+            "time": time_fs,
+            "potential": atoms.get_potential_energy(),
+            "kinetic": atoms.get_kinetic_energy(),
+            "conserved": conserved,
+            "temperature": temperature,
+            "pressure": _compute_pressure(atoms),
+            "volume": atoms.cell.volume if atoms.pbc.all() else np.nan,
+            "max_force": np.linalg.norm(atoms.get_forces(), axis=1).max(),
+            "positions": atoms.positions,
+            "cell": np.array(atoms.cell),
+        }
+        # The temporary copy keeps what belongs to a frame out of the atoms that move.
+        frame = atoms.copy()
+        if self._is_uncertain:
+            half, energy = read_uncertainty(atoms)
+            row |= {"force_uncertainty": half.max(), "energy_uncertainty": energy}
+            frame.arrays["forces_uncertainty"] = half
+            frame.info["energy_uncertainty"] = energy * len(atoms)
+        self._next += 1
+        for name, value in row.items():
+            self._group[name].resize(self._next, axis=0)
+            self._group[name][self._next - 1] = value
+        frame.calc = atoms.calc
+        frame.info["time_fs"] = time_fs
+        write_xyz(self._file, frame)
+
+
+def knows_uncertainty(calculator: Calculator | None) -> bool:
+    """Tell whether a calculator is a committee whose forces and energies are calibrated."""
+    wanted = {"forces", "energy_per_atom"}
+    return isinstance(calculator, Committee) and wanted <= calculator.calibrations.keys()
+
+
+def read_uncertainty(atoms: Atoms) -> tuple[Floats, float]:
+    """Return the half widths of forces, (n_atoms,) eV/Å, and of the energy, eV/atom."""
+    atoms.get_potential_energy()  # up to date
+    results = atoms.calc.results
+    return results["forces_uncertainty"], results["energy_uncertainty"] / len(atoms)
+
+
+def _compute_pressure(atoms: Atoms) -> float:
+    """Return the pressure with its kinetic part, GPa; NaN where the stress is not defined."""
+    try:
+        stress = atoms.get_stress(voigt=False, include_ideal_gas=True)
+    except PropertyNotImplementedError:
+        return float("nan")
+    return float(-np.trace(stress) / 3 / GPA)
+
+
+def summarize_uncertainty(group: h5py.Group, limit: float) -> dict[str, Any]:
+    """Say how many frames of a run of a committee are flagged, and from when on.
+
+    Args:
+        group: Filled by `Frames`.
+        limit: Half width of a force component above which a frame is, eV/Å.
+    """
+    if "force_uncertainty" not in group:
+        return {}
+    half = group["force_uncertainty"][:]
+    flagged = np.flatnonzero(half > limit)
+    return {
+        "flag_above_eV_per_A": limit,
+        "largest_force_uncertainty_eV_per_A": float(half.max()),
+        "frames": len(half),
+        "flagged_frames": len(flagged),
+        "first_flagged_fs": float(group["time"][flagged[0]]) if len(flagged) else None,
+    }
+
+
+def summarize(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
+    """Sum up the observables of a run.
+
+    The drift is the slope of a straight line through the conserved energy, the fluctuation the root
+    mean square of what remains. Thermal averages are taken over the second half of the run.
+
+    Args:
+        group: Filled by `Frames`.
+        options: Of the run.
+
+    Returns:
+        Name with unit -> number, or None where it is not defined.
+    """
+    n_atoms = len(group["atomic_numbers"])
+    observables = {name: group[name][:] for name in OBSERVABLES}
+    drift, fluctuation = _fit_drift(observables["time"] / 1000, observables["conserved"])
+    settled = {name: values[len(values) // 2 :] for name, values in observables.items()}
+    return {
+        "ensemble": options.ensemble,
+        "n_atoms": n_atoms,
+        "steps": options.steps,
+        "timestep_fs": options.timestep,
+        "target_temperature_K": options.temperature,
+        "temperature_mean_K": float(settled["temperature"].mean()),
+        "temperature_std_K": float(settled["temperature"].std()),
+        "pressure_mean_GPa": _compute_mean(settled["pressure"]),
+        "volume_mean_A3": _compute_mean(settled["volume"]),
+        "averaged_from_fs": float(settled["time"][0]),
+        "drift_meV_per_atom_per_ps": None if drift is None else 1000 * drift / n_atoms,
+        "fluctuation_meV_per_atom": 1000 * fluctuation / n_atoms,
+        "max_force_eV_per_A": float(observables["max_force"].max()),
+    }
+
+
+def _fit_drift(time_ps: Floats, energy: Floats) -> tuple[float | None, float]:
+    """Return the slope of a line through `energy` and the rms of what remains."""
+    if len(energy) < 2:
+        return None, 0.0
+    slope, offset = np.polyfit(time_ps, energy - energy[0], 1)
+    rest = energy - energy[0] - offset - slope * time_ps
+    return float(slope), float(np.sqrt((rest**2).mean()))
+
+
+def _compute_mean(values: Floats) -> float | None:
+    return float(values.mean()) if np.isfinite(values).all() else None
+
+
+def store_rdf(group: h5py.Group) -> None:
+    """Add the radial distribution functions over the second half of the run to its group.
+
+    Beside them, in `rdf_error`, are the standard errors over blocks, if there is more than one.
+    """
+    n_frames = len(group["positions"])
+    chosen = np.unique(np.linspace(n_frames // 2, n_frames - 1, _RDF_FRAMES).astype(int))
+    numbers = group["atomic_numbers"][:]
+    blocks = np.array_split(chosen, min(BLOCKS, len(chosen)))
+    parts = [compute_radial_distribution(numbers, _read_frames(group, block)) for block in blocks]
+    group["rdf/r"] = parts[0][0]
+    group["rdf/r"].attrs["unit"] = "Å"
+    for name in parts[0][1]:
+        values = np.stack([pairs[name] for _, pairs in parts])
+        group[f"rdf/{name}"] = np.average(values, axis=0, weights=list(map(len, blocks)))
+        if len(blocks) > 1:
+            group[f"rdf_error/{name}"] = find_block_error(values)
+
+
+def _read_frames(group: h5py.Group, chosen: NDArray[np.int64]) -> Iterator[tuple[Floats, Floats]]:
+    for n in chosen:
+        yield group["positions"][n].astype(float), group["cell"][n].astype(float)

@@ -1,0 +1,1 @@
+"""Figures of dynamics and of properties of materials."""

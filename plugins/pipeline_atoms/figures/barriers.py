@@ -1,0 +1,26 @@
+"""Energies along paths between two minima."""
+
+from __future__ import annotations
+
+from pipeline_atoms.figures.materials import make_grid
+from pipeline_atoms.figures.properties import make_rows, name_panel, read_properties
+from pipeline_core.figures import Drawn, style
+from pipeline_core.report.formats import format_number
+from pipeline_core.run import ExperimentRun
+
+
+def draw_barriers(experiment: ExperimentRun) -> Drawn:
+    """Draw energies along paths, a panel a path."""
+    found = read_properties(experiment, "neb")
+    if not found:
+        return None
+    figure, axes = make_grid(len(found))
+    for panel, one in zip(axes, found, strict=True):
+        arrays, barrier = one.arrays, one.summary["barrier_eV"]
+        panel.plot(arrays["curve_path"], arrays["curve_energies"])
+        panel.plot(arrays["path"], arrays["energies"], "o", color=style.COLOURS[0])
+        panel.axhline(barrier, color=style.FAINT, linestyle=":", zorder=0)
+        value = f"{format_number(barrier)} eV" if one.summary["converged"] else "not converged"
+        panel.set_title(f"{name_panel(one, found)}: {value}")
+        panel.set(xlabel="path (Å)", ylabel="energy (eV)")
+    return figure, make_rows(found)

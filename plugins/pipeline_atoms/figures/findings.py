@@ -1,0 +1,36 @@
+"""Numbers, tables and warnings of dynamics and of properties of materials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_atoms.figures import diffusion, dynamics, properties, uncertainty
+from pipeline_core.config.experiments import BASE
+from pipeline_core.figures.findings import Findings
+from pipeline_core.report.chapter import Number
+from pipeline_core.report.formats import format_number
+from pipeline_core.run import ExperimentRun, Run
+
+
+def make_findings(experiment: ExperimentRun) -> Findings:
+    """Return what the report shows of the use of potentials beside figures."""
+    return Findings(
+        numbers=list(_collect_dynamics(experiment.runs[BASE])),
+        tables=[
+            *diffusion.tabulate_diffusion(experiment),
+            *properties.tabulate_properties(experiment),
+        ],
+        warnings=[*uncertainty.list_warnings(experiment), *properties.list_warnings(experiment)],
+    )
+
+
+def _collect_dynamics(run: Run) -> Iterator[Number]:
+    for trajectory in dynamics.read_run(run):
+        facts = trajectory.summary
+        drift = facts.get("drift_meV_per_atom_per_ps")
+        yield Number(
+            title=f"Dynamics, {dynamics.name_ensemble(trajectory)}",
+            value=f"{facts['steps']:,} steps",
+            note=f"{facts['n_atoms']:,} atoms, {facts['timestep_fs']:g} fs a step; "
+            f"energy drifts by {format_number(drift, 2)} meV/atom/ps",
+        )

@@ -1,0 +1,233 @@
+"""Finding the raw files of a dataset, the reader of each source, and the factors of its units."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from pipeline_atoms.readers import Reader, Units
+from pipeline_atoms.readers.catalogue import READERS, guess_reader
+from pipeline_core.config.datasets import Dataset, Source
+from pipeline_core.config.raw_files import drop_links, match_names
+from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.registry import identify_plugin
+from pipeline_core.units import DIMENSION, find_factor, find_stress_factor
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """A source whose files have been found.
+
+    Attributes:
+        name: How messages call it: the dataset file and the pattern.
+        options: The source as the dataset file has it.
+        keys: Field names to the names of the labels in the files, as far as declared.
+        reader: Reader of all its files.
+        units: Units of its numbers, those of the dataset file before those of the format.
+        factors: Field name to the number that turns its values into the engine's unit and sign.
+        files: Name relative to the dataset file to path, sorted by name.
+        beside: Name of a file to the names and paths of what is read with it.
+        root: The part of the pattern without wildcards; groups are named relative to it.
+        dataset: The dataset file.
+        links: Further names of files to the names in `files`.
+    """
+
+    name: str
+    options: Source
+    keys: Mapping[str, str]
+    reader: Reader
+    units: Units
+    factors: Mapping[str, float]
+    files: Mapping[str, Path]
+    beside: Mapping[str, Mapping[str, Path]]
+    root: PurePosixPath
+    dataset: Path
+    links: Mapping[str, str]
+
+
+def find_sources(
+    dataset: Path,
+    sources: Sequence[Source],
+    readers: Iterable[Reader],
+    expected: Iterable[str] = (),
+) -> list[RawSource]:
+    """Find the files of all sources.
+
+    Args:
+        dataset: The dataset file, which patterns are relative to.
+        sources: Its sources.
+        readers: All formats known.
+        expected: Names of files that count as found, since they can be had.
+
+    Raises:
+        ValueError: A pattern matches no file, a reader or unit is unknown, no format or several
+            fit a file, or two sources share a file without making different copies of its frames.
+    """
+    known = _index_readers(readers)
+    raw_sources: list[RawSource] = []
+    expected = list(expected)
+    for number, source in enumerate(sources):
+        where = f"{dataset}: sources.{number}"
+        names = match_names(dataset, f"sources.{number}.path", source.path, expected)
+        files, links = drop_links(names)
+        reader = _choose_reader(source, files, known, where)
+        units = replace(reader.units, **source.units.model_dump(exclude_none=True))
+        factors = compute_factors(units, f"{where}.units")
+        name, root = f"{dataset}: source {source.path!r}", _find_root(source.path)
+        raw_sources.append(
+            RawSource(
+                name,
+                source,
+                dict(source.keys.items()),
+                reader,
+                units,
+                factors,
+                files,
+                {file: _find_beside(file, path, reader) for file, path in files.items()},
+                root,
+                dataset,
+                links,
+            )
+        )
+    require_disjoint(raw_sources)
+    return raw_sources
+
+
+def identify_readers(run: DatasetRun) -> dict[str, dict[str, str]]:
+    """Return reader to fingerprint and version of its plugin, of all sources of a dataset.
+
+    Our own readers, and data that a plugin makes by itself, have none. Nor have sources that cannot
+    be read: their import says what is wrong.
+    """
+    plugins, own = {}, {reader.name for reader in READERS}
+    names = dict.fromkeys(source.reader.name for source in _find_readable(run))
+    for name in (name for name in names if name not in own):
+        plugin = run.registry.find_provider("readers", name)
+        if plugin is not None:
+            plugins[name] = identify_plugin(plugin)
+    return plugins
+
+
+def find_beside(run: DatasetRun) -> dict[str, Path]:
+    """Return the files that are read beside the raw files of a dataset, by name.
+
+    Sources that cannot be read have none.
+    """
+    return {
+        name: path
+        for source in _find_readable(run)
+        for files in source.beside.values()
+        for name, path in files.items()
+    }
+
+
+def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
+    """Yield the sources of a dataset that the engine imports, as far as they can be read."""
+    readers = run.registry.collect("readers")
+    for part in run.parts:
+        options = part.options
+        if not isinstance(options, Dataset) or options.plugin is not None:
+            continue
+        try:
+            yield from find_sources(part.path, options.sources, readers, options.expected)
+        except ValueError:
+            continue
+
+
+def _find_beside(name: str, path: Path, reader: Reader) -> dict[str, Path]:
+    """Return what a reader reads with a file: name relative to the dataset file to path."""
+    folder = path.parent
+    files = sorted(p for pattern in reader.beside for p in folder.glob(pattern) if p.is_file())
+    return {str(PurePosixPath(name).parent / p.relative_to(folder)): p for p in files}
+
+
+def _find_root(pattern: str) -> PurePosixPath:
+    """Return the folders of a pattern before the first one with a wildcard."""
+    parts = PurePosixPath(pattern).parts[:-1]
+    fixed = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
+    return PurePosixPath(*parts[:fixed])
+
+
+def _index_readers(readers: Iterable[Reader]) -> dict[str, Reader]:
+    known: dict[str, Reader] = {}
+    for reader in readers:
+        if reader.name in known:
+            raise ValueError(
+                f"two readers are called {reader.name!r}; uninstall one of the plugins that bring "
+                "them"
+            )
+        known[reader.name] = reader
+    return known
+
+
+def _choose_reader(
+    source: Source, files: Mapping[str, Path], known: Mapping[str, Reader], where: str
+) -> Reader:
+    if source.reader is not None:
+        if source.reader in known:
+            return known[source.reader]
+        near = difflib.get_close_matches(source.reader, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{where}.reader: no reader {source.reader!r}; known: {', '.join(sorted(known))}{hint}"
+        )
+    chosen = {guess_reader(path, known.values()).name: name for name, path in files.items()}
+    if len(chosen) > 1:
+        examples = ", ".join(f"{name} ({reader})" for reader, name in sorted(chosen.items()))
+        raise ValueError(
+            f"{where}.path: files of several formats match: {examples}; name one `reader`, or make "
+            "a source of each format"
+        )
+    return known[next(iter(chosen))]
+
+
+def compute_factors(units: Units, place: str) -> dict[str, float]:
+    """Return field name to the number that turns its values into the engine's unit and sign.
+
+    Args:
+        units: Of the values.
+        place: Where they are stated, for messages.
+
+    Raises:
+        ValueError: A unit or the sign is not known.
+    """
+    try:
+        factors = {
+            name: find_factor(dimension, getattr(units, dimension))
+            for name, dimension in DIMENSION.items()
+            if hasattr(units, dimension)
+        }
+        return factors | {"stress": find_stress_factor(units.stress, units.stress_sign)}
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def require_disjoint(sources: Sequence[RawSource]) -> None:
+    """Check that no frame counts twice.
+
+    Sources of one dataset file may share a file if they make different copies of its frames; those
+    of different dataset files may not, as each divides its samples without regard to the other.
+
+    Raises:
+        ValueError: Two sources share a file.
+    """
+    owners: dict[Path, RawSource] = {}
+    for source in sources:
+        for name, path in source.files.items():
+            owner = owners.setdefault(path.resolve(), source)
+            if owner is not source and not _is_copy(owner, source):
+                raise ValueError(
+                    f"{source.name}: {name} also belongs to the source {owner.options.path!r}, so "
+                    "that its frames would count twice; make the patterns disjoint"
+                )
+
+
+def _is_copy(one: RawSource, other: RawSource) -> bool:
+    differ = (one.options.repeat, one.options.repeat_to) != (
+        other.options.repeat,
+        other.options.repeat_to,
+    )
+    return differ and one.dataset == other.dataset

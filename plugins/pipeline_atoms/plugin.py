@@ -1,0 +1,180 @@
+"""What potentials get without a line of their own: raw files, graphs, and the use of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
+
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.readers import Reader, catalogue
+from pipeline_core import hookimpl
+from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.dataset_run import DatasetRun, Dependencies
+from pipeline_core.figures import Figure
+from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import ModelInfo
+from pipeline_core.run import ExperimentRun, Run
+
+if TYPE_CHECKING:
+    from ase.calculators.calculator import Calculator
+
+    from pipeline_core.distributed.pieces import SampleDivider
+    from pipeline_core.distributed.ranks import Ranks
+    from pipeline_core.figures.findings import Findings
+    from pipeline_core.task import Samples, Task
+
+HOOKS_VERSION = "1.1"
+
+SECTIONS: Final[Mapping[str, Mapping[str, type[BaseModel]]]] = {
+    "structure": {"graph": GraphOptions, "infer": InferOptions},
+    "matrix": {"graph": GraphOptions},
+}
+"""By kind of data, the stages that are done for models of any package, with their options."""
+
+
+def _does(stage: str, run: Run) -> bool:
+    return stage in SECTIONS.get(run.model_info.data_kind, {})
+
+
+@hookimpl
+def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
+    """Give the options of graphs and of the use of a model."""
+    return SECTIONS.get(info.data_kind)
+
+
+@hookimpl
+def check(run: Run) -> None:
+    """Refuse limits of uncertainty where there is no ensemble."""
+    infer = run.sections["infer"]
+    if run.file.members == 1 and isinstance(infer, InferOptions):
+        infer.refuse_uncertainty()
+
+
+@hookimpl
+def check_data(run: DatasetRun) -> None:
+    """Refuse raw files that no reader reads, and copies that make no whole cells."""
+    if isinstance(run.options, Dataset):
+        from pipeline_atoms.importing.frames import check_copies
+        from pipeline_atoms.importing.sources import find_sources
+
+        known, options = run.registry.collect("readers"), run.options
+        for source in find_sources(run.path, options.sources, known, options.expected):
+            check_copies(source)
+
+
+@hookimpl(trylast=True)
+def dependencies(run: DatasetRun) -> Dependencies:
+    """Give the files that are read beside raw files, and the plugins that read them."""
+    from pipeline_atoms.importing.sources import find_beside, identify_readers
+
+    return Dependencies(find_beside(run), identify_readers(run))
+
+
+@hookimpl(trylast=True)
+def data(run: DatasetRun) -> Summary:
+    """Import the dataset file of `run` into `run.data`, with a report in `run.report`."""
+    from pipeline_atoms.importing.dataset import import_dataset
+
+    return import_dataset(run)
+
+
+@hookimpl(trylast=True)
+def graph(run: Run) -> Summary | None:
+    """Write the graph of each sample of `run.data`, in the same order, into `run.graph`."""
+    if not _does("graph", run):
+        return None
+    from pipeline_atoms.graphs import write_graphs
+
+    options = run.get_section("graph", GraphOptions)
+    return write_graphs(run.data, run.graph, options, run.make_provenance("graph"))
+
+
+@hookimpl(trylast=True)
+def infer(run: Run) -> Summary | None:
+    """Do what the section `infer` asks for; write `run.inference`, trajectories."""
+    if not _does("infer", run):
+        return None
+    from pipeline_atoms.dynamics.simulations import simulate_run
+
+    return simulate_run(run)
+
+
+@hookimpl
+def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
+    """Measure how far direct forces are from a gradient."""
+    from pipeline_atoms.potential.conservation import report_conservation
+
+    return report_conservation(task, samples)
+
+
+@hookimpl(trylast=True)
+def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
+    """Divide structures between ranks, by atoms."""
+    if not _does("graph", run):
+        return None
+    from pipeline_atoms.domains.division import DividedSplits
+
+    return DividedSplits(run, task, ranks)
+
+
+@hookimpl(trylast=True)
+def calculator(run: Run, device: str) -> Calculator | None:
+    """Give the trained potential of a run as an ASE calculator."""
+    if not _does("infer", run):
+        return None
+    from pipeline_atoms.calculators.calculator import make_run_calculator
+
+    return make_run_calculator(run, device)
+
+
+@hookimpl
+def figures() -> list[Figure]:
+    """Give the figures of dynamics and of properties of materials."""
+    from pipeline_atoms.figures.catalogue import FIGURES
+
+    return FIGURES
+
+
+@hookimpl
+def commands() -> dict[str, tuple[str, Callable[..., None]]]:
+    """Give the commands for potentials and files of structures."""
+    from pipeline_atoms.cli import (
+        driver,
+        inspection,
+        learning,
+        load,
+        new_dataset,
+        plan_structure,
+        predict,
+        readers,
+    )
+
+    panels = {
+        "Stages": [learning],
+        "Before a run": [plan_structure, readers],
+        "After a run": [predict, driver, load],
+        "Something new": [inspection, new_dataset],
+    }
+    return {
+        name: (panel, function)
+        for panel, modules in panels.items()
+        for module in modules
+        for name, function in module.COMMANDS.items()
+    }
+
+
+@hookimpl
+def findings(experiment: ExperimentRun) -> Findings:
+    """Give the numbers, tables and warnings of dynamics and of properties of materials."""
+    from pipeline_atoms.figures.findings import make_findings
+
+    return make_findings(experiment)
+
+
+@hookimpl
+def readers() -> list[Reader]:
+    """Give the formats of raw files; they import what they need when they read."""
+    return catalogue.READERS

@@ -1,0 +1,1 @@
+"""Interatomic potentials: their base class, their task, and what belongs to their training."""

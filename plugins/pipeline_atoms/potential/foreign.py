@@ -1,0 +1,108 @@
+"""A `model.pt` of what another program has trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from ase import Atoms
+from ase.build import bulk
+from torch import nn
+
+from pipeline_atoms.graphs import build_graph
+from pipeline_core import provenance, upgrades
+from pipeline_core.batch import Batch, collate
+from pipeline_core.config.experiments import BASE
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.foreign import ForeignFormat, ForeignModel
+from pipeline_core.model_info import ModelInfo
+from pipeline_core.training.checkpoint import name_dtype, predict_probe, save_archive
+
+_ELEMENTS: Final = 4
+"""Elements of the structure by whose predictions a model is known again."""
+
+
+def write_foreign_model(
+    path: Path, source: Path, kind: ForeignFormat, model: ForeignModel, info: ModelInfo
+) -> None:
+    """Write a converted potential as the stage `train` would, with predictions to check it by.
+
+    Args:
+        path: The file to write, atomically.
+        source: The file that it comes from.
+        kind: Of that file.
+        model: What was read from it.
+        info: The plugin.
+    """
+    metadata = dict(model.metadata)
+    graph = info.section_models["graph"].model_validate(metadata["graph"])
+    assert isinstance(graph, GraphOptions)
+    experiment = f"{info.name}/{source.stem}"
+    content = {
+        "format": upgrades.count_version(upgrades.MODEL),
+        "plugin": info.name,
+        "plugin_version": upgrades.count_version(info.upgrades),
+        "metadata": metadata,
+        "weights": model.module.state_dict(),
+        "dtype": name_dtype(model.module),
+        "elements": list(metadata["elements"]),
+        "experiment": experiment,
+        "variant": BASE,
+        "probe": predict_probe(model.module, {"batch": _make_probe(model, graph)}),
+    }
+    facts = provenance.make_record(
+        inputs={source.name: provenance.hash_file(source)},
+        experiment=experiment,
+        variant=BASE,
+        plugin=info.name,
+        converted_from=kind.name,
+        card=_make_card(source, kind, model.module, metadata, info),
+    )
+    save_archive(path, content, facts)
+
+
+def _make_probe(model: ForeignModel, graph: GraphOptions) -> Batch:
+    """Return a distorted cubic cell of four atoms, of the first elements that the model knows."""
+    elements = list(model.metadata["elements"])[:_ELEMENTS]
+    atoms: Atoms = bulk("Cu", "fcc", a=0.9 * graph.cutoff, cubic=True)
+    atoms.symbols = np.resize(elements, len(atoms)).tolist()
+    moves = np.random.default_rng(0).normal(0, 0.02 * graph.cutoff, (len(atoms), 3))
+    sample = {
+        "atomic_numbers": atoms.numbers,
+        "positions": atoms.positions + moves,
+        "cell": np.asarray(atoms.cell[:]),
+        "pbc": atoms.pbc,
+    }
+    parameter = next(model.module.parameters())
+    return collate([sample | build_graph(sample, graph)], parameter.dtype)
+
+
+def _make_card(
+    source: Path,
+    kind: ForeignFormat,
+    module: nn.Module,
+    metadata: Mapping[str, Any],
+    info: ModelInfo,
+) -> dict[str, Any]:
+    """Return what is known of the model, as `training.card.make_card` does of a trained one."""
+    published = kind.identify(source)
+    of_data = {"name": source.name, "description": f"unknown: a file of {kind.name}"}
+    if published is not None:
+        of_data = {"name": published.name, "description": published.data}
+    return {
+        "summary": info.summary,
+        "citation": info.citation,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "elements": list(metadata["elements"]),
+        "heads": list(getattr(module, "head_names", ())),
+        "datasets": [
+            {
+                **of_data,
+                "citation": published.address if published else "",
+                "licence": published.licence if published else "",
+            }
+        ],
+        "training": {},
+    }

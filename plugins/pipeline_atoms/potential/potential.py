@@ -1,0 +1,319 @@
+"""The base of interatomic potentials: the plugin gives energy, differentiation what it does not."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, Self
+
+import torch
+from ase.data import chemical_symbols
+from torch import Tensor, nn
+
+from pipeline_atoms.domains.domain import Domain
+from pipeline_core.batch import Batch, count_samples
+from pipeline_core.task import Outputs
+
+logger = logging.getLogger(__name__)
+
+MAX_Z: Final = 118
+_FAR: Final = 1.0
+"""eV by which reference energies of an element may differ without a word."""
+
+
+class Potential(nn.Module):
+    """A model whose energy depends on the atoms through the vectors of the edges.
+
+    A subclass implements `energies`. With g_e = dE/dr_e for the vector r_e of edge e from receiver
+    i to sender j, the force on an atom is the sum of g over the edges that it receives minus the
+    sum over those that it sends, and the stress is sym(sum_e r_e g_e^T) / V: one differentiation
+    gives both, exactly.
+
+    Forces and stress that `direct` names come from `energies` as they are, and nothing is
+    differentiated for them: neither inference records a graph nor training one of second order.
+    Such forces are not the gradient of the energy.
+
+    Args:
+        predicts: Names of the predicted fields, among energy, forces, stress and what `energies`
+            adds.
+        head_names: Of the energies that the model has, such as levels of theory, if it has several.
+            Each has energies of free atoms of its own; `find_heads` says which is asked for.
+    """
+
+    atom_energies: Tensor
+    further_energies: Tensor
+    """Energies of free atoms of all heads but the first, (n_heads - 1, MAX_Z + 1) eV."""
+    exact: ClassVar[tuple[str, ...]] = ("atom_energies", "further_energies")
+    """Buffers that stay in double precision, if the module has them, whatever the parameters are.
+    Energies of free atoms are thousands of eV, of which meV count."""
+    exact_vectors: ClassVar[bool] = False
+    """Whether `energies` takes the vectors in double precision, whatever the parameters are."""
+    receptive_field: int | None = None
+    """How many edges away atoms have an influence on the energy that `energies` counts for an atom
+    or an edge it receives: message-passing layers. With it, ranks can divide single structures.
+    Direct forces may then depend on atoms at most twice as far away, and a direct stress has to be
+    a sum over atoms or over edges, counted for their sample; otherwise leave it None."""
+    takes_domains: ClassVar[bool] = False
+    """Whether `energies` takes a domain as third argument, and exchanges features itself: then
+    ranks can divide single structures, and each works on its own atoms alone."""
+    head_names: tuple[str, ...] = ()
+    """Names of the energies that the model has, such as levels of theory; none of a model with one.
+    `head` of a batch, (n_samples,), numbers those that its samples ask for."""
+    head: int = 0
+    """The one of samples that do not say which."""
+    direct: frozenset[str] = frozenset()
+    """Which of forces and stress `energies` returns itself."""
+    heads: nn.Module | None
+    """What gives the direct outputs, if a training may start from a model with others."""
+    replaceable: ClassVar[Mapping[str, tuple[str, ...]]] = {"heads": ("forces", "stress")}
+    """Parts whose weights a training does not take from the model that it starts from, if this has
+    others or none, with the outputs that come from them."""
+
+    def __init__(
+        self,
+        predicts: tuple[str, ...] = ("energy", "forces", "stress"),
+        head_names: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.predicts = predicts
+        self.heads = None
+        self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
+        if len(head_names) > 1:
+            self.head_names = tuple(head_names)
+            further = torch.zeros(len(head_names) - 1, MAX_Z + 1, dtype=torch.float64)
+            self.register_buffer("further_energies", further)
+
+    def list_references(self) -> list[Tensor]:
+        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
+        return [self.atom_energies, *(self.further_energies if self.head_names else ())]
+
+    def choose_references(self, of_dataset: Sequence[Tensor], *, always: bool) -> None:
+        """Take the energies of free atoms of a dataset where loaded weights have none, or always.
+
+        Args:
+            of_dataset: As `list_references` returned them before weights were loaded, zero where
+                the dataset has none.
+            always: Whether those of the dataset are taken wherever it has some.
+        """
+        for own, kept in zip(of_dataset, self.list_references(), strict=True):
+            given = own != 0
+            taken = given & ((kept == 0) | always)
+            far = (own - kept).abs().where(given & ~taken, 0.0)
+            if float(far.max()) > _FAR:
+                logger.warning(
+                    "the reference energies of the dataset differ from those of the model by up to "
+                    "%.1f eV (%s); if the data are of another level of theory, set "
+                    "train.reference_energies: dataset",
+                    float(far.max()),
+                    chemical_symbols[int(far.argmax())],
+                )
+            kept[taken] = own[taken]
+
+    def find_heads(self, batch: Batch) -> Tensor | None:
+        """Return the head of each own atom, (n_atoms,); None of a model that has only one."""
+        if not self.head_names:
+            return None
+        sample = batch["atom_sample"]
+        if "head" not in batch:
+            return torch.full_like(sample, self.head)
+        return batch["head"].long()[sample]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `module.to(dtype)` comes through here.
+        exact = {name: getattr(self, name) for name in self.exact if hasattr(self, name)}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, tensor in exact.items():
+            setattr(self, name, tensor.to(getattr(self, name).device))
+        return self
+
+    @abstractmethod
+    def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+        """Return what the model predicts without differentiation.
+
+        Where `takes_domains`, a third argument `domain: Domain | None = None` is the part of one
+        structure that this rank owns. Rows of atoms are then own ones followed by the halo, but
+        those of `atom_sample` are own ones alone. Results belong to own atoms: energies are added
+        over them, and other ranks have the rest. `domain.exchange` appends features of the halo to
+        those of own atoms.
+
+        Args:
+            batch: Samples with their graph; positions must not be used.
+            vectors: (n_edges, 3) from receiver to sender, Å, of the type of the parameters unless
+                `exact_vectors`.
+
+        Returns:
+            `energy` (n_samples,) in eV without the energies of the free atoms, what `direct` names,
+            and any further field.
+        """
+
+    def compile_inference(self) -> Potential:
+        """Return what predicts the same, faster, and is not trained any more (`infer.compile`).
+
+        Raises:
+            ValueError: There is no such thing for this model.
+        """
+        raise ValueError(
+            f"models of {type(self).__name__} are not compiled; use it without infer.compile"
+        )
+
+    def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
+        """Predict all of `predicts`.
+
+        Args:
+            batch: Samples with their graph.
+            domain: The part of one structure that this rank owns, if `takes_domains`. Ranks call
+                this together; energy and stress are then parts of this rank, which have to be
+                added, and rows of atoms those of own atoms.
+
+        Returns:
+            energy (n_samples,) eV, forces (n_atoms, 3) eV/Å, stress (n_samples, 3, 3) eV/Å³ (zero
+            where there is no three-dimensional cell), and further fields of the subclass.
+        """
+        training = torch.is_grad_enabled()
+        vectors = compute_edge_vectors(batch).detach()
+        if not self.exact_vectors:
+            vectors = vectors.to(next(self.parameters()).dtype)
+        derived = {"forces", "stress"}.intersection(self.predicts) - self.direct
+        with torch.set_grad_enabled(training or bool(derived)):
+            vectors.requires_grad_(bool(derived))
+            outputs = self._call_energies(batch, vectors, domain)
+            if derived:
+                (gradient,) = torch.autograd.grad(
+                    outputs["energy"].sum(), vectors, create_graph=training, materialize_grads=True
+                )
+                if "forces" in derived:
+                    outputs["forces"] = compute_forces(batch, gradient)
+                if "stress" in derived:
+                    outputs["stress"] = compute_stress(batch, vectors.detach(), gradient)
+            if domain is not None and "forces" in outputs:
+                outputs["forces"] = domain.collect(outputs["forces"])
+        outputs["energy"] = outputs["energy"].double() + self._sum_references(batch)
+        return {
+            name: outputs[name] if training else outputs[name].detach() for name in self.predicts
+        }
+
+    def _call_energies(self, batch: Batch, vectors: Tensor, domain: Domain | None) -> Outputs:
+        if domain is None:
+            return self.energies(batch, vectors)
+        assert self.takes_domains, f"{type(self).__name__}.energies takes no domain"
+        energies: Callable[..., Outputs] = self.energies
+        return energies(batch, vectors, domain)
+
+    def _sum_references(self, batch: Batch) -> Tensor:
+        """Return the energies of the free atoms of each sample, (n_samples,) eV."""
+        sample, head = batch["atom_sample"], self.find_heads(batch)
+        numbers = batch["atomic_numbers"][: len(sample)]
+        references = (
+            self.atom_energies[numbers]
+            if head is None
+            else torch.stack(self.list_references())[head, numbers]
+        )
+        base = references.new_zeros(count_samples(batch))
+        return base.index_add(0, sample, references)
+
+
+def compute_edge_vectors(batch: Batch) -> Tensor:
+    """Return the vectors from receivers to senders, (n_edges, 3), Å."""
+    receiver, sender = batch["edge_index"].unbind(1)
+    positions, cells = batch["positions"], batch["cell"]
+    shift = batch["edge_shift"].to(cells.dtype)
+    if len(cells) == 1:  # whose cell is not repeated for each edge
+        shift = shift @ cells[0]
+    else:
+        shift = torch.einsum("es,esx->ex", shift, cells[batch["edge_sample"]])
+    return positions.index_select(0, sender) - positions.index_select(0, receiver) + shift
+
+
+def compute_volumes(batch: Batch) -> Tensor:
+    """Return the volume of each cell, (n_samples,), Å³; zero without a three-dimensional cell."""
+    volume: Tensor = torch.linalg.det(batch["cell"]).abs() * batch["pbc"].all(1)
+    return volume
+
+
+def compute_forces(batch: Batch, pulls: Tensor) -> Tensor:
+    """Add up what pulls at atoms along edges; the sum over all atoms is zero.
+
+    Args:
+        batch: Samples with their graph.
+        pulls: (n_edges, 3) eV/Å, what pulls the receiver towards the sender and the sender towards
+            the receiver: the derivative of an energy by the vector of the edge.
+
+    Returns:
+        (n_atoms, 3) eV/Å.
+    """
+    receiver, sender = batch["edge_index"].unbind(1)
+    n_atoms = len(batch["atomic_numbers"])
+    return _sum_rows(pulls, receiver, n_atoms) - _sum_rows(pulls, sender, n_atoms)
+
+
+def _sum_rows(rows: Tensor, index: Tensor, n: int) -> Tensor:
+    """Do what `index_add` to zeros does, which takes four times as long for rows so short."""
+    return rows.new_zeros(n, rows.shape[1]).scatter_add(0, index[:, None].expand_as(rows), rows)
+
+
+def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
+    """Return the symmetric virial of `compute_forces` over the volume.
+
+    Args:
+        batch: Samples with their graph.
+        vectors: (n_edges, 3) from receiver to sender, Å.
+        pulls: (n_edges, 3) eV/Å.
+
+    Returns:
+        (n_samples, 3, 3) eV/Å³, tension positive; zero without a three-dimensional cell.
+    """
+    if (n_samples := count_samples(batch)) == 1:
+        virial = (vectors.mT @ pulls.to(vectors.dtype))[None]
+    else:
+        dyads = (vectors[:, :, None] * pulls[:, None, :]).flatten(1)  # (n_edges, 9)
+        virial = _sum_rows(dyads, batch["edge_sample"], n_samples).unflatten(1, (3, 3))
+    volume = compute_volumes(batch)
+    inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)
+    return 0.5 * (virial + virial.transpose(1, 2)) * inverse.to(virial.dtype)[:, None, None]
+
+
+def select_head(energies: Tensor, head: Tensor | None) -> Tensor:
+    """Return what the head of each atom says of it.
+
+    Args:
+        energies: Of each atom by all heads, (n_atoms, n_heads) eV.
+        head: As `Potential.find_heads` returns it.
+
+    Returns:
+        (n_atoms,) eV.
+    """
+    return energies[:, 0] if head is None else energies.gather(1, head[:, None])[:, 0]
+
+
+def extend_heads(
+    weights: Mapping[str, Tensor], before: Sequence[str], names: Sequence[str]
+) -> tuple[dict[str, Tensor], list[int]]:
+    """Give the weights of a potential energies of free atoms of further heads.
+
+    They are zero, so that those of the dataset take their place.
+
+    Args:
+        weights: Of the potential.
+        before: Its heads. A single one becomes the first, whatever it is called.
+        names: All heads, those that it has first.
+
+    Returns:
+        The weights, and for each head the number of that whose weights it begins with: its own, or
+        the first.
+
+    Raises:
+        ValueError: A head is missing, or has another place.
+    """
+    n_before, n_heads = max(1, len(before)), max(1, len(names))
+    if n_before > 1 and list(names[:n_before]) != list(before):
+        raise ValueError(
+            f"the model has the heads {', '.join(before)}, and the experiment "
+            f"{', '.join(names) or 'none'}; let it name those of the model first, in their order"
+        )
+    result, n_further = dict(weights), n_heads - n_before
+    if n_further:
+        first = weights["atom_energies"]
+        rows = weights.get("further_energies", first.new_zeros(0, len(first)))
+        result["further_energies"] = torch.cat([rows, rows.new_zeros(n_further, len(first))])
+    return result, [*range(n_before), *[0] * n_further]

@@ -1,0 +1,1 @@
+"""Time and memory of large structures, projected to many ranks."""

@@ -1,0 +1,246 @@
+"""What a step of dynamics takes when ranks divide a structure that is larger than any at hand.
+
+A part of a crystal like those of the data is calculated here, with its halo and without the other
+ranks, see `parts`. All else is projected: parts are cubes of so many atoms, whose halo follows from
+that of one cube, and messages take what a network takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.neighbours import find_edges
+from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.structure import Structure
+from pipeline_core.balance.cost_model import fit
+from pipeline_core.batch import move_to_device
+from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.profiling.memory import find_used_bytes
+from pipeline_core.profiling.network import choose_network
+from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.task import build_task
+
+_SIZES: Final = (250, 1000, 4000)
+"""Atoms of the parts that are measured, about."""
+_SECONDS: Final = 20.0
+"""No larger part is tried after one that took so long."""
+_CUBE: Final = 1000
+"""Atoms of the cube whose neighbours are counted."""
+_MARGIN: Final = 3.0
+"""Volume of the crystal around it, in that of the cube and the cutoff around it."""
+_NEIGHBOURS: Final = 26
+"""Parts around a cube."""
+_MOVED_BYTES: Final = 48
+"""Of an atom and step: rank 0 sends its position to all, and gets its force."""
+
+
+def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, Any]:
+    """Project a step of dynamics of a structure for numbers of ranks, each like this machine.
+
+    Args:
+        run: Its model, with whatever weights, and a periodic structure of its training data are
+            taken; nothing is written.
+        n_atoms: Atoms of the structure.
+        ranks: Numbers of ranks, rising.
+
+    Returns:
+        experiment, variant, device, threads, precision, atoms, parts (see `MeasuredPart`), network
+        and ranks: for each number ranks, own and halo (atoms of a rank), step_s, compute_s,
+        messages_s, moving_s (positions and forces through rank 0), speedup, efficiency and memory
+        (bytes of a rank). JSON-able.
+
+    Raises:
+        ValueError: The model exchanges no features, or the data have no cell that is periodic in
+            three directions.
+    """
+    with connect_ranks(run.device, run.state) as world:
+        device = world.device
+    module = build_task(run).module
+    if not (isinstance(module, Potential) and module.takes_domains):
+        raise ValueError(
+            f"{run.experiment}: ranks of plugin {run.model_info.name!r} exchange no features "
+            "(Potential.takes_domains), so that no structure can be planned for them"
+        )
+    module = module.to(device).eval().requires_grad_(False)
+    cell, graph = _read_crystal(run), run.get_section("graph", GraphOptions)
+    parts: list[MeasuredPart] = []
+    for size in _SIZES:
+        if not parts or parts[-1].seconds < _SECONDS:
+            parts.append(_measure_part(module, tile_crystal(cell, 2 * size), graph, device))
+    network, record = choose_network(run.get_section("profile", ProfileOptions).projection)
+    reach = measure_reach(cell, graph.cutoff)
+    projector = _Projector(parts, measure_density(cell), reach, network)
+    rows = [projector.project(n_atoms, n) for n in ranks]
+    for row in rows:
+        row["speedup"] = rows[0]["step_s"] * ranks[0] / row["step_s"]
+        row["efficiency"] = row["speedup"] / row["ranks"]
+    return {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "precision": str(next(module.parameters()).dtype).removeprefix("torch."),
+        "atoms": n_atoms,
+        "memory_before": find_used_bytes(device),
+        "parts": [asdict(part) for part in parts],
+        "network": record,
+        "ranks": rows,
+    }
+
+
+class _Projector:
+    """Times of parts of any size, from those of some.
+
+    Args:
+        parts: Measured, by size.
+        density: Atoms in 1 Å³.
+        reach: From `measure_reach`, Å.
+        network: Between ranks.
+    """
+
+    def __init__(
+        self, parts: Sequence[MeasuredPart], density: float, reach: float, network: Network
+    ) -> None:
+        own = np.array([part.own for part in parts])
+        self._time = fit({"atom": own}, np.array([part.seconds for part in parts]))
+        self._parts, self._density, self._reach = parts, density, reach
+        self._network = network
+
+    def project(self, n_atoms: int, n_ranks: int) -> dict[str, Any]:
+        """Return a step of a structure on a number of ranks."""
+        own = -(-n_atoms // n_ranks)
+        halo = 0 if n_ranks == 1 else count_halo(own, self._density, self._reach)
+        halo = min(halo, n_atoms - own)
+        compute = float(self._time.predict_batch_seconds({"atom": np.array(own)}))
+        last, network = self._parts[-1], self._network
+        messages = moving = 0.0
+        if n_ranks > 1:
+            peers = min(_NEIGHBOURS, n_ranks - 1)
+            received = halo * last.received / last.halo
+            messages = last.exchanges * peers * network.alpha + received / network.bandwidth
+            moving = _MOVED_BYTES * n_atoms / network.bandwidth
+        return {
+            "ranks": n_ranks,
+            "own": own,
+            "halo": halo,
+            "step_s": compute + messages + moving,
+            "compute_s": compute,
+            "messages_s": messages,
+            "moving_s": moving,
+            "memory": self._project_memory(own),
+        }
+
+    def _project_memory(self, own: int) -> int | None:
+        known = [(part.own, part.memory) for part in self._parts if part.memory is not None]
+        if len(known) < 2:
+            return None
+        (less, small), (more, large) = known[-2:]
+        slope = (large - small) / (more - less)
+        return max(0, round(large + slope * (own - more)))
+
+
+def count_halo(own: int, density: float, reach: float) -> int:
+    """Return the atoms around a cube.
+
+    The volume around a cube of side s within a distance r is 6 s² r + 3π s r² + 4π r³ / 3
+    (J. Steiner's formula for convex bodies).
+
+    Args:
+        own: Atoms in the cube.
+        density: Atoms in 1 Å³.
+        reach: r, Å; see `measure_reach`.
+    """
+    side = (own / density) ** (1 / 3)
+    around = 6 * side**2 * reach + 3 * np.pi * side * reach**2 + 4 / 3 * np.pi * reach**3
+    return round(float(density * around))
+
+
+def measure_reach(cell: Structure, cutoff: float) -> float:
+    """Return the distance within which a cube's atoms have their neighbours, Å.
+
+    It is smaller than the cutoff, since few atoms lie at the very surface of the cube.
+
+    Args:
+        cell: A crystal.
+        cutoff: Longest edge, Å.
+    """
+    density = measure_density(cell)
+    side = (_CUBE / density) ** (1 / 3)
+    crystal = tile_crystal(cell, round(density * (side + 2 * cutoff) ** 3 * _MARGIN))
+    middle = crystal.cell.sum(axis=0) / 2
+    own = np.flatnonzero((np.abs(crystal.positions - middle) < side / 2).all(axis=1))
+    senders = find_edges(crystal, cutoff, own)[0][:, 1]
+    halo = len(np.setdiff1d(senders, own))
+    return float(
+        brentq(lambda reach: count_halo(len(own), density, reach) - halo, 0, 2 * cutoff, xtol=0.01)
+    )
+
+
+def _measure_part(
+    module: Potential, structure: Structure, graph: GraphOptions, device: torch.device
+) -> MeasuredPart:
+    """Measure the half of a crystal that lies to one side of a plane."""
+    along = (structure.positions @ np.linalg.inv(structure.cell))[:, 0] % 1.0
+    owners = (np.argsort(np.argsort(along, kind="stable")) >= len(along) // 2).astype(np.int64)
+    transport = SilentTransport(0, 2)
+    domain = build_domain(structure, graph.cutoff, owners, transport, graph.angle_cutoff)
+    dtype = next(module.parameters()).dtype
+    batch = move_to_device(domain.make_batch(structure.positions[domain.rows], dtype), device)
+    placed = domain.to(device)
+
+    def calculate() -> None:
+        with torch.no_grad():
+            module(batch, placed)
+
+    return measure_part(calculate, transport, (domain.n_own, domain.atoms.n_halo), device)
+
+
+def _read_crystal(run: Run) -> Structure:
+    """Return a periodic structure of the training data, the largest of the first hundred."""
+    names = ["atomic_numbers", "positions", "cell", "pbc"]
+    with SampleFile(run.data, "data", names) as data:
+        samples = [data.read(number) for number in range(min(100, len(data)))]
+    periodic = [sample for sample in samples if sample["pbc"].all()]
+    if not periodic:
+        raise ValueError(
+            f"{run.experiment}: no structure of {run.data} is periodic in three directions, so "
+            "that none can be repeated to a larger one"
+        )
+    largest = max(periodic, key=lambda sample: len(sample["positions"]))
+    numbers, positions, cell, pbc = (largest[name] for name in names)
+    return Structure(
+        numbers.astype(np.int32), positions.astype(float), cell.astype(float), pbc.astype(bool)
+    )
+
+
+def tile_crystal(structure: Structure, n_atoms: int) -> Structure:
+    """Return a crystal of at least so many atoms, as long as wide, from copies of a cell."""
+    lengths = np.linalg.norm(structure.cell, axis=1)
+    copies = np.ones(3, dtype=int)
+    while copies.prod() * len(structure.positions) < n_atoms:
+        copies[np.argmin(copies * lengths)] += 1
+    shifts = np.stack(np.meshgrid(*map(np.arange, copies), indexing="ij"), -1).reshape(-1, 3)
+    moved: NDArray[np.float64] = (shifts @ structure.cell)[:, None] + structure.positions
+    return replace(
+        structure,
+        atomic_numbers=np.tile(structure.atomic_numbers, len(shifts)),
+        positions=moved.reshape(-1, 3),
+        cell=structure.cell * copies[:, None],
+    )
+
+
+def measure_density(structure: Structure) -> float:
+    """Return the atoms in 1 Å³."""
+    return len(structure.positions) / float(abs(np.linalg.det(structure.cell)))

@@ -1,0 +1,140 @@
+"""All properties that an experiment asks for, calculated one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import h5py
+from ase import Atoms
+from ase.calculators.calculator import Calculator
+from spglib.error import SpglibError
+
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_atoms.config.properties import (
+    GROUP,
+    NebOptions,
+    PropertyOptions,
+    SurfaceOptions,
+    VacancyOptions,
+    name_structure,
+)
+from pipeline_atoms.properties.barriers import compute_barrier, list_hops
+from pipeline_atoms.properties.elasticity import compute_elastic_constants
+from pipeline_atoms.properties.equation_of_state import compute_equation_of_state
+from pipeline_atoms.properties.findings import Findings
+from pipeline_atoms.properties.glasses import compute_glass
+from pipeline_atoms.properties.phonons import compute_phonons
+from pipeline_atoms.properties.relaxation import compute_relaxation
+from pipeline_atoms.properties.surfaces import list_surfaces
+from pipeline_atoms.properties.vacancies import list_vacancies
+
+Read = Callable[[str, str], Atoms]
+"""Function (start, key of the experiment) -> structure."""
+Sites = Iterator[tuple[str, Callable[[], Findings]]]
+Tasks = Iterator[tuple[str, str, Callable[[], Findings]]]
+"""Name and formula of a structure, and what computes the property."""
+
+_PROBLEMS: Final = (ValueError, ArithmeticError, RuntimeError, SpglibError)
+"""What structures that a potential does not know raise, here and in libraries."""
+_OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
+    "relax": compute_relaxation,
+    "eos": compute_equation_of_state,
+    "elastic": compute_elastic_constants,
+    "phonons": compute_phonons,
+    "melt_quench": compute_glass,
+}
+
+
+def compute_properties(
+    options: InferOptions, calculator: Calculator, read: Read, file: h5py.File
+) -> dict[str, Any]:
+    """Calculate all properties, and write them as they come: section / entry / structure.
+
+    What one structure has no property for is written as its `problem`, and the others go on.
+
+    Args:
+        options: What to calculate.
+        calculator: Any calculator of ASE.
+        read: Gives the structures.
+        file: Gets the group `properties`, if there is one.
+
+    Returns:
+        Summaries by section, entry and structure.
+
+    Raises:
+        ValueError: A structure cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for section, entry in options.list_properties():
+        group = file.create_group(f"{GROUP}/{section}/{entry.name}", track_order=True)
+        summaries = found.setdefault(section, {}).setdefault(entry.name, {})
+        for name, formula, compute in _list_tasks(section, entry, calculator, read):
+            findings = _try(formula, compute)
+            findings.store(group.create_group(name, track_order=True))
+            summaries[name] = dict(findings.summary)
+    return found
+
+
+def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, read: Read) -> Tasks:
+    place = f"infer.{section}"
+    list_parts = _choose_parts(entry, calculator, partial(_read_at, read, place))
+    for start in entry.structures:
+        atoms, name = read(start, place), name_structure(start)
+        formula = _name_formula(atoms)
+        if list_parts is None:
+            yield name, formula, partial(_OF_STRUCTURE[section], atoms, calculator, entry)
+        else:
+            tasks = _list_sites(name, list_parts(atoms))
+            yield from ((one, formula, task) for one, task in tasks)
+    if isinstance(entry, NebOptions):
+        for path in entry.paths:
+            ends = read(path.initial, place), read(path.final, place)
+            task = partial(compute_barrier, *ends, calculator, entry)
+            yield path.name, _name_formula(ends[0]), task
+
+
+def _choose_parts(
+    entry: PropertyOptions, calculator: Calculator, read: Callable[[str], Atoms]
+) -> Callable[[Atoms], Sites] | None:
+    """Return what lists the tasks of a structure that has several; None where it has one."""
+    if isinstance(entry, VacancyOptions):
+        reservoirs = {symbol: read(start) for symbol, start in entry.reservoirs.items()}
+        return lambda atoms: list_vacancies(atoms, calculator, entry, reservoirs)
+    if isinstance(entry, SurfaceOptions):
+        return lambda atoms: list_surfaces(atoms, calculator, entry)
+    if isinstance(entry, NebOptions):
+        return lambda atoms: list_hops(atoms, calculator, entry)
+    return None
+
+
+def _read_at(read: Read, place: str, start: str) -> Atoms:
+    return read(start, place)
+
+
+def _name_formula(atoms: Atoms) -> str:
+    return str(atoms.symbols.get_chemical_formula(empirical=True))
+
+
+def _list_sites(name: str, tasks: Sites) -> Sites:
+    """Yield the tasks of one structure; if there are none for a reason, one that raises it."""
+    try:
+        for site, compute in tasks:
+            yield f"{name}: {site}", compute
+    except ValueError as error:
+        yield name, partial(_raise, error)
+
+
+def _raise(error: ValueError) -> Findings:
+    raise error
+
+
+def _try(formula: str, compute: Callable[[], Findings]) -> Findings:
+    """Return what is found, with the formula of the structure; or why nothing is."""
+    try:
+        found = compute()
+    except _PROBLEMS as error:
+        return Findings({"formula": formula, "problem": str(error) or type(error).__name__})
+    return replace(found, summary={"formula": formula, **found.summary})

@@ -1,0 +1,95 @@
+"""Elastic constants from the stress of strained cells."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator
+from numpy.typing import NDArray
+from pymatgen.analysis.elasticity.elastic import ElasticTensor
+
+from pipeline_atoms.config.properties import ElasticOptions
+from pipeline_atoms.properties.equation_of_state import require_crystal, scale_cell
+from pipeline_atoms.properties.findings import Findings
+from pipeline_atoms.properties.relaxation import prepare, relax_converged
+from pipeline_core.units import GPA
+
+Floats = NDArray[np.float64]
+
+_VOIGT: Final = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
+CONSTANTS: Final = ((0, 0), (0, 1), (0, 2), (2, 2), (3, 3), (5, 5))
+"""Rows and columns of those that are told by name: all that a cubic to tetragonal crystal has."""
+
+
+def compute_elastic_constants(
+    atoms: Atoms, calculator: Calculator, options: ElasticOptions
+) -> Findings:
+    """Compute C_ij = dσ_i / dε_j by central differences, and what follows from it.
+
+    The axes are those of the structure. Averages over directions are those of Voigt, Reuss and
+    Hill, as pymatgen has them.
+
+    Args:
+        atoms: A crystal; it is relaxed first.
+        calculator: Gives the stress, too.
+        options: Size of the strains.
+
+    Raises:
+        ValueError: It is no crystal, there is no stress, or something does not relax.
+    """
+    require_crystal(atoms)
+    if "stress" not in calculator.implemented_properties:
+        raise ValueError("the model predicts no stress; take one that does")
+    start = prepare(atoms, calculator, options.relax)
+    columns = [_differentiate(start, calculator, options, column) for column in range(6)]
+    rough = np.stack(columns, axis=1) / GPA
+    constants = (rough + rough.T) / 2
+    eigenvalues = np.linalg.eigvalsh(constants)
+    named = {f"C{i + 1}{j + 1}_GPa": float(constants[i, j]) for i, j in CONSTANTS}
+    summary = {
+        "n_atoms": len(start),
+        **named,
+        **_average(constants),
+        "asymmetry_GPa": float(np.abs(rough - rough.T).max()),
+        "stable": bool(eigenvalues[0] > 0),
+    }
+    arrays = {"constants": constants, "eigenvalues": eigenvalues}
+    return Findings(summary, arrays, dict.fromkeys(arrays, "GPa"))
+
+
+def _differentiate(
+    start: Atoms, calculator: Calculator, options: ElasticOptions, column: int
+) -> Floats:
+    """Return the change of the stress by one strain, over the strain in Voigt's notation, (6,)."""
+    stresses = []
+    for sign in (-1, 1):
+        strain = np.zeros((3, 3))
+        row, other = _VOIGT[column]
+        # Of a shear the strain in Voigt's notation, γ = 2 ε, has the size that is asked for.
+        strain[row, other] = strain[other, row] = (
+            sign * options.strain * (1 if row == other else 0.5)
+        )
+        strained = scale_cell(start, np.eye(3) + strain)
+        if options.relax is not None and len(start) > 1:
+            free = options.relax.model_copy(update={"symmetry": False})
+            strained = relax_converged(strained, calculator, free, cell=False)
+        stresses.append(np.array(calculator.get_property("stress", strained)))
+    change: Floats = (stresses[1] - stresses[0]) / (2 * options.strain)
+    return change
+
+
+def _average(constants: Floats) -> dict[str, float | None]:
+    """Return moduli of a polycrystal; None of a crystal that is not stable."""
+    names = ("bulk_modulus_GPa", "shear_modulus_GPa", "young_modulus_GPa", "poisson_ratio")
+    if np.linalg.eigvalsh(constants)[0] <= 0:
+        return dict.fromkeys((*names, "universal_anisotropy"))
+    tensor = ElasticTensor.from_voigt(constants)
+    return {
+        "bulk_modulus_GPa": float(tensor.k_vrh),
+        "shear_modulus_GPa": float(tensor.g_vrh),
+        "young_modulus_GPa": float(tensor.y_mod) / 1e9,
+        "poisson_ratio": float(tensor.homogeneous_poisson),
+        "universal_anisotropy": float(tensor.universal_anisotropy),
+    }

@@ -1,0 +1,208 @@
+"""Relaxation of structures by ASE's optimizers, and what it says of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator
+from ase.constraints import FixSymmetry
+from ase.filters import FrechetCellFilter
+from ase.optimize import FIRE, LBFGS
+from ase.spacegroup.symmetrize import check_symmetry
+
+from pipeline_atoms.config.properties import Relaxation, RelaxOptions
+from pipeline_atoms.properties.findings import Findings
+from pipeline_core.units import GPA
+
+_OPTIMIZERS: Final = {"lbfgs": LBFGS, "fire": FIRE}
+_MOST_STRETCHED: Final = 2.0
+"""Ratio of volumes, or its inverse, beyond which a cell has run away."""
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A structure at rest.
+
+    Attributes:
+        atoms: With the calculator, and without constraints.
+        steps: That it took.
+        converged: Whether forces and stress are as small as was asked for.
+        max_force: Largest force, eV/Å.
+    """
+
+    atoms: Atoms
+    steps: int
+    converged: bool
+    max_force: float
+
+
+def relax(
+    atoms: Atoms, calculator: Calculator, options: Relaxation, *, cell: bool | None = None
+) -> Relaxed:
+    """Relax a structure.
+
+    Args:
+        atoms: The start, left as it is.
+        calculator: Gives energy and forces, and the stress if the cell relaxes.
+        options: How.
+        cell: Whether the cell relaxes, if not as the options say.
+
+    Raises:
+        ValueError: The structure cannot be relaxed so, or flew apart.
+    """
+    moving = atoms.copy()
+    moving.calc = calculator
+    with_cell = options.cell if cell is None else cell
+    if with_cell:
+        _require_stress(atoms, calculator)
+    moving.get_potential_energy()  # what is wrong with the start is no fault of the relaxation
+    with _explain(atoms, moving), quiet():
+        if options.symmetry and moving.pbc.all():
+            moving.set_constraint(
+                [*moving.constraints, FixSymmetry(moving, symprec=options.symmetry_tolerance)]
+            )
+        target = (
+            FrechetCellFilter(moving, scalar_pressure=options.pressure * GPA)
+            if with_cell
+            else moving
+        )
+        optimizer = _OPTIMIZERS[options.optimizer](target, logfile=None)
+        converged = False
+        for settled in optimizer.irun(fmax=options.max_force, steps=options.steps):
+            converged = settled and _is_at_rest(moving, options, with_cell)
+            _require_sound(atoms, moving)
+    moving.set_constraint()
+    largest = float(np.linalg.norm(moving.get_forces(), axis=1).max())
+    return Relaxed(moving, optimizer.nsteps, bool(converged), largest)
+
+
+def relax_converged(
+    atoms: Atoms, calculator: Calculator, options: Relaxation, *, cell: bool | None = None
+) -> Atoms:
+    """Relax a structure that is of no use unless it is at rest.
+
+    Raises:
+        ValueError: As `relax` does, or it is not at rest after the last step.
+    """
+    relaxed = relax(atoms, calculator, options, cell=cell)
+    if not relaxed.converged:
+        raise ValueError(
+            f"not relaxed after {relaxed.steps} steps (largest force {relaxed.max_force:.3g} "
+            f"eV/Å); raise relax.steps or relax.max_force, or take relax.optimizer: "
+            f"{'fire' if options.optimizer == 'lbfgs' else 'lbfgs'}"
+        )
+    return relaxed.atoms
+
+
+def prepare(atoms: Atoms, calculator: Calculator, options: Relaxation | None) -> Atoms:
+    """Return a structure with its calculator, relaxed if that is asked for.
+
+    Raises:
+        ValueError: As `relax_converged` does.
+    """
+    if options is None:
+        ready = atoms.copy()
+        ready.calc = calculator
+        return ready
+    return relax_converged(atoms, calculator, options)
+
+
+def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptions) -> Findings:
+    """Relax a structure, and say what became of it.
+
+    Raises:
+        ValueError: As `relax` does.
+    """
+    assert options.relax is not None
+    relaxed = relax(atoms, calculator, options.relax)
+    now = relaxed.atoms
+    tolerance = options.relax.symmetry_tolerance
+    lengths = dict(zip(("a_A", "b_A", "c_A"), now.cell.lengths().tolist(), strict=True))
+    angles = zip(("alpha_deg", "beta_deg", "gamma_deg"), now.cell.angles().tolist(), strict=True)
+    three = now.pbc.all()
+    summary = {
+        "n_atoms": len(now),
+        "converged": relaxed.converged,
+        "steps": relaxed.steps,
+        "max_force_eV_per_A": relaxed.max_force,
+        "energy_per_atom_eV": float(now.get_potential_energy()) / len(now),
+        "energy_gained_per_atom_eV": _measure_gain(atoms, now),
+        "space_group_before": name_space_group(atoms, tolerance) if three else None,
+        "space_group": name_space_group(now, tolerance) if three else None,
+        "volume_per_atom_A3": float(now.cell.volume) / len(now) if three else None,
+        "volume_change": float(now.cell.volume / atoms.cell.volume) - 1 if three else None,
+        **(lengths | dict(angles) if three else {}),
+    }
+    arrays = {
+        "atomic_numbers": now.numbers,
+        "positions": now.positions,
+        "cell": np.array(now.cell),
+        "cell_before": np.array(atoms.cell),
+    }
+    return Findings(summary, arrays, dict.fromkeys(("positions", "cell", "cell_before"), "Å"))
+
+
+def name_space_group(atoms: Atoms, tolerance: float) -> str:
+    """Return symbol and number of a space group."""
+    found = check_symmetry(atoms, tolerance)
+    return f"{found.international} ({found.number})"
+
+
+def _measure_gain(before: Atoms, after: Atoms) -> float:
+    start = before.copy()
+    start.calc = after.calc
+    energy = after.get_potential_energy()
+    return float(start.get_potential_energy() - energy) / len(after)
+
+
+def _require_stress(atoms: Atoms, calculator: Calculator) -> None:
+    if not atoms.pbc.all():
+        raise ValueError("a cell relaxes in three periodic directions only; set relax.cell: false")
+    if "stress" not in calculator.implemented_properties:
+        raise ValueError("the model predicts no stress to relax the cell; set relax.cell: false")
+
+
+def _is_at_rest(atoms: Atoms, options: Relaxation, with_cell: bool) -> bool:
+    """Say whether the stress has vanished too: a filter weighs it by the size of the cell."""
+    if not with_cell:
+        return True
+    excess = atoms.get_stress(voigt=False) + options.pressure * GPA * np.eye(3)
+    return bool(np.abs(excess).max() <= options.max_force)
+
+
+def _require_sound(start: Atoms, now: Atoms) -> None:
+    if not np.isfinite(now.positions).all():
+        raise ValueError("coordinates are not finite")
+    if now.pbc.all():
+        ratio = now.cell.volume / start.cell.volume
+        if not 1 / _MOST_STRETCHED < ratio < _MOST_STRETCHED:
+            raise ValueError(f"the volume became {ratio:.2g} times that of the start")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out what ASE warns of and what is reported here by its result."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.filterwarnings("ignore", "FixSymmetry adjust_cell")
+        warnings.filterwarnings("ignore", message="logm result may be inaccurate")
+        yield
+
+
+@contextmanager
+def _explain(start: Atoms, now: Atoms) -> Iterator[None]:
+    """Say what to do of a relaxation that came to nothing."""
+    try:
+        yield
+    except (ValueError, RuntimeError, ArithmeticError, np.linalg.LinAlgError) as error:
+        moved = np.linalg.norm(now.positions - start.positions, axis=1).max()
+        raise ValueError(
+            f"the relaxation flew apart: {error} (atoms moved by up to {moved:.2g} Å); the model "
+            "is outside its data: set relax.cell: false, take relax.optimizer: fire, begin nearer "
+            "to the minimum, or train on strained and displaced structures"
+        ) from error

@@ -1,0 +1,33 @@
+"""Supercells by the distance of their faces, and sites that no symmetry maps onto each other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from ase import Atoms
+from ase.spacegroup.symmetrize import check_symmetry
+
+from pipeline_atoms.properties.equation_of_state import require_crystal
+from pipeline_core.config.limits import ATOM_BYTES
+from pipeline_core.memory import require_free
+
+
+def count_copies(atoms: Atoms, length: float) -> tuple[int, int, int]:
+    """Return copies of a cell along its vectors whose opposite faces are `length`, Å, apart.
+
+    Raises:
+        ValueError: It is no crystal, or there is no memory for so many copies.
+    """
+    require_crystal(atoms)
+    heights = 1 / np.linalg.norm(np.linalg.inv(np.array(atoms.cell)), axis=0)
+    # A cell that relaxed by a little less than the length is not doubled for it.
+    a, b, c = (max(1, math.ceil(length / height - 0.02)) for height in heights)
+    n_atoms = len(atoms) * a * b * c
+    require_free(n_atoms * ATOM_BYTES, f"{n_atoms} atoms", "lower supercell_length")
+    return a, b, c
+
+
+def list_sites(atoms: Atoms, tolerance: float) -> list[int]:
+    """Return the first atom of each set that the space group maps onto itself."""
+    return sorted({int(first) for first in check_symmetry(atoms, tolerance).equivalent_atoms})

@@ -1,0 +1,173 @@
+"""Formation energies of vacancies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator
+from ase.data import atomic_numbers
+from ase.geometry import get_distances
+from numpy.typing import NDArray
+
+from pipeline_atoms.calculators.calculator import PotentialCalculator
+from pipeline_atoms.calculators.committee import Committee
+from pipeline_atoms.config.properties import Relaxation, VacancyOptions
+from pipeline_atoms.properties.findings import Findings, Scalar
+from pipeline_atoms.properties.relaxation import prepare, relax
+from pipeline_atoms.properties.supercells import count_copies, list_sites
+
+Floats = NDArray[np.float64]
+
+_NEAREST: Final = 1.15
+"""Distance of neighbours that count as the nearest, over the shortest."""
+
+
+def list_vacancies(
+    atoms: Atoms,
+    calculator: Calculator,
+    options: VacancyOptions,
+    reservoirs: Mapping[str, Atoms],
+) -> Iterator[tuple[str, Callable[[], Findings]]]:
+    """Yield the name of each inequivalent site, and what computes its vacancy.
+
+        E_f = E(N - 1) - E(N) + µ
+
+    The supercell keeps its volume; its atoms relax.
+
+    Args:
+        atoms: A crystal; it is relaxed first.
+        calculator: The potential.
+        options: Supercell and elements.
+        reservoirs: Element -> structure whose energy an atom is µ.
+
+    Raises:
+        ValueError: It is no crystal, does not relax, or has none of the elements.
+    """
+    crystal = prepare(atoms, calculator, options.relax)
+    whole = crystal.repeat(count_copies(crystal, options.supercell_length))
+    tolerance = (options.relax or Relaxation()).symmetry_tolerance
+    sites = [s for s in list_sites(crystal, tolerance) if _is_wanted(crystal, s, options)]
+    if not sites:
+        raise ValueError(
+            f"has no atom of {', '.join(options.elements or [])}; correct the key elements"
+        )
+    energy = float(calculator.get_property("energy", whole))
+    for site in sites:
+        name = f"{crystal.symbols[site]} {site}"
+        given = reservoirs.get(crystal.symbols[site])
+        chemical = partial(_find_potential, crystal, site, calculator, options, given)
+        yield name, partial(compute_vacancy, whole, site, calculator, options, energy, chemical)
+
+
+def compute_vacancy(
+    whole: Atoms,
+    site: int,
+    calculator: Calculator,
+    options: VacancyOptions,
+    energy: float,
+    chemical: Callable[[], tuple[float, str]],
+) -> Findings:
+    """Remove one atom of a supercell, let the others relax.
+
+    Args:
+        whole: The supercell.
+        site: Of the atom.
+        calculator: The potential.
+        options: How it is relaxed.
+        energy: Of the supercell, eV.
+        chemical: Returns the chemical potential, eV, and where it is from.
+
+    Raises:
+        ValueError: Something flew apart.
+    """
+    vacant = remove_atom(whole, site)
+    bare = float(calculator.get_property("energy", vacant))
+    potential, source = chemical()
+    summary: dict[str, Scalar] = {
+        "element": str(whole.symbols[site]),
+        "supercell_atoms": len(whole),
+        "unrelaxed_energy_eV": bare - energy + potential,
+        "formation_energy_eV": None,
+        "chemical_potential_eV": potential,
+        "chemical_potential_of": source,
+        "converged": True,
+    }
+    if options.relax is not None:
+        starts = [distort(vacant, whole.positions[site], d, options) for d in options.distortions]
+        ends = [relax(s, calculator, free_relaxation(options.relax), cell=False) for s in starts]
+        relaxed = min(ends, key=lambda end: float(end.atoms.get_potential_energy()))
+        moved = np.linalg.norm(relaxed.atoms.positions - vacant.positions, axis=1)
+        energy_now = float(relaxed.atoms.get_potential_energy())
+        summary |= {
+            "formation_energy_eV": energy_now - energy + potential,
+            "largest_displacement_A": float(moved.max()),
+            "converged": relaxed.converged,
+        }
+    return Findings(summary)
+
+
+def remove_atom(atoms: Atoms, site: int) -> Atoms:
+    """Return a structure without one of its atoms."""
+    vacant = atoms.copy()
+    del vacant[site]
+    return vacant
+
+
+def distort(vacant: Atoms, place: Floats, distortion: float, options: VacancyOptions) -> Atoms:
+    """Return a start for the relaxation.
+
+    Args:
+        vacant: Without the atom.
+        place: Of the atom that was, (3,) Å.
+        distortion: Part by which the nearest atoms are moved away from it.
+        options: How much all atoms are displaced at random.
+    """
+    start = vacant.copy()
+    vectors, distances = get_distances(place[None], vacant.positions, vacant.cell, vacant.pbc)
+    nearest = distances[0] < _NEAREST * distances[0].min()
+    start.positions[nearest] += distortion * vectors[0][nearest]
+    start.rattle(options.rattle, seed=0)
+    return start
+
+
+def free_relaxation(options: Relaxation) -> Relaxation:
+    """Return how a structure with a defect relaxes: its symmetry is free to break."""
+    return options.model_copy(update={"symmetry": False, "cell": False})
+
+
+def _is_wanted(crystal: Atoms, site: int, options: VacancyOptions) -> bool:
+    return options.elements is None or crystal.symbols[site] in options.elements
+
+
+def _find_potential(
+    crystal: Atoms,
+    site: int,
+    calculator: Calculator,
+    options: VacancyOptions,
+    reservoir: Atoms | None,
+) -> tuple[float, str]:
+    """Return the chemical potential of the atom of a site, eV, and where it is from."""
+    symbol = str(crystal.symbols[site])
+    if reservoir is not None:
+        relaxation = options.relax and options.relax.model_copy(
+            update={"cell": options.relax.cell and bool(reservoir.pbc.all())}
+        )
+        source = prepare(reservoir, calculator, relaxation)
+        return float(source.get_potential_energy()) / len(source), "reservoir"
+    if set(crystal.symbols) == {symbol}:
+        return float(crystal.get_potential_energy()) / len(crystal), "crystal"
+    return _find_free_energy(calculator, symbol), "free atom"
+
+
+def _find_free_energy(calculator: Calculator, symbol: str) -> float:
+    """Return what a potential counts for a free atom, eV; 0 for potentials of ASE."""
+    if isinstance(calculator, Committee):
+        return fmean(_find_free_energy(member, symbol) for member in calculator.members)
+    if isinstance(calculator, PotentialCalculator):
+        return float(calculator.module.atom_energies[atomic_numbers[symbol]])
+    return 0.0

@@ -1,0 +1,1 @@
+"""Conformance classes of potentials, and small data to try them on."""

@@ -1,0 +1,154 @@
+"""What a potential predicts of a structure, as a whole and from the parts of several ranks.
+
+The parts are those of training and dynamics by domains. A linear function of all outputs, with
+weights of its own for each number, stands for a loss: its derivatives by the parameters need, where
+forces are derivatives, second ones across ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ase import Atoms
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.domains.regions import build_region, collate_region
+from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.structure import Structure
+from pipeline_atoms.testing.potentials import build_batch
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.task import Outputs
+from pipeline_core.testing.rank_threads import run_on_threads
+from pipeline_kernels.halo import Transport
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted of one structure.
+
+    Attributes:
+        outputs: By name, rows of atoms in their order.
+        gradients: Of the linear function of the outputs, by each parameter; none of a compiled
+            model, which has only constants.
+    """
+
+    outputs: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor]
+
+
+Part = tuple[Ints, Prediction]
+"""Numbers of own atoms, (n_own,), and what is predicted of them."""
+
+
+def predict_whole(module: Potential, atoms: Atoms, graph: GraphOptions) -> Prediction:
+    """Predict a structure as a whole, in double precision."""
+    outputs = module(build_batch([atoms], graph, torch.float64))
+    return _differentiate(module, outputs, np.arange(len(atoms)))
+
+
+def predict_by_parts(
+    module: Potential, atoms: Atoms, graph: GraphOptions, owners: Ints
+) -> Prediction:
+    """Predict a structure by ranks that own some of its atoms each, in double precision.
+
+    The ranks are threads of this process, each with a copy of the model.
+
+    Args:
+        module: Takes domains, or says how far it sees.
+        atoms: The structure.
+        graph: Cutoffs.
+        owners: The rank that owns each atom, (n_atoms,); ranks count from 0.
+    """
+    copies = [deepcopy(module) for _ in range(int(owners.max()) + 1)]
+
+    def work(transport: Transport) -> Part:
+        return predict_part(copies[transport.rank], atoms, graph, owners, transport)
+
+    return join_parts(run_on_threads(len(copies), work), len(atoms))
+
+
+def predict_part(
+    module: Potential, atoms: Atoms, graph: GraphOptions, owners: Ints, transport: Transport
+) -> Part:
+    """Predict what belongs to own atoms, in double precision; all ranks call it together.
+
+    Args:
+        module: As `predict_by_parts`; of this rank alone.
+        atoms: All atoms.
+        graph: Cutoffs.
+        owners: The rank that owns each atom, (n_atoms,).
+        transport: Says which rank this is, and carries its messages.
+
+    Returns:
+        Numbers of own atoms, (n_own,), and the predictions: of the whole structure parts that add
+        up, and gradients that do.
+    """
+    own = np.flatnonzero(owners == transport.rank)
+    structure = Structure(
+        atoms.numbers.astype(np.int32), atoms.positions, atoms.cell[:], np.array(atoms.pbc)
+    )
+    if module.takes_domains:
+        outputs = _call_domain(module, structure, graph, owners, transport)
+    else:
+        outputs = _call_region(module, structure, graph, own)
+    return own, _differentiate(module, outputs, own)
+
+
+def _call_domain(
+    module: Potential, structure: Structure, graph: GraphOptions, owners: Ints, transport: Transport
+) -> Outputs:
+    domain = build_domain(structure, graph.cutoff, owners, transport, graph.angle_cutoff)
+    batch = domain.make_batch(structure.positions[domain.rows], torch.float64)
+    outputs: Outputs = module(batch, domain)
+    return outputs
+
+
+def _call_region(
+    module: Potential, structure: Structure, graph: GraphOptions, own: Ints
+) -> Outputs:
+    assert module.receptive_field is not None
+    region = build_region(structure, graph.cutoff, own, 2 * module.receptive_field)
+    outputs = module(collate_region(region, torch.float64))
+    sums = ("energy", "stress")
+    return {n: rows[:1] if n in sums else rows[: len(own)] for n, rows in outputs.items()}
+
+
+def _differentiate(module: Potential, outputs: Outputs, atoms: Ints) -> Prediction:
+    total = torch.zeros((), dtype=torch.float64)
+    for place, (name, rows) in enumerate(sorted(outputs.items())):
+        numbers = np.zeros(1) if name in ("energy", "stress") else atoms
+        first = torch.from_numpy(np.asarray(numbers, dtype=np.float64))[:, None]
+        flat = rows.reshape(len(first), -1)
+        weights = torch.cos(place + 3.0 * first + torch.arange(flat.shape[1]))
+        total = total + (weights * flat).sum()
+    detached = {name: rows.detach() for name, rows in outputs.items()}
+    if not total.requires_grad:
+        return Prediction(detached, {})
+    names, weights_of = zip(*module.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(total, weights_of, materialize_grads=True)
+    return Prediction(detached, dict(zip(names, gradients, strict=True)))
+
+
+def join_parts(parts: Sequence[Part], n_atoms: int) -> Prediction:
+    """Return what the parts of all ranks make up."""
+    outputs: dict[str, Tensor] = {}
+    for own, part in parts:
+        for name, rows in part.outputs.items():
+            if name in ("energy", "stress"):
+                outputs[name] = outputs.get(name, torch.zeros_like(rows)) + rows
+            else:
+                whole = outputs.setdefault(name, rows.new_empty(n_atoms, *rows.shape[1:]))
+                whole[torch.from_numpy(own)] = rows
+    gradients = {
+        name: sum((part.gradients[name] for _, part in parts[1:]), parts[0][1].gradients[name])
+        for name in parts[0][1].gradients
+    }
+    return Prediction(outputs, gradients)
