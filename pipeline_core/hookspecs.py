@@ -35,6 +35,7 @@ major number has risen. A plugin made for a later major version is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core import hookspec
@@ -57,6 +58,23 @@ HOOKS_VERSION: Final = "1.1"
 
 Summary = Mapping[str, Any]
 """What a stage says of itself: JSON-able figures, printed at its end and kept in its record."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Small data to test a model on that has none of its own.
+
+    Attributes:
+        dataset: Content of the dataset file.
+        files: Raw files beside it, name to text.
+        sections: Sections of an experiment with these data, as far as the model takes part in them.
+        suites: Further conformance classes of such models, as module:class.
+    """
+
+    dataset: Mapping[str, Any]
+    files: Mapping[str, str]
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    suites: tuple[str, ...] = ()
 
 
 class PipelineSpecs:
@@ -200,8 +218,16 @@ class PipelineSpecs:
         """
 
     @hookspec(firstresult=True)
+    def describe_training(self, run: Run) -> Mapping[str, Any] | None:
+        """Describe how far the training samples of a run reach, for the card of its model."""
+
+    @hookspec(firstresult=True)
     def divider(self, run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
         """Give what divides single samples between ranks, where `partition.parts` is graph."""
+
+    @hookspec(firstresult=True)
+    def example(self, info: ModelInfo) -> Example | None:
+        """Give small data on which the conformance classes test a model of a kind of data."""
 
     @hookspec
     def sections(self, info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pipeline_atoms
 import pipeline_core
 import pipeline_kernels
 from forked_programs import start_programs
@@ -15,7 +16,8 @@ from forked_programs import start_programs
 PYTHON = sys.executable
 OURS = {"pipeline_core.cli": "pipeline-core", "snakemake": "snakemake"}
 # Types are read from sources, which mypy does not find behind an editable installation.
-SOURCES = [str(Path(package.__path__[0]).parent) for package in (pipeline_core, pipeline_kernels)]
+PACKAGES = (pipeline_core, pipeline_kernels, pipeline_atoms)
+SOURCES = [str(Path(package.__path__[0]).parent) for package in PACKAGES]
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ KINDS: Final[dict[Kind, Package]] = {
 }
 
 _PLACES: Final = {
+    "alloys.extxyz": "workflows/datasets/alloys.extxyz",
     "ci.yml": ".github/workflows/test.yml",
+    "copper.csv": "workflows/datasets/copper.csv",
     "config.yaml": "workflows/config.yaml",
     "dataset.yaml": "workflows/datasets/$dataset.yaml",
     "experiment.yaml": "workflows/experiments/$name/first.yaml",
@@ -93,7 +95,7 @@ def write_plugin(
     _require_free(name)
     if target.exists():
         raise ValueError(f"{target}: exists already; choose another folder with --folder")
-    for path, text in {**render_files(name, kind), **make_data(kind)}.items():
+    for path, text in render_files(name, kind).items():
         write_new(target / path, text)
     typer.echo(
         f"wrote {target}; next:\n"
@@ -122,7 +124,7 @@ def _require_free(name: str) -> None:
 
 
 def render_files(name: str, kind: Kind) -> dict[str, str]:
-    """Return the files of a new plugin, but its data: path to content.
+    """Return the files of a new plugin: path to content.
 
     Raises:
         ValueError: The name is no lower-case identifier.
@@ -170,22 +172,6 @@ def _describe_modules(name: str, rendered: Mapping[str, str]) -> str:
     docs = {path: ast.get_docstring(ast.parse(rendered[path])) or "" for path in modules}
     rows = [(path, doc.partition("\n")[0].rstrip(".")) for path, doc in docs.items()]
     return "\n".join(f"| `{path}` | {doc} |" for path, doc in rows if "__init__" not in path)
-
-
-def make_data(kind: Kind) -> dict[str, str]:
-    """Return the raw data of a new plugin: path to content."""
-    from io import StringIO
-
-    from ase.io import write
-
-    from pipeline_atoms.testing.example_data import make_alloys, make_strains
-
-    if kind == "potential":
-        text = StringIO()
-        write(text, make_alloys(48), format="extxyz")
-        return {"workflows/datasets/alloys.extxyz": text.getvalue()}
-    rows = [",".join(f"{value:.6f}" for value in row) for row in make_strains(240)]
-    return {"workflows/datasets/copper.csv": "\n".join(["a,b,c,energy", *rows]) + "\n"}
 
 
 COMMANDS = {"new-plugin": write_plugin}

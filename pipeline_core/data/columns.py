@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
-from ase.data import chemical_symbols
 from numpy.typing import NDArray
+
+from pipeline_core.fields import SYMBOLS
 
 Ints = NDArray[np.int64]
 
@@ -25,7 +26,7 @@ def format_formula(composition: bytes) -> str:
     """Return the reduced formula of a composition, symbols in alphabetical order."""
     elements, counts = _split(composition)
     parts = zip(elements, counts // np.gcd.reduce(counts), strict=True)
-    symbols = sorted((chemical_symbols[z], n) for z, n in parts)
+    symbols = sorted((SYMBOLS[z], n) for z, n in parts)
     return "".join(f"{symbol}{n if n > 1 else ''}" for symbol, n in symbols)
 
 

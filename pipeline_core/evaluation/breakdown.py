@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.evaluation.records import Texts
+from pipeline_core.fields import SYMBOLS
 from pipeline_core.residuals import compute_residuals, read_labels
 from pipeline_core.task import Quantity
 
@@ -59,7 +59,7 @@ class Breakdown:
                     self._by_head[self._heads[head]][name] += Errors.of(error[rows], label[rows])
             if kind == "atom":
                 for z, rows in _group_rows(window.batch["atomic_numbers"].numpy()):
-                    element = chemical_symbols[z]
+                    element = SYMBOLS[z]
                     self._by_element[element][name] += Errors.of(error[rows], label[rows])
 
     def report(self) -> dict[str, Any]:

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Final, Literal
 
 import numpy as np
-from ase.data import atomic_numbers
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pipeline_core.fields import SPLITS
+from pipeline_core.fields import SPLITS, SYMBOLS
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics, Split, Table
@@ -33,7 +32,7 @@ _FEWEST: Final = 20
 def draw_by_element(experiment: ExperimentRun) -> Drawn:
     """Draw the force error of each element on the held-out split, one colour a variant."""
     book = {v: dict(_list_by_element(m)) for v, m in _read_metrics(experiment).items()}
-    elements = sorted({e for errors in book.values() for e in errors}, key=atomic_numbers.get)
+    elements = sorted({e for errors in book.values() for e in errors}, key=SYMBOLS.index)
     if not elements:
         return None
     rows = [elements[i : i + _ROW] for i in range(0, len(elements), _ROW)]

@@ -1,6 +1,7 @@
 """The tests that every plugin runs, as classes to derive from in a test module.
 
-    from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+    from pipeline_atoms.testing import PotentialConformance
+    from pipeline_core.testing import PluginConformance, RunConformance
 
     class TestPlugin(PluginConformance):
         plugin = "my_model"
@@ -30,12 +31,10 @@ import pytest
 pytest.register_assert_rewrite(
     "pipeline_core.testing.belonging",
     "pipeline_core.testing.plugins",
-    "pipeline_atoms.testing.potentials",
     "pipeline_core.testing.runs",
 )
 
-from pipeline_atoms.testing.potentials import PotentialConformance  # noqa: E402
 from pipeline_core.testing.plugins import PluginConformance  # noqa: E402 - rewritten from here on
 from pipeline_core.testing.runs import RunConformance  # noqa: E402
 
-__all__ = ["PluginConformance", "PotentialConformance", "RunConformance"]
+__all__ = ["PluginConformance", "RunConformance"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -10,13 +11,13 @@ from typing import Any, Final
 import pytest
 
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import read_yaml
 from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project, list_experiments
-from pipeline_core.registry import Plugin
-from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+from pipeline_core.registry import Plugin, Registry
+from pipeline_core.testing import PluginConformance, RunConformance
+from pipeline_core.testing.projects import find_example
 
 _SECTIONS: Final = ("model", "graph", "train")
 _OPTIONS: Final = ("-q", "--no-header", "-rN", "--tb=short", "--import-mode=importlib")
@@ -45,7 +46,9 @@ def check_plugin(project: Project, name: str, experiment: str | None = None) -> 
             f"{', '.join(info.name for info in infos)}"
         )
     sources = {
-        f"test_{info.name}.py": write_classes(info, choose_settings(project, info, experiment))
+        f"test_{info.name}.py": write_classes(
+            list_suites(project.registry, info), info, choose_settings(project, info, experiment)
+        )
         for info in infos
     }
     with TemporaryDirectory(prefix="conformance-") as folder:
@@ -79,7 +82,7 @@ def _names_model(plugin: Plugin, name: str) -> bool:
 def choose_settings(
     project: Project, info: ModelInfo, experiment: str | None = None
 ) -> dict[str, Any]:
-    """Return the attributes of the test classes of a model; none for the defaults on alloys.
+    """Return the attributes of the test classes of a model; none for the defaults on an example.
 
     Raises:
         ValueError: The experiment is of another plugin, or the model takes data of its own and none
@@ -128,21 +131,20 @@ def _read_dataset(dataset: DatasetRun) -> dict[str, Any]:
     return content
 
 
-def list_suites(info: ModelInfo) -> list[type]:
+def list_suites(registry: Registry, info: ModelInfo) -> list[type]:
     """Return the classes of the suite that are for a model."""
-    predicts_energy = info.data_kind == "structure" and "energy" in info.predicts
-    has_neighbours = issubclass(info.section_models["graph"], GraphOptions)
-    is_potential = predicts_energy and has_neighbours
-    return [PluginConformance, *([PotentialConformance] if is_potential else []), RunConformance]
+    example = find_example(registry, info)
+    names = [name.partition(":") for name in (example.suites if example else ())]
+    more = [getattr(import_module(module), name) for module, _, name in names]
+    return [PluginConformance, *more, RunConformance]
 
 
-def write_classes(info: ModelInfo, settings: Mapping[str, Any]) -> str:
+def write_classes(suites: Sequence[type], info: ModelInfo, settings: Mapping[str, Any]) -> str:
     """Return the source of the test classes of a model, with these attributes."""
     attributes = {"plugin": info.name, **settings}
     body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
-    names = [suite.__name__ for suite in list_suites(info)]
-    short = [name.removesuffix("Conformance") for name in names]
     return "".join(
-        f"from pipeline_core.testing import {name}\n\n\nclass Test{word}({name}):\n{body}\n\n"
-        for name, word in zip(names, short, strict=True)
+        f"from {suite.__module__} import {suite.__name__}\n\n\n"
+        f"class Test{suite.__name__.removesuffix('Conformance')}({suite.__name__}):\n{body}\n\n"
+        for suite in suites
     )

@@ -1,49 +1,36 @@
-"""A small project to test a plugin on: alloys with labels that ASE computes, and one experiment."""
+"""A small project to test a plugin on: data and one experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import pytest
 import yaml
-from ase.io import write
-from pydantic import BaseModel
 
-from pipeline_atoms.config.inference import InferOptions
-from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.sections import TrainOptions
+from pipeline_core.hookspecs import Example
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project
+from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 
 EXPERIMENT: Final = "conformance"
 _DATA: Final = "samples"
 STAGES: Final = ("data", "graph", "partition")
 
-ALLOYS: Final[Mapping[str, Any]] = {
-    "description": "Alloys of copper, silver and aluminium, labelled by effective-medium theory",
-    "citation": "Jacobsen, Stoltze and Nørskov, Surf. Sci. 366, 394 (1996), as in ASE",
-    "sources": [{"path": "alloys.extxyz"}],
-    "split": {"val": 0.2, "test": 0.2},
-}
-"""The dataset file of structures that are written beside it."""
-_TRAIN: Final = {
-    "epochs": 2,
-    "batch_size": 3,
-    "loss": {"energy": {}, "forces": {}, "stress": {"unit": "GPa"}},
-}
-_DYNAMICS: Final = {"md": [{"name": "short", "steps": 5, "every": 1}]}
+EXAMPLE: Final = "example"
+"""In place of a dataset file: what a plugin gives to test models of its kind of data on."""
+Content: TypeAlias = Mapping[str, Any] | Literal["example"] | None
 
 
 def write_project(
     folder: Path,
     plugin: str,
     sections: Mapping[str, Mapping[str, Any]],
-    dataset: Mapping[str, Any] | None = ALLOYS,
+    dataset: Content = EXAMPLE,
 ) -> Project:
     """Write data, dataset and experiment; return the project, with the plugins of the environment.
 
@@ -51,8 +38,11 @@ def write_project(
         folder: Where to.
         plugin: Name of the model.
         sections: Sections of the experiment that differ from their defaults.
-        dataset: Content of the dataset file; None for a model that needs no dataset. With alloys
-            come sections for training on them and for molecular dynamics.
+        dataset: Content of the dataset file; None for a model that needs no dataset; "example" for
+            what a plugin gives for its kind of data, with sections for training on it.
+
+    Raises:
+        ValueError: No plugin gives an example.
     """
     registry = load_registry()
     datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments" / plugin
@@ -65,27 +55,30 @@ def write_project(
         "figures": {"formats": ["png"]},
         **{name: dict(section) for name, section in sections.items()},
     }
+    if dataset == EXAMPLE:
+        info = registry.get_model_info(plugin)
+        example = find_example(registry, info)
+        if example is None:
+            raise ValueError(
+                f"there is no example of the kind {info.data_kind!r}; name a dataset for {plugin!r}"
+            )
+        dataset = example.dataset
+        for name, text in example.files.items():
+            (datasets / name).write_text(text, encoding="utf-8")
+        content |= {n: {**s, **sections.get(n, {})} for n, s in example.sections.items()}
     if dataset is not None:
         content["dataset"] = _DATA
         text = yaml.safe_dump(dict(dataset))
         (datasets / f"{_DATA}.yaml").write_text(text, encoding="utf-8")
-    if dataset == ALLOYS:
-        write(datasets / "alloys.extxyz", make_alloys(15))
-        defaults = _list_alloy_sections(registry.get_model_info(plugin))
-        content |= {n: {**section, **sections.get(n, {})} for n, section in defaults.items()}
     path = experiments / f"{EXPERIMENT}.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     return Project(folder / "workflows", folder / "results", registry)
 
 
-def _list_alloy_sections(info: ModelInfo) -> dict[str, dict[str, Any]]:
-    """Return what of the engine's own training and dynamics a model takes part in."""
-    own: dict[str, tuple[type[BaseModel], Mapping[str, Any]]] = {
-        "train": (TrainOptions, _TRAIN),
-        "infer": (InferOptions, _DYNAMICS),
-    }
-    models = info.section_models
-    return {name: dict(s) for name, (kind, s) in own.items() if issubclass(models[name], kind)}
+def find_example(registry: Registry, info: ModelInfo) -> Example | None:
+    """Return small data for a model; None if no plugin has some for its kind of data."""
+    found: Example | None = registry.select_hook("example", info.name)(info=info)
+    return found
 
 
 def call(run: Run, stage: str) -> Mapping[str, Any]:
@@ -117,10 +110,10 @@ class OnProject:
     graph: ClassVar[Mapping[str, Any]] = {}
     """Section `graph`."""
     train: ClassVar[Mapping[str, Any]] = {}
-    """Section `train`; for alloys two epochs on energy, forces and stress unless it says more."""
+    """Section `train`; of an example what it brings unless it says more."""
     infer: ClassVar[Mapping[str, Any]] = {}
-    """Section `infer`, such as the head of a model with several; for alloys with short dynamics."""
-    dataset: ClassVar[Mapping[str, Any] | None] = ALLOYS
+    """Section `infer`, such as the head of a model with several; of an example what it brings."""
+    dataset: ClassVar[Content] = EXAMPLE
     """Content of the dataset file of a plugin that makes its own data; None for a model that needs
     none."""
     other: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

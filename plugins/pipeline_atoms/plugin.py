@@ -14,7 +14,7 @@ from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.dataset_run import DatasetRun, Dependencies
 from pipeline_core.figures import Figure
-from pipeline_core.hookspecs import Summary
+from pipeline_core.hookspecs import Example, Summary
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.run import ExperimentRun, Run
 
@@ -111,6 +111,14 @@ def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
 
 
 @hookimpl(trylast=True)
+def describe_training(run: Run) -> Mapping[str, Any]:
+    """Describe how far the structures of a training reach; nothing of data of a plugin's own."""
+    from pipeline_atoms.potential.training_ranges import describe_training as describe
+
+    return describe(run)
+
+
+@hookimpl(trylast=True)
 def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
     """Divide structures between ranks, by atoms."""
     if not _does("graph", run):
@@ -172,6 +180,16 @@ def findings(experiment: ExperimentRun) -> Findings:
     from pipeline_atoms.figures.findings import make_findings
 
     return make_findings(experiment)
+
+
+@hookimpl
+def example(info: ModelInfo) -> Example | None:
+    """Give alloys of which effective-medium theory knows the energies."""
+    if "infer" not in SECTIONS.get(info.data_kind, {}):
+        return None
+    from pipeline_atoms.testing.example_data import make_example
+
+    return make_example(info)
 
 
 @hookimpl

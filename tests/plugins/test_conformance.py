@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import pytest
 
+from pipeline_atoms.testing import PotentialConformance
 from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.testing import PotentialConformance, RunConformance
+from pipeline_core.registry import Registry
+from pipeline_core.testing import RunConformance
 from pipeline_core.testing.check import list_suites
 from tiers import exhaustive
 
@@ -74,9 +76,9 @@ SMALL = {
 """Sections that keep the tests fast; a plugin without an entry runs with its defaults."""
 
 
-def list_test_classes(info: ModelInfo) -> dict[str, type]:
+def list_test_classes(registry: Registry, info: ModelInfo) -> dict[str, type]:
     """Return the test classes of a model."""
-    name, bases = info.name, list_suites(info)
+    name, bases = info.name, list_suites(registry, info)
     classes = {
         f"Test_{name}_{base.__name__}": type(
             f"Test_{name}_{base.__name__}", (base,), {"plugin": name, **SMALL.get(name, {})}
@@ -87,8 +89,9 @@ def list_test_classes(info: ModelInfo) -> dict[str, type]:
     return classes
 
 
-for _info in load_registry().list_models():
-    globals().update(list_test_classes(_info))
+_REGISTRY = load_registry()
+for _info in _REGISTRY.list_models():
+    globals().update(list_test_classes(_REGISTRY, _info))
 
 
 @exhaustive

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any, Final
+
 import numpy as np
 from ase import Atoms
 from ase.build import bulk
 from ase.calculators.emt import EMT
+from ase.io import write
+from pydantic import BaseModel
+
+from pipeline_atoms.config.inference import InferOptions
+from pipeline_core.config.sections import GraphOptions, TrainOptions
+from pipeline_core.hookspecs import Example
+from pipeline_core.model_info import ModelInfo
 
 
 def make_alloys(count: int, seed: int = 0) -> list[Atoms]:
@@ -34,18 +45,34 @@ def make_alloys(count: int, seed: int = 0) -> list[Atoms]:
     return structures
 
 
-def make_strains(count: int, seed: int = 0) -> list[tuple[float, float, float, float]]:
-    """Return lengths of the edges of copper's cubic cell, Å, and the energy, eV/atom.
+ALLOYS: Final[Mapping[str, Any]] = {
+    "description": "Alloys of copper, silver and aluminium, labelled by effective-medium theory",
+    "citation": "Jacobsen, Stoltze and Nørskov, Surf. Sci. 366, 394 (1996), as in ASE",
+    "sources": [{"path": "alloys.extxyz"}],
+    "split": {"val": 0.2, "test": 0.2},
+}
+"""The dataset file of structures that are written beside it."""
+_TRAIN: Final = {
+    "epochs": 2,
+    "batch_size": 3,
+    "loss": {"energy": {}, "forces": {}, "stress": {"unit": "GPa"}},
+}
+_DYNAMICS: Final = {"md": [{"name": "short", "steps": 5, "every": 1}]}
+_POTENTIAL: Final = "pipeline_atoms.testing:PotentialConformance"
 
-    Args:
-        count: Number of cells.
-        seed: Of the lengths, which lie up to 7 % around the equilibrium.
-    """
-    random, rows = np.random.default_rng(seed), []
-    for lengths in random.uniform(3.35, 3.85, (count, 3)):
-        atoms = bulk("Cu", "fcc", a=3.6, cubic=True)
-        atoms.set_cell(lengths, scale_atoms=True)
-        atoms.calc = EMT()
-        a, b, c = lengths.tolist()
-        rows.append((a, b, c, atoms.get_potential_energy() / len(atoms)))
-    return rows
+
+def make_example(info: ModelInfo) -> Example:
+    """Return alloys, and what of training and dynamics on them a model takes part in."""
+    own: dict[str, tuple[type[BaseModel], Mapping[str, Any]]] = {
+        "train": (TrainOptions, _TRAIN),
+        "infer": (InferOptions, _DYNAMICS),
+    }
+    models, text = info.section_models, StringIO()
+    write(text, make_alloys(15), format="extxyz")
+    is_potential = "energy" in info.predicts and issubclass(models["graph"], GraphOptions)
+    return Example(
+        dataset=ALLOYS,
+        files={"alloys.extxyz": text.getvalue()},
+        sections={name: s for name, (kind, s) in own.items() if issubclass(models[name], kind)},
+        suites=(_POTENTIAL,) if is_potential else (),
+    )

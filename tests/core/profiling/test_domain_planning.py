@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from pipeline_atoms.testing.example_data import ALLOYS
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli.plan import format_plan
@@ -20,7 +21,7 @@ from pipeline_core.profiling.parts import MeasuredPart
 from pipeline_core.profiling.planning import merge_plans, plan_training
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
-from pipeline_core.testing.projects import ALLOYS, prepare, write_project
+from pipeline_core.testing.projects import prepare, write_project
 
 NETWORK = {"alpha": 1e-5, "bandwidth": 1e9, "source": "measured between 2 processes here"}
 SECTIONS = {
@@ -36,7 +37,7 @@ SOURCES = [{"path": "alloys.extxyz"}, {"path": "alloys.extxyz", "repeat": [2, 2,
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan")
     large = {**ALLOYS, "sources": SOURCES}
-    write_project(path, "mace", SECTIONS, ALLOYS)
+    write_project(path, "mace", SECTIONS)
     dataset = path / "workflows/datasets/samples.yaml"
     dataset.write_text(json.dumps(large))
     prepare(open_run(path))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from fake_packages import install, write_model_source
+from pipeline_atoms.testing import PotentialConformance
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+from pipeline_core.testing import PluginConformance, RunConformance
 from pipeline_core.testing.check import check_plugin, choose_settings, list_suites
 from pipeline_core.testing.plugin import ConformanceTable, Row, format_table
 from processes import start
@@ -33,7 +34,9 @@ def empty(tmp_path, project):
 
 
 def test_each_kind_of_model_has_its_classes(project):
-    suites = {info.name: list_suites(info) for info in project.registry.list_models()}
+    suites = {
+        info.name: list_suites(project.registry, info) for info in project.registry.list_models()
+    }
     assert suites["mace"] == [PluginConformance, PotentialConformance, RunConformance]
     assert suites["htfbr"] == [PluginConformance, RunConformance]
 

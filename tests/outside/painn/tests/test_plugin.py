@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+from pipeline_atoms.testing import PotentialConformance
+from pipeline_core.testing import PluginConformance, RunConformance
 
 
 class Small:
