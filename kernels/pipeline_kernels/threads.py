@@ -1,4 +1,9 @@
-"""Threads of a kernel: as many as torch has, as far as the work repays them."""
+"""Threads of a kernel: as many as torch has, as far as the work repays them.
+
+Routines in C run on the thread pool of thread_pool.c (`native.call_routine`). Loops of numba run on
+numba's own (`prange`), which starts sooner than Python's threads; long ones that share pieces by a
+counter of Python run on `run_in_threads`.
+"""
 
 import os
 import sys
@@ -24,7 +29,7 @@ def choose_threads(n_elements: int) -> int:
     Returns:
         The number of threads, at least 1, at most `torch.get_num_threads()`.
     """
-    # Whoever calls a loop of numba has imported it, which takes longer than many a stage.
+    # A caller with a loop of numba has imported it, which takes longer than many a stage.
     numba = sys.modules.get("numba")
     n: int = max(1, min(torch.get_num_threads(), n_elements // GRAIN_SIZE))
     if numba and n > 1:
@@ -36,9 +41,9 @@ def choose_threads(n_elements: int) -> int:
 def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
     """Run `work` in so many threads at once, one of them the caller's.
 
-    Each call has to take its pieces from a counter that all share, until none is left: a thread
-    that starts late then finds nothing to do, and what has not started when the caller has finished
-    is cancelled. Routines in C have threads that start sooner: `native.call_routine`.
+    Each call takes its pieces from a shared counter until none is left: a thread that starts late
+    then finds nothing to do, and calls that have not started when the caller has finished are
+    cancelled. Routines in C have workers that start sooner: `native.call_routine`.
 
     Args:
         work: calls numba without the interpreter's lock and returns when no piece is left.
@@ -47,15 +52,15 @@ def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
     if n_threads == 1:
         work()
         return
-    helpers = [_make_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
+    workers = [_make_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
     try:
         work()
     finally:
-        running = [helper for helper in helpers if not helper.cancel()]
-        for helper in running:
-            helper.exception()  # waits
-    for helper in running:
-        helper.result()
+        running = [worker for worker in workers if not worker.cancel()]
+        for worker in running:
+            worker.exception()  # waits
+    for worker in running:
+        worker.result()
 
 
 @cache
