@@ -23,14 +23,14 @@ SMALL = {
     "chgnet": {
         "model": {
             "atom_features": 8, "bond_features": 8, "angle_features": 8, "hidden_features": 8,
-            "readout_features": [8], "radial_functions": 7, "angular_functions": 7, "cutoff": 4.0,
+            "readout_features": [8], "radial_functions": 7, "angular_functions": 7,
         },
         "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
     },
     "egnn_esp": {
         "model": {
             "channels": 2, "layers": 1, "heads": 1, "attention_channels": 2, "value_channels": 2,
-            "hidden_channels": 2, "feed_forward_channels": 2, "radial_functions": 4, "cutoff": 4.0,
+            "hidden_channels": 2, "feed_forward_channels": 2, "radial_functions": 4,
         },
         "graph": {"cutoff": 4.0}, "train": {"epochs": 2, "batch_size": 2},
         "dataset": {
@@ -59,7 +59,7 @@ SMALL = {
     "mace": {
         "model": {
             "channels": 4, "lmax": 2, "radial_functions": 5, "radial_features": [8],
-            "readout_features": 4, "cutoff": 4.0,
+            "readout_features": 4,
         },
         "graph": {"cutoff": 4.0},
     },

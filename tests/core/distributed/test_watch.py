@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -77,7 +78,9 @@ def wait_for_codes(processes):
 
 
 def read_logs(folder):
-    return [(folder / f"{i}.log").read_text() for i in range(len(list(folder.glob("*.log"))))]
+    """Read the log of each rank without the warnings of torch, which a busy machine draws."""
+    texts = [(folder / f"{i}.log").read_text() for i in range(len(list(folder.glob("*.log"))))]
+    return [re.sub(r"^\[W.*(\n|$)", "", text, flags=re.MULTILINE) for text in texts]
 
 
 def take_steps(ranks, end=10**9, at=None, then=None):
