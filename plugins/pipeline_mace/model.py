@@ -9,7 +9,7 @@ import torch
 from ase.data import atomic_numbers
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.potential.planner import Planner
 from pipeline_atoms.potential.potential import MAX_Z, Potential, select_head
 from pipeline_core.batch import Batch, count_samples

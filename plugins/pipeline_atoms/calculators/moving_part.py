@@ -12,14 +12,15 @@ from ase.geometry import wrap_positions
 from numpy.typing import NDArray
 
 from pipeline_atoms.calculators.moving_graph import SKIN
+from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import add_bonds, build_domain, select_edges
-from pipeline_atoms.domains.domain import Domain
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import Region, build_region, collate_region
 from pipeline_atoms.neighbours import compute_lengths
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, move_to_device
-from pipeline_core.config.sections import GraphOptions, PartitionMethod
+from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_kernels.partition import Link

@@ -18,9 +18,9 @@ from harness.ranks import TimedTransport
 from pipeline_atoms.calculators import moving_part
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.divided import DividedCalculator
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.distributed import transports
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_mace.model import MACE, Facts

@@ -7,8 +7,8 @@ from ase.geometry import wrap_positions
 
 from pipeline_atoms.calculators import moving_graph
 from pipeline_atoms.calculators.moving_graph import MovingGraph
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph
-from pipeline_core.config.sections import GraphOptions
 
 OPTIONS = GraphOptions(cutoff=4.2, angle_cutoff=3.0)
 SLAB = ase.build.fcc111("Cu", (2, 2, 2), a=3.6, vacuum=6.0)
