@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_atoms.potential.task import build_potential_task
 from pipeline_core import hookimpl
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import GraphOptions, Section
+from pipeline_core.config.sections import Section
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Task

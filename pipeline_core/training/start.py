@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.config.sections import PUBLISHED, GraphOptions, TrainOptions
+from pipeline_core.config.sections import PUBLISHED, Section, TrainOptions
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.run import Run
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
@@ -49,13 +49,13 @@ def start_metadata(run: Run) -> Mapping[str, Any] | None:
         return None
     metadata: Mapping[str, Any] = load_model(Path(start), run.model_info)["metadata"]
     graph = run.sections["graph"]
-    if isinstance(graph, GraphOptions):
-        _require_same_cutoffs(graph, metadata.get("graph", {}), start)
+    if isinstance(graph, Section):
+        _require_same_graph(graph, metadata.get("graph", {}), start)
     return metadata
 
 
-def _require_same_cutoffs(graph: GraphOptions, trained: Mapping[str, Any], start: str) -> None:
-    for name in ("cutoff", "angle_cutoff"):
+def _require_same_graph(graph: Section, trained: Mapping[str, Any], start: str) -> None:
+    for name in graph.fixed:
         ours, theirs = getattr(graph, name), trained.get(name)
         if name in trained and ours != theirs:
             raise ValueError(

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.edge_counts import (
     ANGLE_BYTES,
     EDGE_BYTES,
@@ -27,7 +28,6 @@ from pipeline_atoms.edge_counts import (
 )
 from pipeline_atoms.neighbours import fill_cell, find_edges
 from pipeline_atoms.structure import Structure
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.fields import FIELDS, Field, store_rows
 from pipeline_core.samples import SampleFile, SampleWriter
 from pipeline_core.workers import Workers

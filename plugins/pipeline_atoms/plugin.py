@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.readers import Reader, catalogue
 from pipeline_core import hookimpl
 from pipeline_core.config.datasets import Dataset
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.dataset_run import DatasetRun, Dependencies
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Example, Summary
@@ -97,7 +97,7 @@ def infer(run: Run) -> Summary | None:
     """Do what the section `infer` asks for; write `run.inference`, trajectories."""
     if not _does("infer", run):
         return None
-    from pipeline_atoms.dynamics.simulations import simulate_run
+    from pipeline_atoms.simulations import simulate_run
 
     return simulate_run(run)
 

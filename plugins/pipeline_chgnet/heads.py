@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain, take_own
+from pipeline_atoms.domain import Domain, take_own
 from pipeline_atoms.potential.potential import compute_forces, compute_stress, compute_volumes
 from pipeline_chgnet.basis import compute_envelope
 from pipeline_chgnet.layers import build_perceptron

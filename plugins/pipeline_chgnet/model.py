@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain, take_own
+from pipeline_atoms.domain import Domain, take_own
 from pipeline_atoms.potential.planner import Planner
 from pipeline_atoms.potential.potential import Potential, extend_heads, select_head
 from pipeline_chgnet.basis import AngularBasis, RadialBasis, compute_angles

@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
-from pipeline_core.config.sections import Count, GraphOptions, Positive, Section, TrainOptions
+from pipeline_core.config.sections import Count, Positive, Section, TrainOptions
 
 N_ELEMENTS: Final = 94
 """Hydrogen to plutonium."""

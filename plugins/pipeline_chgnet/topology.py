@@ -9,7 +9,7 @@ import torch
 from ase.data import chemical_symbols
 from torch import Tensor
 
-from pipeline_atoms.domains.domain import Domain, DomainBonds
+from pipeline_atoms.domain import Domain, DomainBonds
 from pipeline_chgnet.options import N_ELEMENTS
 from pipeline_core.batch import Batch
 from pipeline_kernels.message import Segments

@@ -30,10 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.division import DividedSplits
 from pipeline_core import store
 from pipeline_core.balance.partitioning import read_shares
-from pipeline_core.config.sections import GraphOptions, PartitionOptions, TrainOptions
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.evaluation.predict import Window, predict_samples

@@ -9,7 +9,7 @@ from ase.data import chemical_symbols
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.potential.potential import MAX_Z, compute_edge_vectors
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs

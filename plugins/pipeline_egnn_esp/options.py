@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.config.limits import Depth, Width
 from pipeline_core.config.renamed import Formerly
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
-    GraphOptions,
     NotNegative,
     Positive,
     Section,

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.regions import build_region
 from pipeline_atoms.graphs import build_neighbour_graph, find_reverse_edges, list_graph_fields
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, collate
-from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile

@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs

@@ -7,9 +7,10 @@ from typing import Final
 
 import torch
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.task import count_rows
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import GraphOptions, LinkOptions, PartitionOptions
+from pipeline_core.config.sections import LinkOptions, PartitionOptions
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Quantity, Task

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from ase.data import atomic_numbers, chemical_symbols
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.task import build_potential_task
-from pipeline_core.config.sections import PUBLISHED, GraphOptions, TrainOptions
+from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile

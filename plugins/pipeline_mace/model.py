@@ -9,11 +9,11 @@ import torch
 from ase.data import atomic_numbers
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.potential.planner import Planner
 from pipeline_atoms.potential.potential import MAX_Z, Potential, select_head
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.message import segment_sum

@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
-from pipeline_core.config.sections import GraphOptions, Positive, Section
+from pipeline_core.config.sections import Positive, Section
 
 Degree = Annotated[int, Field(ge=0, le=3)]
 Interaction = Literal["residual", "plain"]

@@ -8,10 +8,10 @@ import torch
 from ase import Atoms
 from ase.build import bulk
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetOptions
-from pipeline_core.config.sections import GraphOptions
 from pipeline_kernels.hermite import TOLERANCE
 from pipeline_kernels.native import UnavailableError
 from pipeline_mace.compiled import tables

@@ -16,6 +16,7 @@ import torch
 from ase import Atoms
 from ase.build import bulk, fcc111, molecule
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.parts import (
     join_parts,
     predict_by_parts,
@@ -24,7 +25,6 @@ from pipeline_atoms.testing.parts import (
 )
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_mace.model import MACE, Facts

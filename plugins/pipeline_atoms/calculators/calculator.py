@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.calculators.potentials import TrainedPotential, load_potential
 from pipeline_atoms.calculators.verlet_list import StructureGraphBuilder, VerletList
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions, find_head
 from pipeline_atoms.edge_counts import require_sound
 from pipeline_atoms.graphs import Arrays, build_graph
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, collate, move_to_device
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.evaluation.trained import require_finite
 from pipeline_core.fields import find_field
 from pipeline_core.memory import keep_freed_memory

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline_atoms.calculators.calculator import PotentialCalculator, require_known
 from pipeline_atoms.calculators.part_builders import DomainBuilder, PartBuilder, RegionBuilder
 from pipeline_atoms.calculators.verlet_list import VerletList
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.graphs import ONE_PLACE
 from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_atoms.structure import Structure

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_atoms.calculators.verlet_list import Pairs
+from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import add_bonds, build_domain, select_edges
-from pipeline_atoms.domains.domain import Domain
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import build_region, collate_region
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, move_to_device
-from pipeline_core.config.sections import GraphOptions, PartitionMethod
+from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_kernels.partition import Link

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.renamed import name_former
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.lineage import require_current_model

@@ -9,11 +9,11 @@ import numpy as np
 from ase.geometry import wrap_positions
 from numpy.typing import NDArray
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.edge_counts import require_sound
 from pipeline_atoms.graphs import Arrays, Floats, Ints, assemble_graph, build_neighbour_graph
 from pipeline_atoms.neighbours import compute_lengths
 from pipeline_atoms.structure import Structure
-from pipeline_core.config.sections import GraphOptions
 
 SKIN: Final = 0.5
 """Å by which the search reaches beyond the cutoff; an atom at 300 K takes some 0.1 ps for half."""

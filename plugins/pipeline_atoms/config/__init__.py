@@ -1,1 +1,1 @@
-"""The section `infer` of experiments with potentials."""
+"""The sections `graph` and `infer` of experiments with potentials."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_atoms.domains.domain import Domain, DomainBonds
+from pipeline_atoms.domain import Domain, DomainBonds
 from pipeline_atoms.graphs import find_reverse_edges, list_angles
 from pipeline_atoms.neighbours import compute_lengths, find_edges
 from pipeline_atoms.structure import Structure

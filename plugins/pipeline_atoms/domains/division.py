@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import DomainSamples, build_domain
-from pipeline_atoms.domains.domain import Domain
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import build_region, collate_region
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.pieces import LoadPart, PartPiece, require_divisible
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport

@@ -11,11 +11,11 @@ from ase import Atoms
 from ase.build import bulk
 from torch import nn
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph
 from pipeline_core import provenance, upgrades
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.foreign import ForeignFormat, ForeignModel
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.training.checkpoint import name_dtype, predict_probe, save_archive

@@ -11,7 +11,7 @@ import torch
 from ase.data import chemical_symbols
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.task import Outputs
 

@@ -11,10 +11,11 @@ import torch
 from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import list_graph_fields
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.batch import Batch, collate
-from pipeline_core.config.sections import GraphOptions, PartitionOptions, TrainOptions
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.fields import SPLITS
 from pipeline_core.objective import LabelObjective
 from pipeline_core.run import Run

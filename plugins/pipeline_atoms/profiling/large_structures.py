@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.potential.potential import Potential
@@ -23,7 +24,6 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.balance.cost_model import fit
 from pipeline_core.batch import move_to_device
 from pipeline_core.config.profile import Network, ProfileOptions
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import choose_network

@@ -13,8 +13,9 @@ from ase.calculators.emt import EMT
 from ase.io import write
 from pydantic import BaseModel
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
-from pipeline_core.config.sections import GraphOptions, TrainOptions
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.hookspecs import Example
 from pipeline_core.model_info import ModelInfo
 

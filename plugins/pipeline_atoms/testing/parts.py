@@ -17,12 +17,12 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.domains.regions import build_region, collate_region
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.task import Outputs
 from pipeline_core.testing.rank_threads import run_on_threads
 from pipeline_kernels.halo import Transport

@@ -13,12 +13,12 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph
 from pipeline_atoms.potential.conservation import measure_conservation
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.batch import Batch, collate
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, build_task
 from pipeline_core.testing.projects import OnProject

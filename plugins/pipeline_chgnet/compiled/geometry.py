@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from pipeline_atoms.domains.domain import Domain, take_own
+from pipeline_atoms.domain import Domain, take_own
 from pipeline_chgnet.basis import SHRINKAGE
 from pipeline_chgnet.topology import Topology
 from pipeline_core.batch import Batch

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.potential.planner import Planner
 from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_chgnet.compiled.blocks import Convolutions, Inputs, State

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_core.batch import Batch
 from pipeline_egnn_esp.baselines import take_edges
 from pipeline_egnn_esp.inference.slots import BlockSlots

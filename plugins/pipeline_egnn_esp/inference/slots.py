@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_egnn_esp.matrices import is_first
 
 Ints = NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,

@@ -10,7 +10,7 @@ import torch
 from ase.data import atomic_numbers
 from torch import Tensor, nn
 
-from pipeline_atoms.domains.domain import Domain
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.potential.planner import Planner
 from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_core.batch import Batch, count_samples

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import ase
 import numpy as np
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph
-from pipeline_core.config.sections import GraphOptions
 
 
 def build_samples(structures: Sequence[ase.Atoms], **cutoffs: float) -> list[dict[str, np.ndarray]]:

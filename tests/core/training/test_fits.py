@@ -15,7 +15,7 @@ import torch
 import toy_potential
 from forked_ranks import run_on_ranks
 from pipeline_atoms.calculators.potentials import make_file_run
-from pipeline_core.config.sections import GraphOptions
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.store import read_provenance
 from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import check_probe, load_model

@@ -4,8 +4,8 @@ import torch
 from ase.calculators.lj import LennardJones as AseLennardJones
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.potential import Potential
-from pipeline_core.config.sections import GraphOptions
 
 ARGON = {"sigma": 3.405, "epsilon": 0.01032, "onset": 5.0, "cutoff": 6.5}
 """Å and eV: A. Rahman, Phys. Rev. 136, A405 (1964), with a nearer cutoff to be fast."""

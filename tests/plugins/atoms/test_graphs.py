@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.edge_counts import count_edges_at_least
 from pipeline_atoms.graphs import (
     build_graph,
@@ -20,7 +21,6 @@ from pipeline_atoms.graphs import (
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.structure import Structure
 from pipeline_core import memory
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.fields import FIELDS
 from pipeline_core.samples import SampleFile, SampleWriter
 

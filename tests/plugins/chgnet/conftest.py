@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
 from pipeline_chgnet.model import CHGNet
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import GraphOptions
 from real_data import find
 
 GRAPH = GraphOptions(cutoff=6.0, angle_cutoff=3.0)

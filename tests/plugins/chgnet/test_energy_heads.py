@@ -6,12 +6,12 @@ import pytest
 import torch
 from ase.data import atomic_numbers
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing import PotentialConformance
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_chgnet import plugin
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
 from pipeline_core.training.freezing import freeze

@@ -4,9 +4,9 @@ import ase.build
 import pytest
 import torch
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import GraphOptions
 
 
 @pytest.fixture(scope="module")

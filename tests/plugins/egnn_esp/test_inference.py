@@ -17,9 +17,10 @@ import scipy.linalg
 import torch
 from ase import Atoms
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.structure import Structure
-from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_egnn_esp.bands import compute_levels
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import forward, infer_run

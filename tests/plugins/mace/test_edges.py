@@ -6,8 +6,8 @@ import torch
 from ase.build import bulk, molecule
 from torch.testing import assert_close
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_core.config.sections import GraphOptions
 from pipeline_kernels.equivariant.mixed_product import Graph
 from pipeline_mace.edges import EdgePlan, find_pairs, plan_edges
 from pipeline_mace.model import MACE, Facts

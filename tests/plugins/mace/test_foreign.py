@@ -17,8 +17,8 @@ import torch
 from ase import Atoms
 
 from pipeline_atoms.calculators.loading import load_calculator
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.testing.projects import call, write_project
 from pipeline_mace.export import write_peer
 from pipeline_mace.foreign import StartingMACE, describe, read_peer

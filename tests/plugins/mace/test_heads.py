@@ -12,7 +12,7 @@ import torch
 from ase.build import bulk
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
-from pipeline_core.config.sections import GraphOptions
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call

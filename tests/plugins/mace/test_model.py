@@ -9,8 +9,8 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.io import write
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call, write_project

@@ -11,8 +11,8 @@ from functools import cache
 import pytest
 import torch
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_core.config.sections import GraphOptions
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from pipeline_mace.peer import INTERACTIONS, PeerOptions

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline_core.config.sections import GraphOptions, PartitionOptions, TrainOptions
+from pipeline_atoms.config.graph import GraphOptions
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.figures import results, style
 from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.run import ExperimentRun, Run

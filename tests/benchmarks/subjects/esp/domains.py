@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from harness.ranks import TimedTransport
+from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import build_domain
-from pipeline_atoms.domains.domain import Domain
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure

@@ -6,8 +6,8 @@ from pathlib import Path
 import ase
 import numpy as np
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph, find_reverse_edges
-from pipeline_core.config.sections import GraphOptions
 from pipeline_egnn_esp.datasets import PackedSource
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockMatrix

@@ -11,9 +11,9 @@ from harness.dynamics import Simulation
 from harness.graphs import build_samples
 from harness.structures import Arrays, read_structures
 from pipeline_atoms.calculators.calculator import PotentialCalculator
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.batch import collate, move_to_device
-from pipeline_core.config.sections import GraphOptions
 from pipeline_core.memory import keep_freed_memory
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core import hookimpl
 from pipeline_core.config.limits import Width
-from pipeline_core.config.sections import Count, GraphOptions, Section
+from pipeline_core.config.sections import Count, Section
 from pipeline_core.model_info import ModelInfo
 
 if TYPE_CHECKING:

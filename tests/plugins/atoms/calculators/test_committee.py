@@ -11,7 +11,7 @@ import torch
 from ase.calculators.lj import LennardJones
 
 from pipeline_atoms.calculators.committee import Committee, is_committee, load_committee
-from pipeline_atoms.dynamics.simulations import simulate_run
+from pipeline_atoms.simulations import simulate_run
 from pipeline_core import store
 from pipeline_core.evaluation.calibration import Calibration
 from pipeline_core.evaluation.evaluate import evaluate_run

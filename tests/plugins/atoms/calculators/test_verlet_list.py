@@ -8,12 +8,12 @@ import pytest
 import torch
 from ase.geometry import wrap_positions
 
+from pipeline_atoms.calculators import part_builders
 from pipeline_atoms.calculators.part_builders import DomainBuilder, RegionBuilder
 from pipeline_atoms.calculators.verlet_list import StructureGraphBuilder, VerletList
-from pipeline_atoms.dynamics import part_builders
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph
 from pipeline_atoms.structure import Structure
-from pipeline_core.config.sections import GraphOptions
 
 OPTIONS = GraphOptions(cutoff=4.2, angle_cutoff=3.0)
 SLAB = ase.build.fcc111("Cu", (2, 2, 2), a=3.6, vacuum=6.0)

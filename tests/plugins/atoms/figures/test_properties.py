@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline_atoms.dynamics.simulations import simulate_run
 from pipeline_atoms.figures import barriers, glasses, materials, phonons, properties
+from pipeline_atoms.simulations import simulate_run
 from pipeline_core.figures.style import apply_style
 from plugins.atoms.argon import make_run
 from plugins.atoms.figures.test_uncertainty import load

@@ -1,7 +1,7 @@
 """Figures of a committee; oracle: the numbers that its metrics and its frames hold."""
 
-from pipeline_atoms.dynamics.simulations import simulate_run
 from pipeline_atoms.figures.uncertainty import draw_dynamics
+from pipeline_atoms.simulations import simulate_run
 from pipeline_core import store
 from pipeline_core.figures import numbers, parity, story, uncertainty
 from pipeline_core.figures.findings import collect_findings

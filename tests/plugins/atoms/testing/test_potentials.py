@@ -11,12 +11,12 @@ import pytest
 import torch
 from ase import Atoms
 
+from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_atoms.testing import PotentialConformance
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_atoms.testing.potentials import build_batch
 from pipeline_core.batch import count_samples
-from pipeline_core.config.sections import GraphOptions
 
 CUTOFF = 4.0
 SUITE = PotentialConformance()

@@ -7,8 +7,8 @@ import torch
 from ase.constraints import FixAtoms
 
 from pipeline_atoms.calculators.loading import load_calculator
-from pipeline_atoms.dynamics.simulations import simulate_run
 from pipeline_atoms.dynamics.structures import read_start_structure
+from pipeline_atoms.simulations import simulate_run
 from pipeline_core import memory, store
 from pipeline_core.builtin import load_registry
 from plugins.atoms.argon import REFERENCES, SCALE, make_run, make_structures

@@ -1,0 +1,1 @@
+from plugins.atoms.importing.conftest import alloys, workshop  # noqa: F401
