@@ -24,7 +24,7 @@ from pipeline_atoms.readers.catalogue import open_frames
 from pipeline_atoms.readers.cp2k_input import read_structure
 from pipeline_core.config.learning import LabelWith
 
-HAFNIA = Path(__file__).parents[3] / "workflows/datasets/hfo2"
+HAFNIA = Path(__file__).parents[4] / "workflows/datasets/hfo2"
 INPUTS, TEMPLATE = HAFNIA / "inputs", HAFNIA / "single_point.inp"
 MPIEXEC = Path("/usr/bin/mpiexec")  # of the MPI that Debian's package is built with
 

@@ -16,7 +16,7 @@ from pipeline_core.samples import SampleFile
 from real_data import find
 from tiers import exhaustive
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 IRON = "fitsnap/Fe_Linear_NPJ2021.json.tar.gz"
 TUNGSTEN = "fitsnap/WBe_PRB2019.json.tar.gz"
 MPTRJ = "mattersim_benchmarks/mptrj-random-1k.xyz"

@@ -11,7 +11,7 @@ from pipeline_atoms.readers.cp2k import READER
 RUNS = Path(__file__).parent / "cp2k_runs"
 
 
-HFO2 = Path(__file__).parents[3] / "workflows" / "datasets" / "hfo2"
+HFO2 = Path(__file__).parents[4] / "workflows" / "datasets" / "hfo2"
 
 
 def read_frames(path):
