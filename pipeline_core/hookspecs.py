@@ -106,8 +106,8 @@ class PipelineSpecs:
     def data(self, run: DatasetRun) -> Summary | None:
         """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies.
 
-        A plugin divides rows of a table by `importing.splits.divide_rows`, and other samples of its
-        own by `divide` beside it, which `importing.duplicates` tells which of them are equal.
+        A plugin divides rows of a table by `data.splits.divide_rows`, and other samples of its
+        own by `divide` beside it, which `data.duplicates` tells which of them are equal.
         """
 
     @hookspec(firstresult=True)
