@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pipeline_core.figures import numbers, results
+from pipeline_core.figures.findings import collect_findings
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.headline import make_headline
@@ -133,7 +134,8 @@ def test_what_is_said_first(identity, measured):
     assert results.read_metrics(identity) is None
     assert results.read_comparisons(identity) == []
     experiment = load_project(identity.folder.parents[2]).load_experiment("flow")
-    assert any(number.title == "Data" for number in numbers.collect_numbers(experiment))
+    found = numbers.collect_numbers(experiment, collect_findings(experiment))
+    assert any(number.title == "Data" for number in found)
 
 
 def test_what_cannot_be_evaluated_is_refused(identity):
