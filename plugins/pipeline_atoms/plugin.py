@@ -129,10 +129,12 @@ def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
 
 
 @hookimpl(trylast=True)
-def calculator(run: Run, device: str) -> Calculator | None:
-    """Give the trained potential of a run as an ASE calculator."""
-    if not _does("infer", run):
-        return None
+def calculator(run: Run, device: str) -> Calculator:
+    """Give the trained potential of a run as an ASE calculator.
+
+    Raises:
+        ValueError: The model is no potential.
+    """
     from pipeline_atoms.calculators.calculator import make_run_calculator
 
     return make_run_calculator(run, device)
