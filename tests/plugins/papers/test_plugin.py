@@ -12,7 +12,9 @@ from pipeline_htfbr.options import HTTrainOptions
 from plugins.drawn import ROOT, load_shipped
 
 MODELS = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
-POINTS = [EntryPoint(name, f"pipeline_{name}.plugin", "pipeline_core") for name in MODELS]
+POINTS = [
+    EntryPoint(name, f"pipeline_{name}.plugin", "pipeline_core") for name in ("atoms", *MODELS)
+]
 
 
 @pytest.mark.parametrize("name", MODELS)
