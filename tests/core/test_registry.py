@@ -263,8 +263,8 @@ class StudyOptions({base}):
     '''Measured probes.'''
 
 @hookimpl
-def sections():
-    return {{"alpha": {{"profile": StudyOptions}}, "absent": {{"profile": StudyOptions}}}}
+def sections(info):
+    return {{"profile": StudyOptions}} if info.name == "alpha" else None
 
 @hookimpl(tryfirst=True)
 def profile(run):
