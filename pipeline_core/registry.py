@@ -326,7 +326,8 @@ def _explain_version(stated: Any, ours: str) -> str | None:
         return None
     if not isinstance(stated, str) or not re.fullmatch(r"\d+\.\d+", stated):
         return (
-            f"HOOKS_VERSION = {stated!r} is no version of the hooks, such as {ours!r}; correct it"
+            f"HOOKS_VERSION = {stated!r} is not a version of the hooks; write a string such as "
+            f"{ours!r}"
         )
     if int(stated.partition(".")[0]) <= int(ours.partition(".")[0]):
         return None

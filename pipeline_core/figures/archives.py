@@ -64,7 +64,7 @@ def _unpack(archive: Path, _digest: str) -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         with tarfile.open(archive, "r:xz") as tar:
-            # Python 3.11 knows filters from 3.11.4 on.
+            # Python 3.11 has filters from 3.11.4 on.
             tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
             tar.extractall(folder)  # noqa: S202 - the manifest has the hash of each file
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:

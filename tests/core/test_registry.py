@@ -48,8 +48,11 @@ def write_hook(head: str, body: str = "pass") -> str:
             "HOOKS_VERSION = '2.0'\n" + write_hook("zzzzz()"),
             "is made for version 2.0 of the hooks, and this pipeline-core has 1.1; install a newer",
         ),
-        ("HOOKS_VERSION = 1.0", "HOOKS_VERSION = 1.0 is no version of the hooks, such as '1.1'"),
-        ("HOOKS_VERSION = '1'", "HOOKS_VERSION = '1' is no version of the hooks"),
+        (
+            "HOOKS_VERSION = 1.0",
+            "HOOKS_VERSION = 1.0 is not a version of the hooks; write a string such as '1.1'",
+        ),
+        ("HOOKS_VERSION = '1'", "HOOKS_VERSION = '1' is not a version of the hooks"),
         (
             "HOOKS_VERSION = '1.7'\n" + write_hook("train_all(run)"),
             "did you mean 'train'? (it is made for version 1.7 of the hooks)",

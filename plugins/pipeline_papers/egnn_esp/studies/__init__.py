@@ -50,8 +50,7 @@ def profile_run(run: Run) -> dict[str, Any] | None:
         `summarize`; None if the run asks for no study.
 
     Raises:
-        ValueError: `run.model` is missing or not of this run, or a study is
-            impossible.
+        ValueError: `run.model` is missing or not of this run, or a study is impossible.
     """
     from pipeline_core import store
     from pipeline_core.config.sections import PartitionOptions

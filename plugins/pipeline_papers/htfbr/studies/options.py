@@ -10,7 +10,7 @@ from pipeline_htfbr.options import HTTrainOptions
 
 
 class RivalTrainOptions(HTTrainOptions):
-    """How the surface is fitted, with what the paper compares with as a further method."""
+    """Methods of fitting, with the baseline of the paper as one more."""
 
     method: Literal["solver", "resident", "dataloader", "trainer"] = "solver"  # type: ignore[assignment]
     """As `HTTrainOptions`; dataloader: the steps of resident by autograd, with torch's Dataset and

@@ -56,8 +56,7 @@ def profile_sharing(run: Run) -> dict[str, Any] | None:
         shares.
 
     Raises:
-        ValueError: `run.model` is missing or not of this run, or the network
-            cannot be measured.
+        ValueError: `run.model` is missing or not of this run, or the network cannot be measured.
     """
     options = run.get_section("profile", SharingOptions)
     if not options.shares:
