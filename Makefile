@@ -9,6 +9,8 @@ PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorde
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes read the same modules: compiled once, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: env check test test-all budgets lint types style demo docs wheel bench gpu gpu-pack peers lock
 

@@ -19,7 +19,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 sys.path.insert(0, str(Path(__file__).parent / "kernels"))
-from pipeline_kernels.compiler import LEVELS, compile_library, name_library
+from pipeline_kernels.compiler import LEVELS, keep_library, name_library
 from pipeline_kernels.sources import SOURCES, write_source
 
 TEMPLATE = ("Snakefile", "workflows", "profiles")
@@ -62,12 +62,13 @@ class Build(build_py):
         """Compile the kernels to where `native.py` looks for them."""
         folder = Path(self.build_lib) / "pipeline_kernels" / "prebuilt"
         folder.mkdir(parents=True, exist_ok=True)
-        jobs = list(self._list_jobs(folder))
+        jobs = list(self._list_jobs())
         self.announce(f"compiling {len(jobs)} libraries for {', '.join(LEVELS)}", level=2)
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                for _ in pool.map(compile_library, *zip(*jobs, strict=True)):
-                    pass
+                # What runs from the clone has kept some of them: nothing is compiled twice.
+                for path in pool.map(keep_library, *zip(*jobs, strict=True)):
+                    shutil.copy(path, folder)
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
             print(  # noqa: T201
@@ -77,12 +78,12 @@ class Build(build_py):
                 file=sys.stderr,
             )
 
-    def _list_jobs(self, folder: Path) -> Iterator[tuple[str, Mapping[str, str], str, Path]]:
-        """Yield what `compile_library` takes, for each library."""
+    def _list_jobs(self) -> Iterator[tuple[str, str, Mapping[str, str], str]]:
+        """Yield the arguments of `keep_library` for each library."""
         for name, source in SOURCES.items():
             texts = [write_source(name, prelude) for prelude in source.preludes()]
             for text, macros, level in product(texts, source.variants, LEVELS):
-                yield text, macros, level, folder / name_library(name, text, macros, level)
+                yield name_library(name, text, macros, level), text, macros, level
 
 
 class PlatformWheel(bdist_wheel):

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline_kernels.cache import is_private, open_cache
+
 # No OpenMP: torch and numba bring one each, and idle threads of one take the cores of another.
 FLAGS = (
     "-std=gnu11",
@@ -74,6 +76,25 @@ def compile_library(text: str, macros: Mapping[str, str], level: str, path: Path
             os.fsync(file.fileno())
         library.chmod(0o700)  # whatever the umask
         library.rename(path)
+
+
+def keep_library(file: str, text: str, macros: Mapping[str, str], level: str) -> Path:
+    """Return the path of a library in the user's cache, after compiling it unless it is there.
+
+    Args:
+        file: its name, of `name_library`.
+        text: the C.
+        macros: macros to define.
+        level: a key of `LEVELS`.
+
+    Raises:
+        subprocess.CalledProcessError: if the compiler refuses.
+        OSError: if there is no compiler, or the cache cannot be written.
+    """
+    path = open_cache() / file
+    if not (is_intact(path) and is_private(path)):
+        compile_library(text, macros, level, path)
+    return path
 
 
 def is_intact(path: Path) -> bool:

@@ -17,7 +17,6 @@ import subprocess
 import warnings
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -25,7 +24,6 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import compiler
-from pipeline_kernels.cache import is_private, open_cache
 from pipeline_kernels.sources import FOLDER, write_source
 
 C_TYPES = {
@@ -87,7 +85,7 @@ def open_library(name: str, text: str, level: str = "", **macros: str) -> ctypes
         return ctypes.CDLL(str(PREBUILT / file))
     if file not in _failures:
         try:
-            return ctypes.CDLL(str(_compile(file, text, macros, level)))
+            return ctypes.CDLL(str(compiler.keep_library(file, text, macros, level)))
         except subprocess.CalledProcessError as error:
             _failures[file] = f"{shlex.join(error.cmd)}: {error.stderr.strip()}"
         except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
@@ -101,14 +99,6 @@ def choose_level() -> str:
     if len(compiler.LEVELS) == 1:
         return next(iter(compiler.LEVELS))
     return LEVELS.get(torch.backends.cpu.get_cpu_capability(), "x86-64-v2")
-
-
-def _compile(file: str, text: str, macros: dict[str, str], level: str) -> Path:
-    """Return the path of the library, compiled unless it is there."""
-    path = open_cache() / file
-    if not (compiler.is_intact(path) and is_private(path)):
-        compiler.compile_library(text, macros, level, path)
-    return path
 
 
 def _warn(reason: str) -> None:

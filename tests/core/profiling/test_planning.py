@@ -16,8 +16,10 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling import planning
 from pipeline_core.profiling.planning import Layout, plan_training
 from pipeline_core.profiling.projection import simulate
+from pipeline_core.profiling.side_by_side import Measured
 from pipeline_core.training.division import make_sampler
 from pipeline_kernels import packing
+from tiers import exhaustive
 from toy_potential import load_run_on_cpu, make_run
 
 NETWORK = {
@@ -40,7 +42,24 @@ def load(tmp_path, monkeypatch):
     return partial(load_run_on_cpu, tmp_path)
 
 
+@pytest.fixture(params=[False, pytest.param(True, marks=exhaustive)], ids=["known", "measured"])
+def steps(request, monkeypatch):
+    """Steps of ranks side by side: as long as the model sleeps, or measured with processes."""
+    if not request.param:
+        monkeypatch.setattr(planning, "measure_side_by_side", sleep_side_by_side)
+
+
+def sleep_side_by_side(load, wish, n_processes):
+    run = load()
+    shares = read_shares(run.partition, "train", 40)
+    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
+    edges = sampler.plan_epoch(0, wish.ranks).sum_loads(shares.sizes["edge"])[:, :n_processes]
+    together = SLEEP * edges.max(1).mean() + 2e-3 if n_processes > 1 else None
+    return Measured({"edge": edges.ravel()}, SLEEP * edges.ravel(), 2**20, together)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("steps")
 def test_steps_are_predicted_from_measured_ones(load):
     run = load()
     before = sorted(run.folder.rglob("*"))
@@ -69,6 +88,7 @@ def test_steps_are_predicted_from_measured_ones(load):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("steps")
 def test_adding_gradients_lasts_as_long_as_in_steps_that_ranks_do_together(load):
     content = plan_training(load, [1, 2])
     assert content["networks"].keys() == {"here, 2 ranks"}

@@ -111,10 +111,11 @@ def starve(folder, starved):
             divided.follow()
 
 
-def lead(ranks):
+def lead(ranks, names):
     """Yield the calculators that rank 0 leads, by name; others follow meanwhile."""
-    for name, calculator in make_calculators().items():
-        divided = DividedCalculator(calculator, ranks)
+    calculators = make_calculators()
+    for name in names:
+        divided = DividedCalculator(calculators[name], ranks)
         if ranks.is_rank_zero:
             with divided.lead():
                 yield name, divided
@@ -122,10 +123,10 @@ def lead(ranks):
             divided.follow()
 
 
-def main(folder):
+def main(folder, names):
     outcome = {}
     with connect_ranks("cpu", folder) as ranks:
-        for name, divided in lead(ranks):
+        for name, divided in lead(ranks, names):
             atoms = make_gas()
             atoms.calc = divided
             outcome[name] = follow_atoms(atoms)
@@ -134,7 +135,7 @@ def main(folder):
             outcome[name]["mistakes"] = list_mistakes(divided)
             simulate_gas(divided, folder / f"{name}-whole")
             outcome[name]["broken"] = simulate_gas(divided, folder / f"{name}-broken", last=8)
-        for name, divided in lead(ranks):  # new ones, as a new process has
+        for name, divided in lead(ranks, names):  # new ones, as a new process has
             again = simulate_gas(divided, folder / f"{name}-broken")
             whole = (folder / f"{name}-whole/md/test.extxyz").read_text()
             outcome[name]["goes_on"] = again == whole
@@ -143,7 +144,8 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        starve(Path(sys.argv[1]), int(sys.argv[2]))
+    place, *rest = sys.argv[1:]
+    if rest[0].isdigit():
+        starve(Path(place), int(rest[0]))
     else:
-        main(Path(sys.argv[1]))
+        main(Path(place), rest)
