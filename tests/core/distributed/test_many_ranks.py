@@ -95,7 +95,7 @@ def test_ranks_continue_what_one_has_begun(alone, tmp_path):
     shorter = SETTINGS | {"train": SETTINGS["train"] | {"epochs": 2}}
     train_run(toy.make_run(tmp_path, **shorter))
     run = toy.make_run(tmp_path, **SETTINGS)
-    done = mpiexec(tmp_path, 2)
+    done = forked(tmp_path, 2)
     assert done.returncode == 0, done.stderr
     assert "afresh" not in done.stderr
     assert_same_weights(read_weights(run), alone[0], rtol=1e-9, atol=1e-11)

@@ -17,6 +17,7 @@ from pipeline_core.profiling.network import (
     fit_ring,
     measure_network,
 )
+from tiers import run_first
 
 CPU = torch.device("cpu")
 
@@ -50,7 +51,7 @@ def test_a_ring_is_found_again_from_its_times(n_ranks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_ranks", [2, 3])
+@pytest.mark.parametrize("n_ranks", run_first([2, 3]))
 def test_processes_are_measured(n_ranks):
     result = measure_network(CPU, n_ranks)
 

@@ -9,6 +9,7 @@ from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling.side_by_side import Wish, measure_side_by_side
 from pipeline_core.training.division import make_sampler
+from tiers import exhaustive
 from toy_potential import die, load_run_on_cpu, make_run
 
 SLEEP = 1e-4  # s an edge
@@ -27,18 +28,27 @@ def test_each_process_does_the_share_of_its_rank(load):
     shares = read_shares(run.partition, "train", 40)
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
     edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])  # (n_steps, n_ranks)
-    one, both = (measure_side_by_side(load, Wish(RANKS, THREADS), n) for n in (1, RANKS))
-    n = len(one.seconds)
-    np.testing.assert_array_equal(one.totals["edge"], np.resize(edges[:, 0], n + 2)[2:])
+    both = measure_side_by_side(load, Wish(RANKS, THREADS), RANKS)
     first, second = (np.resize(edges[:, k], 10_000)[2:] for k in range(RANKS))
     n = len(both.seconds)
     splits = [[*first[:k], *second[: n - k]] for k in range(1, n)]
     assert both.totals["edge"].tolist() in splits
     # A busy machine only adds to what the model sleeps, and ranks wait for the slower one.
     assert (both.seconds > SLEEP * both.totals["edge"]).all()
-    assert one.together is None
     assert both.together > SLEEP * edges.max(1).mean() * 0.9
     assert both.memory is None or both.memory > 1e7
+
+
+@exhaustive
+@pytest.mark.slow
+def test_one_rank_of_several_is_measured_alone(load):
+    run = load()
+    shares = read_shares(run.partition, "train", 40)
+    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
+    edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])[:, 0]
+    one = measure_side_by_side(load, Wish(RANKS, THREADS), 1)
+    assert one.totals["edge"].tolist() == np.resize(edges, len(one.seconds) + 2)[2:].tolist()
+    assert one.together is None
 
 
 @pytest.mark.slow

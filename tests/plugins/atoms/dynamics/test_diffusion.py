@@ -46,10 +46,11 @@ def test_random_walks_diffuse_as_they_must(tmp_path):
     assert group["diffusion/O"].shape == group["diffusion/lag"].shape
 
 
+@pytest.mark.slow
 def test_errors_are_as_large_as_results_scatter(tmp_path):
     rng = np.random.default_rng(1)
     found = []
-    for number in range(40):
+    for number in range(24):
         (tmp_path / str(number)).mkdir()
         paths = np.concatenate([walk(1.0, 400, 8, rng), np.zeros((400, 1, 3))], axis=1)
         group = write_run(tmp_path / str(number), paths, np.array([1] * 8 + [92]))

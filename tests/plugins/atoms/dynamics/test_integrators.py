@@ -14,6 +14,7 @@ from pipeline_atoms.dynamics.integrators import (
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.units import GPA
 from plugins.atoms.dynamics.toy_calculators import STIFFNESS, IdealGas, Springs, make_lattice
+from tiers import exhaustive, run_first
 
 
 def make_options(ensemble, **changes):
@@ -66,7 +67,9 @@ def test_at_rest_is_an_orthogonal_projection():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
+@pytest.mark.parametrize(
+    "ensemble", run_first(["nve", "nvt_nose_hoover", "nvt_langevin"], "nvt_langevin")
+)
 def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(ensemble):
     fluctuation = []
     for timestep in (4.0, 1.0):
@@ -81,7 +84,7 @@ def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ensemble", ["nvt_langevin", "nvt_nose_hoover"])
+@pytest.mark.parametrize("ensemble", run_first(["nvt_nose_hoover", "nvt_langevin"]))
 def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensemble):
     # Eight atoms: counting 24 degrees of freedom in place of 21 would give 343 K. Unequal masses
     # and a quartic term, because a Nosé-Hoover chain does not mix equal oscillators.
@@ -94,6 +97,7 @@ def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensem
     assert temperature.mean() == pytest.approx(300, rel=0.04)
 
 
+@exhaustive
 @pytest.mark.slow
 def test_the_spread_of_the_temperature_is_canonical():
     # Of the kinetic energy of n degrees of freedom the variance is n (kT)²/2.

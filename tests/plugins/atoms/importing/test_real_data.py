@@ -89,6 +89,7 @@ def import_shipped(workshop, name, archive):
     return run
 
 
+@exhaustive
 @pytest.mark.slow
 def test_no_material_of_mptrj_is_on_both_sides_of_the_split(workshop):
     run = import_shipped(workshop, "mptrj_1k_materials", find(MPTRJ))

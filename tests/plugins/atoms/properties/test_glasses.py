@@ -9,6 +9,7 @@ from pipeline_atoms.config.properties import MeltQuenchOptions
 from pipeline_atoms.properties.glasses import compute_glass
 from plugins.atoms.dynamics.toy_calculators import IdealGas, Springs, make_lattice
 from plugins.atoms.lennard_jones import make_ase_lennard_jones
+from tiers import exhaustive
 
 SHORT = {
     "name": "a",
@@ -28,6 +29,7 @@ def make_options(**options):
     return MeltQuenchOptions.model_validate(SHORT | options)
 
 
+@pytest.mark.slow
 def test_the_bath_follows_the_schedule():
     findings = compute_glass(make_lattice(), IdealGas(), make_options())
     time, bath = findings.arrays["time"], findings.arrays["bath"]
@@ -61,6 +63,7 @@ def test_an_ideal_gas_melts_and_has_no_structure():
     assert findings.summary["density_g_per_cm3"] == pytest.approx(density, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_glass():
     one, same, other = (
         compute_glass(make_lattice(), IdealGas(), make_options(seed=seed)).arrays["positions"]
@@ -70,6 +73,7 @@ def test_the_same_seed_gives_the_same_glass():
     assert not np.allclose(one, other)
 
 
+@exhaustive
 @pytest.mark.slow
 def test_argon_is_no_crystal_afterwards():
     crystal = bulk("Ar", a=5.6, cubic=True).repeat((2, 2, 2))
