@@ -224,6 +224,7 @@ class KernelContract:
         call = self.make(dtype, **chosen)
         self.check(self.differentiate(call, dtype), call, dtype)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("n_examples", run_first([6, 40]))
     def test_equals_the_reference_at_random(self, use_implementation, use_threads, n_examples):
         @settings(max_examples=n_examples)

@@ -24,6 +24,7 @@ SAME_FOR_ALL_RANKS = ("balanced", "random", "pairing")
 sizes = st.one_of(st.integers(1, 30), st.just("all"))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     n=st.integers(1, 60),

@@ -83,6 +83,7 @@ def test_variables_that_are_left_over_are_recognised_at_once(tmp_path, names):
     assert f"unset them: unset {rank} {size}" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "environment"),
     [("torchrun", {}), ("srun", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})],

@@ -55,6 +55,7 @@ class BestFiles:
         self.weights.append(load_model(path)["weights"] if path.exists() else None)
 
 
+@pytest.mark.slow
 def test_after_each_epoch_it_is_that_of_the_best(tmp_path):
     """The rate is too high for steady progress. A finished training has its model alone."""
     run = toy.make_run(tmp_path, {"epochs": 6, "optimizer": {"lr": 0.3}})
@@ -93,6 +94,7 @@ def test_after_a_kill_it_is_used_with_a_warning(tmp_path, caplog):
     assert not (run.folder / BEST).exists()
 
 
+@pytest.mark.slow
 def test_it_is_there_again_when_a_training_goes_on_and_not_in_another(tmp_path, caplog):
     """As Snakemake calls it: without the model of before, and no epoch may be better."""
     before = toy.train(tmp_path, STEADY | {"epochs": 2})

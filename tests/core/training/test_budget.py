@@ -67,6 +67,7 @@ def list_epochs(run):
     return [record["epoch"] for record in read_history(run)]
 
 
+@pytest.mark.slow
 def test_an_epoch_that_would_end_too_late_is_not_begun(tmp_path, clock):
     run = make_run(tmp_path, THREE)
     assert run.planned_epochs is None
@@ -94,6 +95,7 @@ def test_what_comes_first_ends_the_training(tmp_path, clock, minutes, epochs, tr
     assert train_run(run)["epochs"] == trained
 
 
+@pytest.mark.slow
 def test_more_time_prolongs_it(tmp_path, clock, caplog):
     train_run(make_run(tmp_path / "parts", THREE))
     parts = make_run(tmp_path / "parts", 4.1)
@@ -109,6 +111,7 @@ def compute_rates(shares):
     return [0.01 * (0.1 + 0.9 * (1 + math.cos(math.pi * x)) / 2) for x in shares]
 
 
+@pytest.mark.slow
 def test_a_cosine_follows_the_time(tmp_path, clock, caplog):
     """The last epoch begins 86 s after the first at the latest."""
     run = make_run(tmp_path, THREE, **COSINE)
@@ -121,6 +124,7 @@ def test_a_cosine_follows_the_time(tmp_path, clock, caplog):
     assert "saved with another train.minutes; training starts afresh" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_cosine_follows_epochs_where_they_come_first(tmp_path, clock):
     both, alone = (
         make_run(tmp_path / "both", 60, 4, **COSINE),
@@ -131,6 +135,7 @@ def test_a_cosine_follows_epochs_where_they_come_first(tmp_path, clock):
     assert_same_bits(both, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [{}, COSINE])
 @pytest.mark.parametrize("dies_at", [6, 9])
 def test_time_before_a_kill_counts(tmp_path, clock, schedule, dies_at):

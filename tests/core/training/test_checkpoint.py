@@ -119,6 +119,7 @@ def test_rounding_of_forces_that_vanish_by_symmetry_is_no_deviation(tmp_path):
             check_probe(Vanishing(), content | {"probe": probe}, tmp_path / "model.pt")
 
 
+@pytest.mark.slow
 def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path, caplog):
     path = tmp_path / "model.pt"
     path.write_bytes(trained.model.read_bytes())

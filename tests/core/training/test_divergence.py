@@ -221,6 +221,7 @@ def test_what_cannot_be_trained_or_finished_is_explained(tmp_path):
         train_run(large)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["progress", "learner", "facts", "totals", "generators"])
 def test_a_state_of_unknown_content_is_explained(tmp_path, caplog, broken):
     run = toy.train(tmp_path, {"epochs": 1})

@@ -61,6 +61,7 @@ def test_times_that_tell_nothing(measured):
     assert EpochTimes.zero(len(plan), 3).fit_cost_model(plan, sizes) is None
 
 
+@pytest.mark.slow
 def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path, monkeypatch):
     """Also where a training is continued."""
     trains = [{"epochs": epochs, "batch_size": 2} for epochs in (2, 3)]

@@ -101,6 +101,7 @@ def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch,
     assert_same_bits(run, whole)
 
 
+@pytest.mark.slow
 def test_lost_outputs_are_written_again_without_training(trained, caplog):
     before = read_result(trained)
     with trained.history.open("a") as file:
@@ -167,6 +168,7 @@ def test_a_state_that_predicts_something_else_is_noticed(trained, caplog):
     assert_starts_afresh(trained, caplog, "does not reproduce the predictions stored beside them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "resumes"), [(8, True), (4, False)])
 def test_an_option_that_came_later_had_its_default_before(tmp_path, caplog, width, resumes):
     run = toy.train(tmp_path, model={"width": width})

@@ -61,6 +61,7 @@ def test_a_model_of_a_later_version_is_refused_and_a_state_begun_anew(tmp_path, 
     assert "training starts afresh" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_state_of_an_earlier_version_goes_on(tmp_path, caplog):
     run = toy.train(tmp_path / "parts", TRAIN | {"epochs": 2})
     path = run.state / "last.pt"

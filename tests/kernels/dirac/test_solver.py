@@ -66,6 +66,7 @@ def test_fields_stop_at_goals_of_their_own():
     assert torch.equal(x[1, 0], torch.zeros_like(x[1, 0]))
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_from_where_it_was():
     operator, _, b = make_case((4, 4, 2, 2), 2, 1, 2)
     goal = torch.zeros(1, 2).double()

@@ -168,6 +168,7 @@ def draw_weights(polynomial, element, n_channels):
     return x, weights, AtomsByElement.of(torch.tensor(element, dtype=torch.int64))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     polynomial=polynomials(),

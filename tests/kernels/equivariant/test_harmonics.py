@@ -20,6 +20,7 @@ def test_equal_those_of_e3nn():
     assert_close(solid_harmonics(vectors, LMAX), theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_polynomials():
     vectors = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     vectors[0] = 0

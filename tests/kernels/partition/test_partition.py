@@ -116,6 +116,7 @@ def test_edges_are_balanced(packing, method):
     assert measure_partition(labels, edges, 4).edge_imbalance < 1.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("skew", [0.0, 0.37])
 def test_lattice_translation_and_rotation_change_nothing(packing, method, skew):

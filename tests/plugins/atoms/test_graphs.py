@@ -137,6 +137,7 @@ def test_a_structure_without_neighbours_is_explained_or_kept():
     }
 
 
+@pytest.mark.slow
 def test_numbers_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match=r"graph.angle_cutoff 6 is larger than graph.cutoff 5"):
         build_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0))

@@ -22,6 +22,7 @@ def plain(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("plain"))
 
 
+@pytest.mark.slow
 def test_md_runs_of_an_experiment(tmp_path, plain):
     md = [
         {"name": "first", **SHORT},

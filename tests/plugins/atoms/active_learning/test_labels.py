@@ -43,6 +43,7 @@ def make_command(folder, *words):
     return LabelWith(command=" ".join(map(str, parts)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["calculator", "command"])
 def test_a_label_is_what_was_computed_and_is_kept(tmp_path, kind):
     atoms, path = make_structure(), tmp_path / "labels/0.extxyz"
@@ -72,6 +73,7 @@ def test_without_self_consistency_the_import_is_told(tmp_path):
     assert [type(one) for one in frames] == [BadFrame]
 
 
+@pytest.mark.slow
 def test_programs_that_fail_leave_nothing_and_are_told(tmp_path):
     atoms, path = make_structure(), tmp_path / "labels/0.extxyz"
     # Processes of several threads would take more cores than there are.

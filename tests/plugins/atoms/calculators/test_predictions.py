@@ -226,6 +226,7 @@ def test_a_model_of_forces_alone_has_no_energy_to_show(tmp_path):
     assert set(written.calc.results) == {"forces"}
 
 
+@pytest.mark.slow
 def test_predictions_of_a_committee_say_how_sure_they_are(tmp_path):
     run = make_committee(tmp_path)
     atoms = make_structures()[3]

@@ -64,6 +64,7 @@ def test_errors_are_shown_with_what_to_make_of_energies(model, crystals, call):
     assert "differ by a constant of each element, which says" in text
 
 
+@pytest.mark.slow
 def test_of_a_training_that_lasts_the_best_model_so_far_predicts(model, crystals, call):
     finished = call("predict", model, "crystals.traj")
     (model / "state").mkdir(exist_ok=True)
@@ -91,6 +92,7 @@ def test_json_holds_paths_frames_and_errors(model, crystals, call):
     assert len(ase.io.read("new/of_crystals.extxyz", ":")) == 6
 
 
+@pytest.mark.slow
 def test_long_and_several_files(model, crystals, call):
     """A long file is not printed in full; of several files each frame names its own."""
     ase.io.write("long.xyz", make_structures(23), format="extxyz")
@@ -151,6 +153,7 @@ def test_a_wrong_key_is_explained(model, crystals, refuse, keys, message):
     refuse(["predict", model, "renamed.xyz", *words], message)
 
 
+@pytest.mark.slow
 def test_what_is_no_model_and_no_structure_is_refused_with_the_cure(
     model, crystals, folder, refuse
 ):

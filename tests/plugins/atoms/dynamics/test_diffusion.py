@@ -28,6 +28,7 @@ def walk(coefficient, n_frames, n_atoms, rng):
     return rng.normal(size=(n_frames, n_atoms, 3)).cumsum(axis=0) * width
 
 
+@pytest.mark.slow
 def test_random_walks_diffuse_as_they_must(tmp_path):
     rng = np.random.default_rng(0)
     fast, slow = (walk(d, 2000, 60, rng) for d in (0.5, 0.1))
@@ -62,6 +63,7 @@ def test_errors_are_as_large_as_results_scatter(tmp_path):
     assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(ddof=1), rel=0.4)
 
 
+@pytest.mark.slow
 def test_free_flight_and_vibration_are_no_diffusion(tmp_path):
     rng = np.random.default_rng(2)
     time = STEP_FS / 1000 * np.arange(800)[:, None, None]

@@ -11,6 +11,7 @@ def make_frame(atoms):
     return atoms.positions, np.array(atoms.cell)
 
 
+@pytest.mark.slow
 def test_an_ideal_gas_has_no_structure():
     rng = np.random.default_rng(0)
     cell = 18.0 * (np.eye(3) + 0.2 * rng.random((3, 3)))

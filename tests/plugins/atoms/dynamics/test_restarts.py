@@ -21,6 +21,7 @@ def run(folder, options, last=-1, atoms=None, **more):
     return simulate(folder, options, make_calculator(), atoms, last, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_it_goes_on_to_the_bit(tmp_path, ensemble):
     options = make_options(ensemble)
@@ -37,6 +38,7 @@ def test_it_goes_on_to_the_bit(tmp_path, ensemble):
             np.testing.assert_array_equal(arrays[name], values, name)
 
 
+@pytest.mark.slow
 def test_what_has_been_done_is_not_done_again(tmp_path):
     options = make_options("nve")
     assert run(tmp_path, options, 7) is None
@@ -47,6 +49,7 @@ def test_what_has_been_done_is_not_done_again(tmp_path):
     assert [path.name for path in (tmp_path / "md").iterdir()] == ["test.extxyz"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "changes"),
     [
@@ -63,6 +66,7 @@ def test_another_run_begins_anew(tmp_path, options, changes):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_a_damaged_restart_is_not_used(tmp_path):
     options = make_options("nve")
     assert run(tmp_path / "first", options, 8) is None

@@ -1,5 +1,7 @@
 """Figures of a committee; oracle: the numbers that its metrics and its frames hold."""
 
+import pytest
+
 from pipeline_atoms.figures.uncertainty import draw_dynamics
 from pipeline_atoms.simulations import simulate_run
 from pipeline_core import store
@@ -15,6 +17,7 @@ def load(run):
     return Project(folder.parent / "workflows", folder, run.registry).load_experiment("lj")
 
 
+@pytest.mark.slow
 def test_figures_and_numbers_of_a_committee(tmp_path):
     limits = {"flag_above": 1e-6, "stop_above": 1e-6}
     md = [MD, MD | {"name": "stopped", "uncertainty": limits}]

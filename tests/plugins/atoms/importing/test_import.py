@@ -172,6 +172,7 @@ def test_moments_are_kept_without_their_sign(workshop, alloys):
         np.testing.assert_array_equal(samples.read(0)["magmoms"], [3.0, 3.0, 0.5, 0.25])
 
 
+@pytest.mark.slow
 def test_frames_are_not_kept(workshop, alloys, monkeypatch):
     monkeypatch.setattr(Frame, "__hash__", object.__hash__)
     monkeypatch.setattr(Frame, "__eq__", object.__eq__)

@@ -122,6 +122,7 @@ def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
     assert actual.factor == pytest.approx(1 / ase.units.Hartree, rel=0.05)
 
 
+@pytest.mark.slow
 def test_shifted_and_wrapped_atoms_are_the_same(strained_frames):
     rng = np.random.default_rng(4)
     moved = [atoms.copy() for atoms in strained_frames]

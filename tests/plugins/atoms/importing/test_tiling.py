@@ -149,6 +149,7 @@ def test_what_is_not_periodic_cannot_be_repeated(workshop, alloys):
         assert samples.count_rows("atom").tolist() == [32, 32, 32, 36]
 
 
+@pytest.mark.slow
 def test_copies_of_a_frame_stay_in_one_split(workshop, alloys):
     for i in range(6):
         workshop.write(f"raw/run{i}/a.xyz", alloys[10 * i : 10 * i + 10])

@@ -1,5 +1,6 @@
 """Plans of batches that have the same graph."""
 
+import pytest
 import torch
 
 from pipeline_atoms.potential.planner import Planner
@@ -27,6 +28,7 @@ def test_a_plan_serves_while_its_fields_are_the_same_tensors():
         assert [planner.plan(batch), planner.plan(batch)] == [4, 4]
 
 
+@pytest.mark.slow
 def test_compilers_see_the_plan_being_made():
     planner = Planner(lambda batch: batch["edge_index"] + 1, ["edge_index"])
     compiled = torch.compile(planner.plan, fullgraph=True, backend="eager")

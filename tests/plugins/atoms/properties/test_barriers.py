@@ -51,6 +51,7 @@ def place(x, y):
     return Atoms("H", positions=[(x, y, 0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "saddle", "height"),
     [
@@ -68,6 +69,7 @@ def test_saddle_points_of_mueller_and_brown(ends, saddle, height):
     assert highest == pytest.approx(saddle, abs=0.02)
 
 
+@pytest.mark.slow
 def test_both_directions_are_told():
     minima = {"far": -146.700, "near": -80.768}
     findings = compute_barrier(place(-0.05, 0.45), place(-0.6, 1.4), MuellerBrown(), make_options())

@@ -75,6 +75,7 @@ def test_all_properties_of_a_trained_model(tmp_path):
         assert "problem" in file["properties/eos/cold/dimer"].attrs
 
 
+@pytest.mark.slow
 def test_a_committee_has_the_properties_of_its_mean(tmp_path):
     run = make_committee(tmp_path, infer=ask(tmp_path, "eos", relax=None))
     found = simulate_run(run)["properties"]["eos"]["cold"]["argon"]
@@ -96,6 +97,7 @@ def test_names_and_structures_are_checked(tmp_path):
         make_run(tmp_path, infer={"md": [{"name": "properties"}]})
 
 
+@pytest.mark.slow
 def test_an_unknown_element_and_a_missing_structure_are_named(tmp_path):
     ase.io.write(tmp_path / "si.extxyz", bulk("Si", a=5.43))
     entry = {"name": "cold", "structures": [str(tmp_path / "si.extxyz")]}

@@ -12,6 +12,7 @@ from plugins.atoms.properties.stillinger_weber import EPSILON, StillingerWeber
 OPTIONS = ElasticOptions(name="all", structures=["x.cif"])
 
 
+@pytest.mark.slow
 def test_stillinger_weber_silicon():
     """151.4, 76.4 and 56.4 GPa with relaxed atoms: E. R. Cowley, Phys. Rev. Lett. 60, 2379."""
     found = compute_elastic_constants(bulk("Si", a=5.45), StillingerWeber(), OPTIONS)

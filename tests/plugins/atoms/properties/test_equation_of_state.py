@@ -17,6 +17,7 @@ from plugins.atoms.properties.stillinger_weber import EPSILON, StillingerWeber
 OPTIONS = EquationOfStateOptions(name="all", structures=["x.cif"])
 
 
+@pytest.mark.slow
 def test_stillinger_weber_silicon():
     """5.431 Å; 101.4 GPa as of the constants of E. R. Cowley, Phys. Rev. Lett. 60, 2379 (1988)."""
     found = compute_equation_of_state(bulk("Si", a=5.5), StillingerWeber(), OPTIONS).summary

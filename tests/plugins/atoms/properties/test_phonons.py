@@ -49,6 +49,7 @@ def test_thermodynamics_of_hot_silicon():
     assert zero_point == pytest.approx(mean * 4.135667696 / 2, rel=0.02)
 
 
+@pytest.mark.slow
 def test_imaginary_modes_are_flagged():
     """Nothing holds a simple cubic crystal of pairs against shear (Born, 1940)."""
     options = OPTIONS.model_copy(update={"supercell_length": 3.5})

@@ -25,6 +25,7 @@ def make_options(**relaxation):
     return RelaxOptions(name="all", structures=["si.cif"], relax=Relaxation(**relaxation))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["lbfgs", "fire"])
 def test_lattice_of_stillinger_weber_silicon(optimizer):
     """The lattice constant is 5.431 Å, the energy -2 epsilon an atom, both exactly."""

@@ -71,6 +71,7 @@ text = st.text(st.sampled_from("ab Z-_.'{}[]\"\\=,1"), min_size=1, max_size=8).f
 number = st.floats(-1e6, 1e6)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     symbols=st.lists(st.sampled_from(["H", "Fe", "O"]), min_size=1, max_size=4),
@@ -243,6 +244,7 @@ def test_the_cost_of_a_damaged_file_grows_with_its_length(tmp_path, monkeypatch)
         assert n_read < 3 * text.count("\n") * 3000 + 10
 
 
+@pytest.mark.slow
 def test_files_that_expand_without_end(tmp_path):
     path = tmp_path / "a.xyz.gz"
     path.write_bytes(gzip.compress((b"1\n" + b" " * 100_000 + b"\nH 0 0 0\n") * 100))
