@@ -13,7 +13,9 @@ import pytest
 from pipeline_atoms.testing import PotentialConformance
 from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
+from pipeline_core.run import Run
 from pipeline_core.testing import RunConformance
 from pipeline_core.testing.check import list_suites
 from tiers import exhaustive
@@ -76,15 +78,26 @@ SMALL = {
 """Sections that keep the tests fast; a plugin without an entry runs with its defaults."""
 
 
+DRAWN = "gauge_flows"
+"""Whose figures the first tier draws; `test_painn` draws those of a potential."""
+
+
+class Undrawn:
+    """Figures take longer than all other tests of a run together."""
+
+    @exhaustive
+    def test_its_figures_can_be_drawn(self, project: Project, finished: Run) -> None:
+        super().test_its_figures_can_be_drawn(project, finished)  # type: ignore[misc]
+
+
 def list_test_classes(registry: Registry, info: ModelInfo) -> dict[str, type]:
     """Return the test classes of a model."""
-    name, bases = info.name, list_suites(registry, info)
-    classes = {
-        f"Test_{name}_{base.__name__}": type(
-            f"Test_{name}_{base.__name__}", (base,), {"plugin": name, **SMALL.get(name, {})}
-        )
-        for base in bases
-    }
+    name, classes = info.name, {}
+    for base in list_suites(registry, info):
+        title = f"Test_{name}_{base.__name__}"
+        undrawn = base is RunConformance and name != DRAWN
+        bases = (Undrawn, base) if undrawn else (base,)
+        classes[title] = type(title, bases, {"plugin": name, **SMALL.get(name, {})})
     pytest.mark.slow(classes[f"Test_{name}_RunConformance"])  # it trains
     return classes
 

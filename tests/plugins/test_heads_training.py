@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from forked_ranks import run_on_ranks
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.testing.projects import call, prepare
 from pipeline_core.training.checkpoint import load_model
 from plugins.chgnet.test_heads import GRAPH, SMALL
 from plugins.two_levels import HEADS, HIGH, LOW, write_levels
-from processes import finish
 from records import read_history
 from tiers import exhaustive, run_first
 
@@ -124,8 +124,9 @@ def test_two_ranks_train_and_evaluate_as_one(tmp_path):
     places = [word for n in ("workflows", "results") for word in (f"--{n}", tmp_path / "two" / n)]
     for stage in ("train", "evaluate"):
         call(one, stage)
-        command = ["-m", "pipeline_core.cli", stage, "--experiment", "levels", "--device", "cpu"]
-        finish([*command, *places], 2)
+        command = [stage, "--experiment", "levels", "--device", "cpu", *places]
+        done = run_on_ranks("pipeline_core.cli", command, 2)
+        assert done.returncode == 0, done.stderr
     lines = zip(read_history(two), read_history(one), strict=True)
     for ours, expected in lines:
         for name in ("train", "val", "mae"):

@@ -102,19 +102,17 @@ def test_ranks_continue_what_one_has_begun(alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_of_a_stopped_rank_ends_and_continues_bit_for_bit(tmp_path, monkeypatch):
+def test_a_training_of_a_stopped_rank_ends_and_continues_bit_for_bit(tmp_path):
     """Oracle: the weights of a training that nothing has stopped."""
     settings = SETTINGS | {"train": SETTINGS["train"] | {"checkpoint_steps": 1}}
     run = toy.make_run(tmp_path / "stopped", **settings)
-    monkeypatch.setenv("TOY_FATE", "9 stops 1")
-    monkeypatch.setenv("PIPELINE_SILENCE", "2")
-    done = mpiexec(tmp_path / "stopped", 2)
+    fate = {"TOY_FATE": "9 stops 1", "PIPELINE_SILENCE": "2"}
+    done = run_on_ranks("toy_potential", [tmp_path / "stopped", "cpu"], 2, **fate)
     assert done.returncode != 0
     assert re.search(r"error: rank 1 on \S+ \(pid \d+\) has not answered for 2 s", done.stderr)
     # Batches are made ahead: it may stop before it has named the step.
     assert re.search(r"its last word: (step \d of )?epoch 2; start", done.stderr)
     assert not run.model.exists()
-    monkeypatch.delenv("TOY_FATE")
     whole = toy.make_run(tmp_path / "whole", **settings)
     for folder in ("stopped", "whole"):
         done = run_on_ranks("toy_potential", [tmp_path / folder, "cpu"], 2)

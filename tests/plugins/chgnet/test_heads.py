@@ -45,9 +45,14 @@ class TestParallelUpdates(PotentialConformance):
     plugin, model, graph = "chgnet", SMALL | {"updates": "parallel"}, GRAPH
 
 
+@pytest.mark.slow
 class TestRunOfPair(RunConformance):
     plugin, model, graph = "chgnet", SMALL | {"heads": "pair", "updates": "parallel"}, GRAPH
     train = MIXED
+
+    @exhaustive
+    def test_its_figures_can_be_drawn(self, project, finished):
+        super().test_its_figures_can_be_drawn(project, finished)
 
 
 @exhaustive

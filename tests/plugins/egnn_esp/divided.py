@@ -1,4 +1,4 @@
-"""Runs whose structures are divided among ranks; run as a program, these are its processes."""
+"""Runs whose structures are divided among ranks; run as a module, this is one of their ranks."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from forked_ranks import run_on_ranks
 from pipeline_atoms.domains import division
 from pipeline_core import samples as core_samples
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
@@ -20,7 +21,7 @@ from pipeline_egnn_esp import block_reader, own_blocks, samples
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.sizes import Sizes
-from processes import find_free_port, finish, fork
+from processes import find_free_port
 
 TRAIN = {"epochs": 2, "batch_size": 2, "optimizer": {"lr": 0.01}, "ema_decay": 0.5}
 LINK = {"latency": 5e-5, "bandwidth": 1e9}
@@ -83,8 +84,7 @@ def compute_gradients(run, ranks, divided):
 
 def run_rank(rank, folder, n_ranks, ports):
     """Compute gradients, then do all stages; four ranks note sizes, and solve no levels."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": ports[0]}
+    os.environ["MASTER_PORT"] = ports[0]
     run, patch, largest = open_run(folder, str(n_ranks)), pytest.MonkeyPatch(), {}
     cut_small(patch)
     with connect_ranks("cpu", folder) as ranks:
@@ -115,12 +115,14 @@ def train_whole(run):
 
 
 def run_ranks(folder, n_ranks):
-    """Do the same on some ranks, if it is not done yet: processes of one program."""
+    """Do the same on some ranks, if it is not done yet."""
     if not (folder / f"{n_ranks}-0.pt").exists():
         open_run(folder, str(n_ranks))
-        finish([__file__, folder, n_ranks, *(find_free_port() for _ in range(N_PORTS))])
+        ports = [find_free_port() for _ in range(N_PORTS)]
+        done = run_on_ranks("plugins.egnn_esp.divided", [folder, n_ranks, *ports], n_ranks)
+        assert done.returncode == 0, done.stderr
 
 
 if __name__ == "__main__":
     place, number, *free = sys.argv[1:]
-    sys.exit(fork(lambda rank: run_rank(rank, Path(place), int(number), free), int(number)))
+    run_rank(int(os.environ["RANK"]), Path(place), int(number), free)

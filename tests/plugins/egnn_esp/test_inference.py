@@ -4,7 +4,6 @@ Oracles: readers of the formats, scipy's dense eigenvalues, the matrices of the 
 """
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import scipy.linalg
 import torch
 from ase import Atoms
 
+from forked_ranks import run_on_ranks
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.structure import Structure
@@ -31,7 +31,6 @@ from pipeline_egnn_esp.writers import write_cp2k
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.reference import assert_same_blocks, name_blocks
-from processes import find_free_port, finish, fork
 from tiers import exhaustive
 
 
@@ -228,13 +227,17 @@ def test_contradicting_options_are_refused(structure, message):
 
 
 def infer_on_one_and_two(folder, options):
-    """Run the stage on one process, then on two that are forked off it; returns the files."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": find_free_port()}
-    finish([__file__, folder, json.dumps(options)], GLOO_SOCKET_IFNAME="lo", **meeting)
-    matrices = trained.open_run(folder).folder / "matrices"
+    """Run the stage on one process, then on two; returns the files."""
+    run = trained.open_run(folder, options)
+    infer_run(run)
+    matrices = run.folder / "matrices"
+    (matrices / "one.h5").rename(matrices / "one_alone.h5")
+    done = run_on_ranks("plugins.egnn_esp.test_inference", [folder, json.dumps(options)], 2)
+    assert done.returncode == 0, done.stderr
     return matrices / "one_alone.h5", matrices / "one.h5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("repeat", "n_atoms", "work"),
     [([2, 1, 1], 24, 2**24), pytest.param([6, 2, 2], 288, 2**24, marks=exhaustive)],
@@ -259,14 +262,5 @@ def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
     np.testing.assert_allclose(two["H"], one["H"], rtol=0, atol=1e-12 * scale)
 
 
-def run_rank(rank, folder, options):
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
-    infer_run(trained.open_run(folder, options))
-
-
 if __name__ == "__main__":
-    what = Path(sys.argv[1]), json.loads(sys.argv[2])
-    alone = trained.open_run(*what)
-    infer_run(alone)
-    (alone.folder / "matrices/one.h5").rename(alone.folder / "matrices/one_alone.h5")
-    sys.exit(fork(lambda rank: run_rank(rank, *what), 2))
+    infer_run(trained.open_run(Path(sys.argv[1]), json.loads(sys.argv[2])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -220,7 +221,9 @@ def test_two_ranks_learn_as_one(tmp_path):
     """Three structures on two ranks: unequal shares."""
     train = {"epochs": 2, "batch_size": 3, "precision": "64-true", "blocks": {"relative": 0.1}}
     frames = ("000", "003", "006")
-    runs = [trained.prepare_run(tmp_path / name, frames, train=train) for name in ("one", "two")]
+    runs = [trained.prepare_run(tmp_path / "one", frames, train=train)]
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    runs.append(trained.open_run(tmp_path / "two"))
     call(runs[0], "train")
     train_by_command(tmp_path / "two", trained.NAME, 2)
     (weights, lines), (ours, actual) = map(read_result, runs)

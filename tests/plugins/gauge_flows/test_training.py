@@ -20,6 +20,7 @@ from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layout import read_layout
 from plugins.gauge_flows.small import make_run
 from records import read_history
+from tiers import run_first
 
 SECTIONS = {
     "seed": 3,
@@ -50,7 +51,7 @@ def compute_ess(terms):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", ["ordinary", "path"])
+@pytest.mark.parametrize("gradient", run_first(["path", "ordinary"]))
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, gradient):
     """New configurations are drawn in each epoch, and the same ones again after a break."""
     half = make_sections(train={"epochs": 2, "gradient": gradient})
@@ -67,7 +68,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, gradient):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", ["ordinary", "path"])
+@pytest.mark.parametrize("gradient", run_first(["path", "ordinary"]))
 def test_two_ranks_follow_one(tmp_path, gradient):
     content = make_sections(train={"epochs": 2, "batch_size": 7, "gradient": gradient})
     alone = make_run(tmp_path / "alone", **content)

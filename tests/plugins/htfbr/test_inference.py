@@ -31,6 +31,7 @@ from plugins.htfbr.additive import (
     make_hono_sections,
     write_hono,
 )
+from tiers import run_first
 
 TURN = 2 * np.pi
 
@@ -110,7 +111,7 @@ def test_periodic_coordinates_have_no_bounds():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["cosine", "chebyshev"])
+@pytest.mark.parametrize("family", run_first(["cosine", "chebyshev"]))
 def test_points_on_the_edge_of_half_a_turn_are_found(family):
     """V = a cos τ + b cos 2τ in [0, π], a lone torsion: minima at both edges, by symmetry."""
     leaves = make_hono_leaves()

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 
+from forked_ranks import run_on_ranks
 from pipeline_core.training import history
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.descent import Descent
@@ -45,36 +42,12 @@ def test_four_and_four_epochs_equal_eight(fit, train):
     assert_same_bits(parts, whole)
 
 
-KILLED = """
-import os, signal, sys
-from dataclasses import replace
-from pathlib import Path
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.training import state
-from pipeline_htfbr.training import fit, train_surface
-
-save = state.save_state
-def last_save(path, info, content):
-    save(path, info, content)
-    if content["progress"]["epoch"] == 4:
-        fit.Descent.step = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
-state.save_state = last_save
-folder = Path(sys.argv[1])
-run = Project(folder / "workflows", folder / "results", load_registry()).run("points")
-train_surface(replace(run, device="cpu"))
-"""
-
-
 @pytest.mark.slow
 def test_a_killed_training_continues_to_the_same_bits(fit, tmp_path):
     killed, whole = fit(EVERYTHING, "killed"), fit(EVERYTHING, "whole")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "killed")],
-        env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL
+    words = [tmp_path / "killed", torch.get_num_threads()]
+    done = run_on_ranks("plugins.htfbr.killed", words, 1)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
     assert not killed.model.exists()
     assert [line["epoch"] for line in read_history(killed)] == [2, 4]
     train_surface(killed)

@@ -31,10 +31,7 @@ MODELS = [{"rank": 4}, {"rank": 3, "leaf_rank": 2}]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "train",
-    [
-        {"batch_size": 20, "epochs": 400},
-        {"gradient_weight": 1.0, "epochs": 800},
-    ],
+    run_first([{"gradient_weight": 1.0, "epochs": 800}, {"batch_size": 20, "epochs": 400}]),
 )
 def test_an_exact_polynomial_is_found(fit, train):
     adam = {"optimizer": {"lr": 0.02}, "schedule": {"name": "cosine", "final_fraction": 1e-3}}

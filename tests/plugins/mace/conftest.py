@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from forked_ranks import run_on_ranks
 from plugins.mace.recorded import read_record
-from processes import finish
 
-HERE = Path(__file__).parent
+
+def run_stand_in(*arguments: object) -> str:
+    """Run `stand_in.py` in a process, which has its modules of mace-torch; return its output."""
+    done = run_on_ranks("plugins.mace.stand_in", arguments, 1)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")
 def peer_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with NAME.model of the networks of `foundations.py`, written by `stand_in.py`."""
     folder = tmp_path_factory.mktemp("mace_torch")
-    finish([os.fspath(HERE / "stand_in.py"), "write", folder])
+    run_stand_in("write", folder)
     return folder
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from ase import Atoms
 
+from forked_ranks import run_on_ranks
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
@@ -23,9 +24,9 @@ from pipeline_core.testing.projects import call, write_project
 from pipeline_mace.export import write_peer
 from pipeline_mace.foreign import StartingMACE, describe, read_peer
 from pipeline_mace.model import MACE, Facts
+from plugins.mace.conftest import run_stand_in
 from plugins.mace.recorded import read_structures
-from processes import finish
-from tiers import exhaustive
+from tiers import exhaustive, run_first
 
 pytestmark = pytest.mark.slow  # processes write the files
 
@@ -87,12 +88,12 @@ def test_the_head_must_be_known(peer_files, heads, message):
         read_peer(peer_files / "two_heads.model", heads)
 
 
-@pytest.mark.parametrize("name", ["mp", "two_heads"])
+@pytest.mark.parametrize("name", run_first(["two_heads", "mp"]))
 def test_what_is_written_has_cutoff_energies_and_weights(peer_files, recorded, name, tmp_path):
     """The state of mace-torch's own network says which weights there are, and of which shapes."""
     module = read_peer(peer_files / f"{name}.model", HEADS[name]).float()
     write_peer(module, tmp_path / "ours.model")
-    found = json.loads(finish([HERE / "stand_in.py", "read", tmp_path / "ours.model"]))
+    found = json.loads(run_stand_in("read", tmp_path / "ours.model"))
     arguments, state = found["arguments"], select(recorded, f"{name}/state")
     assert (arguments["r_max"], arguments["atomic_numbers"]) == (4.0, [8, 13, 29])
     energies = np.atleast_2d(state["atomic_energies_fn.atomic_energies"])
@@ -125,7 +126,7 @@ CHANGES = [
 def others(tmp_path_factory):
     """Files of networks with these changes, which one process writes."""
     folder = tmp_path_factory.mktemp("others")
-    finish(["-c", WRITE_OTHERS, HERE, folder, json.dumps([change for change, _ in CHANGES])])
+    run_stand_in("change", folder, json.dumps([change for change, _ in CHANGES]))
     return folder
 
 
@@ -133,32 +134,6 @@ def others(tmp_path_factory):
 def test_what_ours_does_not_do_is_refused_by_name(others, number):
     with pytest.raises(ValueError, match=rf"{number}\.model: .*{CHANGES[number][1]}"):
         read_peer(others / f"{number}.model")
-
-
-WRITE_OTHERS = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import torch
-import stand_in
-for number, change in enumerate(json.loads(sys.argv[3])):
-    state = stand_in.read_state("mp")
-    if "without" in change:
-        state = {key: x for key, x in state.items() if change["without"] not in key}
-    if "with" in change:
-        state[change["with"]] = torch.ones(3)
-    if "cut" in change:
-        state[change["cut"]] = torch.ones(1)
-    own = change.get("interaction", stand_in.RESIDUAL)
-    stand_in.INTERACTIONS["mp"] = (stand_in.RESIDUAL, own)
-    network = stand_in.build("mp", state)
-    if "average" in change:
-        list(network.interactions)[1].avg_num_neighbors = change["average"]
-    if "gate" in change:
-        list(network.readouts)[-1].non_linearity.acts[0].f = torch.nn.functional.relu
-    if "kind" in change:
-        network.__class__ = stand_in.make_class("mace.modules.models", change["kind"])
-    torch.save(network, f"{sys.argv[2]}/{number}.model")
-"""
 
 
 @pytest.mark.parametrize("kind", ["file", "model"])
@@ -170,7 +145,8 @@ def test_a_training_starts_from_a_published_network(peer_files, tmp_path, kind):
     start = f"published:{path}"
     if kind == "model":
         start = str(tmp_path / "model.pt")
-        finish(["-m", "pipeline_core.cli", "load", path, "--output", start])
+        done = run_on_ranks("pipeline_core.cli", ["load", path, "--output", start], 1)
+        assert done.returncode == 0, done.stderr
     train = {"start_from": start, "epochs": 0, "precision": "64-true"}
     sections = {"model": options, "graph": {"cutoff": 4.0}, "train": train}
     run = write_project(tmp_path, "mace", sections).run("mace/conformance")
