@@ -1,7 +1,8 @@
 """Files in the layout of mace-torch, without it: classes of the same names stand in for its own.
 
-    python stand_in.py write FOLDER    # NAME.model of each network of foundations.npz.xz
-    python stand_in.py read FILE       # what a file makes a ScaleShiftMACE of, as JSON
+    python stand_in.py write FOLDER           # NAME.model of each network of foundations.npz.xz
+    python stand_in.py read FILE              # what a file makes a ScaleShiftMACE of, as JSON
+    python stand_in.py change FOLDER CHANGES  # NUMBER.model of `mp` with each change, as JSON
 
 The pickles name the same modules and classes, and their objects hold the same, but for what e3nn
 compiles. Of the first network there is also one for other elements: alloys.model.
@@ -115,8 +116,31 @@ def _show(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def main(mode: str, place: str) -> None:
+def build_changed(change: dict[str, Any]) -> nn.Module:
+    """Return the network `mp` with one thing that is not as it should be."""
+    state = read_state("mp")
+    if "without" in change:
+        state = {key: x for key, x in state.items() if change["without"] not in key}
+    for what, tensor in (("with", torch.ones(3)), ("cut", torch.ones(1))):
+        if what in change:
+            state[change[what]] = tensor
+    INTERACTIONS["mp"] = (RESIDUAL, change.get("interaction", RESIDUAL))
+    network: Any = build("mp", state)
+    if "average" in change:
+        list(network.interactions)[1].avg_num_neighbors = change["average"]
+    if "gate" in change:
+        list(network.readouts)[-1].non_linearity.acts[0].f = torch.nn.functional.relu
+    if "kind" in change:
+        network.__class__ = make_class("mace.modules.models", change["kind"])
+    return network
+
+
+def main(mode: str, place: str, changes: str = "[]") -> None:
     """Do what the head of the file says."""
+    if mode == "change":
+        for number, change in enumerate(json.loads(changes)):
+            torch.save(build_changed(change), Path(place, f"{number}.model"))
+        return
     if mode == "read":
         print(json.dumps(read(place)))
         return
