@@ -99,7 +99,7 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
 def test_quarks_are_in_the_ensemble(dataset):
     """The identity holds with them, and not without."""
     generate = {
-        "method": "hmc", "n_configurations": 240, "chains": 12, "thermalisation": 20,
+        "method": "hmc", "n_configurations": 320, "chains": 32, "thermalisation": 10,
         "masses": [0.6], "n_steps": [1, 1, 2], "start": "cold",
     }  # fmt: skip
     run = dataset(**{**SMALL, "action": QUARKS}, generate=generate)

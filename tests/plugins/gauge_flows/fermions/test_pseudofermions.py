@@ -36,7 +36,7 @@ THEORY = ActionOptions(beta=2.0, fermions=FermionOptions(kappa=KAPPA, two_kappa_
 
 
 def make_options(n_steps: int | list[int], masses: tuple[float, ...] = ()) -> HmcOptions:
-    content = {"n_configurations": 32, "chains": 32, "start": "cold"}
+    content = {"n_configurations": 64, "chains": 64, "start": "cold"}
     return HmcOptions(method="hmc", n_steps=n_steps, masses=list(masses), **content)
 
 
@@ -139,12 +139,12 @@ def measure_reweighted(lattice: Lattice, n: int) -> tuple[float, float]:
 @pytest.mark.parametrize("steps", run_first([([1, 1, 2], (HEAVY,)), (4, ())]))
 def test_hmc_agrees_with_reweighting_by_exact_determinants(lattice, steps):
     expected, error = measure_reweighted(lattice, 4000)
-    chains = HmcChains(THEORY, lattice, make_options(*steps), 60)
-    for _ in range(20):
+    chains = HmcChains(THEORY, lattice, make_options(*steps), 30)
+    for _ in range(15):
         chains.update()
     chains.begin()
     values = []
-    for _ in range(60):
+    for _ in range(30):
         chains.update()
         values.append(plaquette(chains.links, lattice).numpy())
     average, facts = estimate(list(np.array(values).T)), chains.summarize()
