@@ -25,9 +25,14 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 
 
 def settle_layout(drawing: Figure) -> None:
-    """Lay a figure out once and for all, so that no format depends on those saved before it."""
-    drawing.draw_without_rendering()
-    drawing.set_layout_engine("none")
+    """Lay a figure out once and for all, so that no format depends on those saved before it.
+
+    While a figure has a layout engine, even the one called "none", each file of it is drawn twice.
+    """
+    engine = drawing.get_layout_engine()
+    if engine is not None:
+        engine.execute(drawing)
+        drawing.set_layout_engine(None)
 
 
 def encode_image(drawing: Figure, kind: str, **options: Any) -> bytes:
