@@ -68,6 +68,7 @@ SMALL = {
     "htfbr": {
         "model": {"rank": 2}, "graph": {"degree": 2},
         "train": {"solver": {"max_terms": 40, "iterations": 2}},
+        "infer": {"cuts": [["tau"]], "cut_points": 3, "stationary_points": False},
         "dataset": {
             "description": "The surface of HONO", "plugin": "htfbr",
             "source": {"reader": "hono", "points": 200}, "split": {"val": 0.2, "test": 0.2},

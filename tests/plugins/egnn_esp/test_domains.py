@@ -5,6 +5,7 @@ Derivatives by inputs are those by positions, which act through distances; frame
 ranks are 2, 3 and 4 threads of this process, with messages through queues.
 """
 
+from functools import cache
 from itertools import product
 from types import SimpleNamespace
 from typing import get_args
@@ -21,6 +22,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import Method, partition
 from plugins.egnn_esp import made_up
+from tiers import run_first
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2
@@ -137,18 +139,18 @@ def whole(cases):
 
 @pytest.fixture(scope="module")
 def actual(cases):
-    """Return outputs, gradients and messages of each rank, by case."""
-    module, by_rank = make_network(), [{} for _ in range(N_RANKS)]
-    for n in range(2, N_RANKS + 1):
-        names = [f"{case} {n}" for case in CASES]
+    """Compute outputs, gradients and messages of each rank, of a case and a number of ranks."""
+    module = make_network()
 
-        def work(transport, names=names):
+    @cache
+    def compute(case, n):
+        def work(transport):
             mailbox = count_exchanges(Mailbox)(transport.rank, transport.size, transport._queues)
-            return {name: run_one_rank(module, *cases[name], mailbox) for name in names}
+            return run_one_rank(module, *cases[f"{case} {n}"], mailbox)
 
-        for rank, parts in enumerate(run_on_threads(n, work)):
-            by_rank[rank] |= parts
-    return by_rank
+        return run_on_threads(n, work)
+
+    return compute
 
 
 def close(ours, expected, tolerance):
@@ -164,11 +166,16 @@ def join_rows(parts, name, numbers):
     return torch.cat([part[name] for part in parts])[order]
 
 
+FIRST = [(case, 2 + number % 3) for number, case in enumerate(CASES)]
+FIRST += [("auto", n) for n in range(2, N_RANKS + 1)]
+SHARED = run_first(product(CASES, range(2, N_RANKS + 1)), *FIRST)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("case", CASES)
-def test_distributed_equals_serial(actual, whole, case, n):
-    parts = [rank[f"{case} {n}"] for rank in actual[:n]]
+@pytest.mark.parametrize("shared", SHARED)
+def test_distributed_equals_serial(actual, whole, shared):
+    case, n = shared
+    parts = actual(case, n)
     expected = whole.get(case, whole["auto"])
     for name, numbers in (("node_blocks", "own"), ("edge_blocks", "edges")):
         close(join_rows(parts, name, numbers), expected[name], 1e-12)
@@ -183,10 +190,11 @@ def test_distributed_equals_serial(actual, whole, case, n):
         close(gradient, reference, 1e-10)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("case", CASES)
-def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, case, n):
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", SHARED)
+def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, shared):
     """One exchange of atoms a layer, one of reverse edges; back, ranks send what they received."""
+    case, n = shared
     batch, owners = cases[f"{case} {n}"]
     ends = owners[batch["edge_index"]].tolist()
     needed = {(i, int(j)) for (i, _), j in zip(ends, batch["edge_index"][:, 1], strict=True)}
@@ -209,16 +217,17 @@ def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, case, n):
             + edges.count_bytes_received(EDGE_BYTES)
             == back
         )
-        counts = actual[rank][f"{case} {n}"]["counts"]
+        counts = actual(case, n)[rank]["counts"]
         assert counts == [[there, N_LAYERS + 1], [back, N_LAYERS + 1]]
         n_strange += n - 1 - len(nodes.receives)
     assert n_strange > 0 or case not in CASES[len(METHODS) :]
 
 
+@pytest.mark.slow
 def test_ranks_agree_on_the_blocks_they_share(actual, cases):
     """The block of an edge and of its reverse on another rank are transposed to the last bit."""
     batch, owners = cases["low_nn 4"]
-    edges = join_rows([rank["low_nn 4"] for rank in actual], "edge_blocks", "edges")
+    edges = join_rows(actual("low_nn", 4), "edge_blocks", "edges")
     receivers, senders = owners[batch["edge_index"]].T
     assert (receivers != senders).any()
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)

@@ -103,6 +103,14 @@ def train(folder: Path) -> Run:
     return run
 
 
+def train_and_tile(folder: Path) -> ExperimentRun:
+    """Return an experiment whose model was trained for a step and used for the second structure."""
+    train(folder)
+    run = open_run(folder, {"structures": _STRUCTURES[1:]})
+    infer_run(run)
+    return replace(project(folder).load_experiment(NAME), runs={"base": run})
+
+
 def train_and_use(folder: Path) -> ExperimentRun:
     """Return an experiment whose model was trained for a step, evaluated and used."""
     train(folder)

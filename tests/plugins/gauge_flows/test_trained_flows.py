@@ -30,7 +30,7 @@ def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
     """SU(3) on 4x4 at beta = 2."""
     run = make_fresh_run(
         tmp_path,
-        {**THEORY, "action": {"beta": 2.0}, "generate": {**HEATBATH, "n_configurations": 1000}},
+        {**THEORY, "action": {"beta": 2.0}, "generate": {**HEATBATH, "n_configurations": 500}},
         graph={**SQUARE, "masks": [{"mask": "direction", "sweeps": 2}]},
         model={"layers": {"hidden": [32]}, "draws": {"train": 640, "val": 64}},
         train={
@@ -38,7 +38,7 @@ def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
             "schedule": {"name": "cosine"},
         },
     )  # fmt: skip
-    _, metrics = call_evaluate(run, samples=4000, lattices=[[4, 8]])
+    _, metrics = call_evaluate(run, samples=2000, lattices=[[4, 8]])
     report, log_z = metrics["flow"]["lattices"][0], compute_torus_log_z(2.0, 3, 16)
     reverse, forward = report["ess"], report["forward"]["ess"]
     assert reverse["value"] > 0.9

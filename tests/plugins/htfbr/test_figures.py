@@ -89,7 +89,7 @@ def test_the_report_of_points_speaks_of_no_atoms(hono):
     base = hono.runs["base"]
     made_up.write_predictions(base)
     once = replace(base, sections={**base.sections, "figures": FiguresOptions(formats=["svg"])})
-    draw_experiment(replace(hono, runs={"base": once}))
+    draw_experiment(replace(hono, runs={**hono.runs, "base": once}))
     texts = [path.read_text() for path in hono.folder.iterdir() if path.suffix in (".rst", ".csv")]
     page = (hono.folder / "summary.html").read_text()
     page = re.sub(r'src="[^"]*"', "", page)

@@ -226,7 +226,7 @@ def load_hono(project, folder, sections):
 @pytest.mark.slow
 def test_hono_with_adaptive_ranks(project, tmp_path):
     """2,300 points give what the paper's 10,000 did not: 6.0e-4 hartree (its Table 2, best row)."""
-    sections = {"model": {"rank": "adaptive"}, "train": {"solver": {"max_terms": 1000}}}
+    sections = {"model": {"rank": "adaptive"}, "train": {"solver": {"max_terms": 700}}}
     run = load_hono(project, tmp_path, sections)
     surface, points = solve_run(run), read_points(run.data)
     rows = points.find_rows("test")

@@ -136,7 +136,7 @@ def test_what_ours_does_not_do_is_refused_by_name(others, number):
         read_peer(others / f"{number}.model")
 
 
-@pytest.mark.parametrize("kind", ["file", "model"])
+@pytest.mark.parametrize("kind", run_first(["file", "model"]))
 def test_a_training_starts_from_a_published_network(peer_files, tmp_path, kind):
     """After no epoch it is the network of the file, with its elements and neighbours."""
     path = peer_files / "alloys.model"

@@ -174,6 +174,6 @@ def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
 
 @pytest.mark.slow
 def test_figure_8_shows_the_whole_matrix(tmp_path):
-    figure, table = tiled.draw(trained.train_and_use(tmp_path))
+    figure, table = tiled.draw(trained.train_and_tile(tmp_path))
     assert find_row(table)["orbitals"] == 144
     assert list_titles(figure)[1] == "predicted H, 144 orbitals"
