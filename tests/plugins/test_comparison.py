@@ -19,6 +19,8 @@ from pipeline_core.project import Project
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 
+pytestmark = pytest.mark.slow
+
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
 STAGES = ("graph", "partition", "train", "evaluate")
 SECTIONS = {

@@ -176,6 +176,7 @@ def test_each_sample_has_the_forces_of_its_level(plugin, head):
         torch.testing.assert_close(actual[name], values, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scalars", "published"])
 def test_one_model_takes_structures_of_other_elements_and_types(name):
     """It keeps tables of the elements that it last saw."""

@@ -115,6 +115,7 @@ PAIRS = list(zip(MODELS, cycle(STRUCTURES), strict=False))
 OURS = [name for name in MODELS if "stranger" not in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", run_first(product(MODELS, STRUCTURES), *PAIRS))
 def test_parts_make_up_the_whole(case):
     model, structure = case
@@ -127,6 +128,7 @@ def test_parts_make_up_the_whole(case):
         compare(parts, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", run_first(product(OURS, STRUCTURES), *PAIRS))
 def test_parts_of_a_compiled_model_make_up_the_whole(case):
     model, structure = case

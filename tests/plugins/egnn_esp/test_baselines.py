@@ -76,6 +76,7 @@ def label_graph(graph, blocks, basis=BASIS, dtype=torch.float64):
     return result
 
 
+@pytest.mark.slow
 def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
     graphs = [pack_grid(["C", "Si"], (3, 3, 3), CUTOFF, seed=s, spacing=1.7) for s in range(3)]
     batches = [label_graph(graph, build_slater_koster(graph, BASIS)) for graph in graphs]
@@ -117,6 +118,7 @@ def make_frame_batch(matrix, cutoff, quantity):
     return result
 
 
+@pytest.mark.slow
 def test_overlaps_of_cp2k_depend_on_distances_alone():
     """Shells s, p and d: what is left over is the error of the splines, and float32."""
     frames = [make_frame_batch(read_shipped(run, "000"), 7.0, "overlap") for run in ("cubic-2000K",

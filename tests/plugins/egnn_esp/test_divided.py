@@ -36,6 +36,8 @@ from plugins.egnn_esp.divided import (
 )
 from tiers import exhaustive, run_first
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

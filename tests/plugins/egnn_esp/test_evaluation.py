@@ -60,6 +60,7 @@ def test_a_perfect_prediction_has_no_error():
     assert comparison.report_quantities()["hamiltonian"]["r2"] == 1
 
 
+@pytest.mark.slow
 def test_a_multiple_of_the_overlap_moves_all_levels():
     """(H + 0.1 S) c = (ε + 0.1) S c."""
     matrix = read_shipped("cubic-2000K")
@@ -217,6 +218,7 @@ def test_figures_find_the_comparison(run):
     assert actual.errors.unit == "eV"
 
 
+@pytest.mark.slow
 def test_want_of_memory_is_named_with_a_cure_that_helps(run, tmp_path, monkeypatch):
     predict, sizes = Piece.predict, []
     splits = run.sections["evaluate"].model_copy(update={"splits": ["train"]})

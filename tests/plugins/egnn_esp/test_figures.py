@@ -12,7 +12,7 @@ from pipeline_egnn_esp.inference.picture import write_picture
 from plugins.drawn import find_row, select_rows
 from plugins.egnn_esp import reference, trained
 
-pytestmark = pytest.mark.usefixtures("figure_style")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("figure_style")]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,7 @@ def test_elements_have_their_distance_and_their_orbitals(learned):
     assert np.count_nonzero(actual.on_site) == 4 * 100 + 8 * 16
 
 
+@pytest.mark.slow
 def test_violins_have_the_means_of_the_report(learned):
     """Oracle: the errors by shell that the evaluation reports."""
     _, table = violins.draw(learned)

@@ -199,6 +199,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(
     assert not (run.folder / "matrices").exists()
 
 
+@pytest.mark.slow
 def test_want_of_memory_is_named_with_the_cure(own, monkeypatch):
     def run_out(self, *arguments):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")

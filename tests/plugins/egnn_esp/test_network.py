@@ -117,6 +117,7 @@ def predict_levels(matrix, module):
     return compute_levels(replace(matrix, hamiltonian=labelled.gather_entries(*blocks)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mirror", run_first(MIRRORS, "any"))
 def test_only_with_parity_mirror_images_have_the_same_levels(double_precision, mirror):
     """Of a disordered cell of hafnia, with the overlap of CP2K."""

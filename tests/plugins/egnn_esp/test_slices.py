@@ -42,6 +42,7 @@ def predict_slice(module, region):
     return module(inputs | {"reverse_edge": masked})["node_blocks"].detach()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_layers", "depth"), [(1, 1), (2, 2), (2, 1)])
 def test_own_atoms_are_exact_if_virtual_ones_reach_as_far_as_the_layers(packed, n_layers, depth):
     sample, structure, labels = packed

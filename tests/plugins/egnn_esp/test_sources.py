@@ -257,6 +257,7 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
     assert "hfo2/matrices/cubic-2000K.h5" in read_provenance(run.data)["inputs"]
 
 
+@pytest.mark.slow
 def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
     write_deeph(tmp_path / "deeph/a", read_matrices_of(water_runs / "chain"))
     sources = [

@@ -22,6 +22,7 @@ from plugins.gauge_flows.trained import call_evaluate
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
 
+@pytest.mark.slow
 def test_costs_are_measured(identity):
     costs = CostOptions(updates=64, thermalisation=10, hmc_chains=2, hmc_steps=4)
     _, metrics = call_evaluate(identity, samples=1000, cost=costs)

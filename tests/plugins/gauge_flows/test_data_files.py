@@ -80,6 +80,7 @@ def test_files_are_in_the_order_of_their_numbers(dataset, tmp_path):
     np.testing.assert_allclose(in_order, expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
     """Files without a word on their action: the links themselves tell it."""
     write_files(tmp_path / "raw", 4.0, 40)

@@ -169,6 +169,7 @@ def test_want_of_memory_is_named_with_the_cure(identity, between, monkeypatch, w
         call_infer(run, **{work: section})
 
 
+@pytest.mark.slow
 def test_what_cannot_be_derived_is_refused(between, tmp_path):
     with pytest.raises(ValueError, match=r"infer\.samples: the flow starts from an ensemble"):
         call_infer(between, samples=SampleOptions(n_configurations=2))

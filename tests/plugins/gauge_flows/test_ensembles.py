@@ -170,6 +170,7 @@ def test_heatbath_has_the_plaquette_of_the_torus_and_of_strong_coupling(case):
     assert mean.tau_int < 1
 
 
+@pytest.mark.slow
 def test_heatbath_has_the_anisotropy():
     """At strong coupling a plaquette knows its own coupling only, beta (1 +- lambda)."""
     lattice, ours = Lattice((4, 4, 4), 3), make_action(Lattice((4, 4, 4), 3), 1.0, anisotropy=0.4)

@@ -22,7 +22,7 @@ from pipeline_gauge_flows.inference.pion import ELEMENT, MASS, make_correlator
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from plugins.gauge_flows.trained import make_fresh_run, replace_section
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*lossy_conversion")]
 SIGMAS = 4.0
 QUARKS = FermionOptions(kappa=0.2)
 ACTION = ActionOptions(beta=2.0)

@@ -81,6 +81,7 @@ def test_normal_log_weights_give_the_closed_forms():
     assert compute_value(flow.average("one")).to_dict() == pytest.approx({"value": 1, "error": 0})
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_should():
     """68.3 % within one standard error and 95.4 % within two, of 300 repetitions with s = 0.4."""
     s, sigmas = SIGMA / 2, []

@@ -157,6 +157,7 @@ def test_atoms_without_an_answer_are_refused(calculator, change, message):
         atoms.get_forces()
 
 
+@pytest.mark.slow
 def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
     run = project(tmp_path, draw_hono_points(), make_hono_sections())
     surface = write_hono(run)

@@ -106,6 +106,7 @@ def test_a_trajectory_conserves_energy(surface):
     assert_allclose(total, total[0], rtol=0, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_starts_have_the_zero_point_energy(surface):
     """Oracle: the harmonic ground state has half its energy, Σ ħω/4, in V."""
     source = EtheneSource(reader="ethene_xtb", steps=1)

@@ -148,6 +148,7 @@ def test_the_gap_is_the_difference_of_the_errors(evaluated):
     assert gap["cm^-1"] * INVERSE_CM == pytest.approx(abs(train - test), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_windows_divide_the_points_by_their_energy(write_trained):
     options = {"off_grid_points": 0, "energy_windows": [4000.0, 1000.0]}
     run, x, exact = write_trained(evaluate=options)
@@ -168,6 +169,7 @@ def test_windows_divide_the_points_by_their_energy(write_trained):
     assert windows[1]["max_error"] == pytest.approx(error.max(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_compared_where_they_were_trained(write_trained):
     run, *_ = write_trained(train={"gradient_weight": 1.0})
     errors = read_report(run)["surface"]["errors"]
@@ -193,11 +195,13 @@ def test_training_times_are_those_of_the_history(evaluated):
     assert result["degrees"] == [3, 3, 3]
 
 
+@pytest.mark.slow
 def test_without_an_exact_surface_the_points_alone_are_compared(write_trained):
     run, *_ = write_trained(surface="")
     assert list(read_report(run)["surface"]["errors"]) == ["train", "val", "test"]
 
 
+@pytest.mark.slow
 def test_the_engines_metrics_stay_and_its_figures_speak_of_points(write_trained):
     run, x, _ = write_trained()
     record = {"epoch": 40, "lr": 1.0, "train": {"loss": 1.0}, "mae": {"energy": 0.5}}

@@ -113,6 +113,7 @@ def test_weights_that_diverge_in_the_last_step_before_a_record(fit):
     assert "diverged in epoch 1: losses inf, inf after its last step" in fail(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("partition", "cure"),
     [

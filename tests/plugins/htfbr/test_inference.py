@@ -71,6 +71,7 @@ def test_stationary_points_of_hono_are_the_published_ones(points_of_hono):
     assert np.degrees(barrier.x[5]) == pytest.approx(86.5, abs=0.3)
 
 
+@pytest.mark.slow
 def test_all_stationary_points_of_a_double_well():
     """V = (x² - 1)² + 2 y² - 0.3 y: minima at x = ±1, saddle at x = 0, all at y = 0.075."""
     leaves = [make_chebyshev(-2, 2, 4), make_chebyshev(-1, 1, 2)]
@@ -203,6 +204,7 @@ def test_cuts_hold_the_fitted_beside_the_exact_surface(used):
         assert np.allclose(np.diag(both["exact"]), HONO().energies(x))
 
 
+@pytest.mark.slow
 def test_stationary_points_of_both_surfaces_are_matched(used):
     """Trans is the same of both; cis is not, since the sum of cuts relaxes nothing."""
     run, summary = used
@@ -227,6 +229,7 @@ def test_stationary_points_of_both_surfaces_are_matched(used):
     )
 
 
+@pytest.mark.slow
 def test_the_export_lies_beside(used):
     run, summary = used
     assert summary["terms"] <= 1 + 5 * 12 + 6
@@ -251,6 +254,7 @@ def test_no_cuts_mean_one_along_every_coordinate(tmp_path, project):
     assert not (run.folder / "sum_of_products.h5").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cut", "message"),
     [

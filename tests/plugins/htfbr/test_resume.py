@@ -83,6 +83,7 @@ def _append_and_stop(path, record):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_changed_experiment_starts_afresh(fit, caplog):
     train_surface(fit())
     again = fit({"gradient_weight": 0.1})

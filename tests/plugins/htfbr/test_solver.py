@@ -190,6 +190,7 @@ def solve_run(run):
     return load_trained_task(run, torch.device("cpu")).module
 
 
+@pytest.mark.slow
 def test_gradients_are_data(project, points, tmp_path):
     """30 energies cannot determine the 84 terms of a cubic in 6 coordinates; gradients can."""
 
@@ -238,6 +239,7 @@ def test_hono_with_adaptive_ranks(project, tmp_path):
     assert {"ridge", "truncated"} <= {json.loads(line)["step"] for line in lines}
 
 
+@pytest.mark.slow
 def test_given_ranks_are_kept(project, tmp_path):
     sections = {"model": {"rank": [2, 3, 2, 4]}, "train": {"solver": {"max_terms": 300}}}
     surface = solve_run(load_hono(project, tmp_path, sections))
@@ -251,6 +253,7 @@ def test_too_few_terms_for_a_start(project, tmp_path):
         solve_run(load_hono(project, tmp_path, sections))
 
 
+@pytest.mark.slow
 def test_late_steps_are_not_begun(project, points, tmp_path):
     data, steps = points(lambda x: np.exp(x.sum(1)), 400), {}
     for name, limit in (("hurried", 1e-9), ("patient", None)):

@@ -72,6 +72,7 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, case):
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_limited_memory_changes_nothing(fit):
     """Shares that go through memory in pieces give the gradient of the whole."""
     plain, pieces = fit(folder="plain"), fit(folder="pieces", partition={"capacity": 7.0})
@@ -111,6 +112,7 @@ def _predict(module, x):
         return module({"x": torch.from_numpy(x)})
 
 
+@pytest.mark.slow
 def test_the_rate_of_the_paper(fit):
     """AdamW from 0.1, halved every so often, never below 1e-3: section 4 of Qiu et al."""
     halved = {"name": "step", "factor": 0.5, "every": 2, "final_fraction": 0.01}
@@ -124,6 +126,7 @@ def test_the_rate_of_the_paper(fit):
     assert load_model(run.model)["dtype"] == "float32"
 
 
+@pytest.mark.slow
 def test_the_best_weights_are_kept(fit):
     """With labels of noise the validation worsens at last."""
 
@@ -158,6 +161,7 @@ def test_training_without_validation(fit, points, project, tmp_path):
     assert summary["best_loss"] == min(line["train"]["loss"] for line in read_history(run))
 
 
+@pytest.mark.slow
 def test_a_training_starts_from_a_model(fit):
     first = fit({"epochs": 200, "record_every": 100}, "first")
     before = train_surface(first)
@@ -184,6 +188,7 @@ def test_epochs_are_told(fit, monkeypatch):
     assert heard == read_history(run)
 
 
+@pytest.mark.slow
 def test_too_few_points_are_told(fit, caplog):
     with caplog.at_level(logging.WARNING):
         few = train_surface(fit({"epochs": 1}, "few", n=60))

@@ -64,6 +64,7 @@ def compute_energy(run, head):
     return load_calculator(run.model, head=head).get_potential_energy(LOW[0])
 
 
+@pytest.mark.slow
 def test_predict_takes_the_head_that_is_named(run, start, tmp_path):
     for head in HEADS:
         output = tmp_path / f"{head}.xyz"

@@ -107,6 +107,7 @@ def test_independent_couplings_predict_the_same(case):
     check_predictions(module, case, torch.float64, 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REDUCED, ids=str)
 def test_reduced_couplings_are_taken_over_into_all(case):
     check_predictions(build_ours(case)[0], case, torch.float64, 1e-10)

@@ -41,6 +41,7 @@ def test_every_number_stands_in_the_paper(plugin):
         assert any(re.search(rf"(?<![\d.]){re.escape(f)}(?!\d)", text) for f in forms), entry
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_results_nothing_is_drawn(tmp_path, name):
     experiment = load_shipped(tmp_path, name)
@@ -57,6 +58,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "has_figures"), DRAWN.items())
 def test_experiments_of_a_paper_alone_have_its_figures(tmp_path, name, has_figures):
     chosen = choose_figures(load_shipped(tmp_path, name))

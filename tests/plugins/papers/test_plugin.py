@@ -17,6 +17,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_without_papers_draws_the_same_but_for_them(tmp_path, name):
     alone = Project(ROOT / "workflows", tmp_path, load_registry(POINTS))

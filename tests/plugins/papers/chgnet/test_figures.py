@@ -121,6 +121,7 @@ def test_figure_8_compares_steps_of_the_same_samples(experiment):
     assert gains == [gain for gain in ("1.0", "2.0", "4.0", "16.0") for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_figure_8_where_the_system_tells_no_memory(tmp_path):
     changed = made_up.write(tmp_path)
     for run in changed.runs.values():

@@ -48,6 +48,7 @@ CUTOFF = 5.0
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_volumes_are_those_of_the_edges():
     """Against the metrics of the kernel, and all pairs of atoms one by one."""
     structure = pack_box(PACKING, (1, 8), 0)

@@ -137,6 +137,7 @@ def test_table_4_has_the_papers_rows_and_ours(ethene):
     assert "42,907" in made_up.list_words(figure)
 
 
+@pytest.mark.slow
 def test_figure_3_projects_the_measured_time_of_an_epoch(hono):
     figure, table = training.draw_time(hono)
     (paper,) = select_rows(table, device="1 GPU", implementation="benchmark")

@@ -261,6 +261,7 @@ def test_figure_13_has_all_the_time_of_each_rank(experiment):
     assert labels[0] == f"{100 / (1.01 + waiting):.0f} %"
 
 
+@pytest.mark.slow
 def test_one_configuration_alone_is_not_compared(changed):
     for run in changed.runs.values():
         if run.variant != "base":
