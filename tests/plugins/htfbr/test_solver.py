@@ -39,6 +39,7 @@ from pipeline_htfbr.solver.terms import (
 from pipeline_htfbr.structure import read_structure
 from pipeline_kernels.tree import contract
 from plugins.htfbr.additive import draw_hono_points
+from tiers import exhaustive
 
 ALONE = Ranks(World(), torch.device("cpu"))
 
@@ -224,6 +225,7 @@ def load_hono(project, folder, sections):
     return project(folder, cloud, {"graph": {"basis": basis, "degree": 6}, **sections})
 
 
+@exhaustive
 @pytest.mark.slow
 def test_hono_with_adaptive_ranks(project, tmp_path):
     """2,300 points give what the paper's 10,000 did not: 6.0e-4 hartree (its Table 2, best row)."""
