@@ -20,8 +20,12 @@ DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 
-# Trainings of pages are long enough to be of use; here they are as short as they can be.
+# Trainings of pages are long enough to be of use; here they are as short as they can be, and
+# figures are files of one format.
 SHORT = r"""#!/bin/sh
+for file in workflows/experiments/*/*.yaml; do
+    grep -q ^figures: "$file" || echo "figures: $FIGURES" >> "$file"
+done
 find workflows/experiments -name '*.yaml' -exec \
     sed -i -E 's/^( *epochs: )([3-9]|[1-9][0-9]+)$/\11/' {} +
 exec "$PROGRAMS/NAME" "$@"
@@ -52,8 +56,14 @@ def write_program(page: Path) -> str:
     return "\n".join(parts)
 
 
-def run_page(page: Path, folder: Path) -> str:
-    """Do what a page says, in a folder; return what is printed."""
+def run_page(page: Path, folder: Path, figures: str = "{formats: [png]}") -> str:
+    """Do what a page says, in a folder; return what is printed.
+
+    Args:
+        page: The page.
+        folder: Where its reader is.
+        figures: What experiments draw that do not say it.
+    """
     programs = folder.parent / "bin"
     programs.mkdir(exist_ok=True)
     for name in ("snakemake", "pipeline-core"):
@@ -63,6 +73,7 @@ def run_page(page: Path, folder: Path) -> str:
     forked, here = start_programs(), Path(sys.executable).parent
     environment = os.environ | {
         "PROGRAMS": str(forked),
+        "FIGURES": figures,
         "PATH": f"{programs}:{forked}:{here}:{os.environ['PATH']}",
         "INSTALLED": str(installed),
         "PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")]),

@@ -19,6 +19,7 @@ from real_data import find
 from tiers import exhaustive
 from trained_runs import write_smoke
 
+FEW = "{formats: [png], names: [parity, learning]}"
 FIRST_ATOM = re.compile(r"(POSITION +TOTAL-FORCE.*\n -+\n +)\S+")
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,7 @@ def test_own_data_as_in_the_readme(folder):
         (folder / f"runs/{run}").mkdir(parents=True)
         moved = FIRST_ATOM.sub(rf"\g<1>{run / 100:.5f}", text)
         (folder / f"runs/{run}/OUTCAR").write_text(moved)
-    said = run_page(ROOT / "README.md", folder)
+    said = run_page(ROOT / "README.md", folder, FEW)
     assert (folder / "results/chgnet/mydata/figures/summary.html").is_file()
     assert "wrote predictions.xyz: 10 frames" in said
 
@@ -121,7 +122,8 @@ def test_resume(fresh):
 
 
 def test_watch(fresh):
-    write_smoke(fresh, "htfbr")  # without its variants
+    path = write_smoke(fresh, "htfbr").path  # without its variants
+    path.write_text(path.read_text().replace("figures:", "figures:\n  names: [parity]"))
     said = run_page(DOCS / "how_to/watch.md", fresh)
     assert said.count("htfbr/smoke: data of hono_smoke waiting") == 2
     assert "chgnet/hfo2: data of hfo2 waiting" in said

@@ -14,6 +14,7 @@ from snakemake_executor_plugin_slurm import ExecutorSettings
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from pipeline_core.workflow import Plan
+from tiers import exhaustive, run_first
 from workflows.toy import REPOSITORY, plan_jobs, snakemake
 
 PROFILES = sorted(path.parent.name for path in REPOSITORY.glob("profiles/*/profile.yaml"))
@@ -56,11 +57,12 @@ def test_without_any_other_the_default_profile_means_all_cores(profile):
 @pytest.mark.parametrize(
     ("home", "cache", "kept"),
     [
-        ("home", "", "../home/.cache/snakemake"),
+        pytest.param("home", "", "../home/.cache/snakemake", marks=exhaustive),
         ("home", "cache", "../cache/snakemake"),
-        ("/dev/null", "", ".snakemake/cache/snakemake"),  # as in a container that is read only
-        ("relative", "relative", ".snakemake/cache/snakemake"),
-        ("home", "/dev/null", ".snakemake/cache/snakemake"),
+        # As in a container that is read only.
+        ("/dev/null", "", ".snakemake/cache/snakemake"),
+        pytest.param("relative", "relative", ".snakemake/cache/snakemake", marks=exhaustive),
+        pytest.param("home", "/dev/null", ".snakemake/cache/snakemake", marks=exhaustive),
     ],
 )
 def test_snakemake_works_without_a_home(fresh, home, cache, kept):
@@ -83,7 +85,11 @@ def test_every_rule_that_a_profile_names_exists(profile, name):
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--profile", "slurm"], ["--profile", "profiles/local"], ["--cores", "1"]]
+    "words",
+    run_first(
+        [[], ["--profile", "slurm"], ["--profile", "profiles/local"], ["--cores", "1"]],
+        ["--profile", "slurm"],
+    ),
 )
 def test_every_profile_plans_the_same_jobs_in_an_empty_home(fresh, words):
     assert plan_jobs(fresh, *words) == {
@@ -300,7 +306,10 @@ def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(f
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "variant", "ranks"),
-    [(["--profile", "profiles/local"], "longer", "2"), (["--cores", "2"], "pair", "1")],
+    [
+        (["--profile", "profiles/local"], "longer", "2"),
+        pytest.param(["--cores", "2"], "pair", "1", marks=exhaustive),
+    ],
 )
 def test_ranks_of_a_profile_or_of_a_variant_train_together(ranked, words, variant, ranks):
     folder = f"results/toy/first/{variant}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from fake_packages import install, write_model_source
+from forked_programs import start_programs
 from pipeline_atoms.testing import PotentialConformance
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.testing import PluginConformance, RunConformance
 from pipeline_core.testing.check import check_plugin, choose_settings, list_suites
 from pipeline_core.testing.plugin import ConformanceTable, Row, format_table
-from processes import start
 
 WORKFLOWS = Path(__file__).parents[3] / "workflows"
 
@@ -80,8 +81,10 @@ def call(folder, *words):
     """Check a plugin of a folder of packages by the command; return its status and what it says."""
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     places = ["--workflows", folder / "workflows"]
-    words = ["-m", "pipeline_core.cli", "plugins", "--check", *words, *places]
-    done = start(words, PYTHONPATH=path)
+    done = subprocess.run(
+        [start_programs() / "pipeline-core", "plugins", "--check", *words, *places],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 
 
