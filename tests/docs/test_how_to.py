@@ -87,6 +87,7 @@ def test_other_programs(folder):
         assert "tensor([-" in run_page(DOCS / "how_to/torch_sim.md", folder)
 
 
+@exhaustive
 def test_card(folder):
     said = run_page(DOCS / "how_to/card.md", folder)
     assert said.count("# Model card: chgnet/smoke, variant base") == 2
