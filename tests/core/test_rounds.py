@@ -103,6 +103,7 @@ def import_round(run):
     return [float(row["energy"]) for row in rows], [str(row["source"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_label_that_has_not_converged_is_left_out(tmp_path):
     run = load(tmp_path).run("round_1")
     outcomes = write_labels(tmp_path, run, good={1})
@@ -112,6 +113,7 @@ def test_a_label_that_has_not_converged_is_left_out(tmp_path):
     assert [p for p in places if "labels/" in p] == ["round_1/labels/1.extxyz:0"]
 
 
+@pytest.mark.slow
 def test_a_round_without_any_label_is_refused_with_the_cure(tmp_path):
     run = load(tmp_path).run("round_1")
     write_labels(tmp_path, run, good=set())

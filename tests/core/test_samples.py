@@ -93,6 +93,7 @@ def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
             assert file.read_column("group").tolist() == [str(s["group"]) for s in expected]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """The writer holds a few megabytes of the 84 that it writes."""
     import tracemalloc

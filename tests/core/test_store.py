@@ -162,6 +162,7 @@ def test_a_full_disk_keeps_the_earlier_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_an_interrupt_within_a_write_is_heard(tmp_path):
     # A shell that starts the tests in its background lets them, and their children, ignore it.
     code = """

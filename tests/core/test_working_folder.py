@@ -41,6 +41,7 @@ def pretend_older(folder, name, text):
     edit_note(folder, files=files | {name: working_folder._hash(text.encode())})
 
 
+@pytest.mark.slow
 def test_a_folder_holds_what_a_run_needs(tmp_path, registry):
     folder = tmp_path / "new"
     make_folder(folder, ["chgnet/hfo2"], registry)

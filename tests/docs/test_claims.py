@@ -46,6 +46,7 @@ def test_each_table_has_its_records(page):
     assert shown <= known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "claim"), CLAIMS, ids=[f"{p}: {c.header}" for p, c in CLAIMS])
 def test_numbers_are_those_of_the_records(page, claim):
     table = find_table(page, claim)

@@ -35,6 +35,7 @@ def call(folder, *words):
     return done.stderr
 
 
+@pytest.mark.slow
 def test_the_workflow_leaves_them_out(fresh):
     leave_out_stages(fresh)
     expected = {"all": 1, "data": 1, "train": 2, "evaluate": 2, "figures": 1}

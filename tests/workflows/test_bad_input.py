@@ -201,6 +201,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_explained_and_leaves_nothing(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -220,6 +221,7 @@ def test_bad_input_is_explained_and_leaves_nothing(name: str, tmp_path: Path) ->
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_explained_and_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files makes write() fail as a full disk does."""
     project(tmp_path)

@@ -34,6 +34,7 @@ def remote(fresh):
 TARGET = "results/datasets/water/data.h5"
 
 
+@pytest.mark.slow
 def test_missing_raw_files_are_fetched_first(remote):
     assert plan_jobs(remote, TARGET) == {"download": 1, "data": 1}
     snakemake(remote, TARGET)
@@ -43,6 +44,7 @@ def test_missing_raw_files_are_fetched_first(remote):
     assert plan_jobs(remote, other, "--config", "results=elsewhere") == {"data": 1}
 
 
+@pytest.mark.slow
 def test_files_that_were_put_there_by_hand_stay(remote):
     path = remote / "workflows" / "datasets" / "water" / "a+b.xyz"
     path.parent.mkdir()
@@ -53,6 +55,7 @@ def test_files_that_were_put_there_by_hand_stay(remote):
     assert "is there" in (remote / "results" / "downloads" / "water" / "a+b.xyz.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_wrong_file_stops_the_workflow(remote):
     (remote / "server.xyz").write_text("another file")
     text = snakemake(remote, TARGET, ok=False)

@@ -243,6 +243,7 @@ def test_structures_are_those_of_the_inputs(run):
             np.testing.assert_allclose(frame["cell"], read_numbers("[ABC]", source), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_pairs_are_the_neighbours_in_the_listed_images(run):
     with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
@@ -262,6 +263,7 @@ def test_pairs_are_the_neighbours_in_the_listed_images(run):
             assert kept | mirrored == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_matrices_are_hermitian_and_the_overlap_is_positive(run):
     with h5py.File(DATA / "matrices" / f"{run}.h5") as file:

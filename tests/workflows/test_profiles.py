@@ -54,6 +54,7 @@ def test_without_any_other_the_default_profile_means_all_cores(profile):
     assert profile("default", ["snakemake", "-n", "paper_toy"])["cores"] == "all"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("home", "cache", "kept"),
     [
@@ -84,6 +85,7 @@ def test_every_rule_that_a_profile_names_exists(profile, name):
         assert named <= RULES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     run_first(
@@ -163,12 +165,14 @@ def ranked(fresh):
     return fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--cores", "1"], ["--profile", "profiles/local"]])
 def test_a_variant_says_on_how_many_ranks_it_is_trained(ranked, words):
     assert find_launch(ranked, "pair", *words, PIPELINE_RANKS="1")[:2] == ("", 2)
     assert find_launch(ranked, "longer", *words, PIPELINE_RANKS="1")[:2] == ("", 1)
 
 
+@pytest.mark.slow
 def test_the_ranks_of_a_profile_win_over_those_of_a_variant(ranked):
     words = ["--profile", "profiles/local"]
     assert find_launch(ranked, "pair", *words, PIPELINE_RANKS="3")[1] == 3

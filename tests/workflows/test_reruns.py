@@ -84,6 +84,7 @@ def test_an_edit_redoes_what_depends_on_it(finished, change):
     assert plan_jobs(finished) == jobs
 
 
+@pytest.mark.slow
 def test_another_structure_to_start_from_is_used_again(finished):
     path, start = find_experiment(finished), finished / "start.xyz"
     path.write_text(path.read_text() + "infer: {md: [{name: hot, start: start.xyz}]}\n")
@@ -104,6 +105,7 @@ def test_an_edit_of_a_plugin_redoes_its_runs_and_no_others(finished):
     assert "Params have changed" in text
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_reader_imports_again_what_it_reads(fresh):
     datasets = fresh / "workflows/datasets"
     (datasets / "raw.xyz").rename(datasets / "raw.raw")
@@ -114,6 +116,7 @@ def test_an_edit_of_a_reader_imports_again_what_it_reads(fresh):
     assert plan_jobs(fresh, "results/datasets/water/data.h5") == {"data": 1}
 
 
+@pytest.mark.slow
 def test_a_reader_that_a_dataset_names_is_known_with_its_whole_distribution(fresh):
     """The ending of the file says nothing of the format, and the reader has a library."""
     site, target = fresh / "site", "results/datasets/water/data.h5"
@@ -142,6 +145,7 @@ def test_figures_that_fail_stop_no_other_experiment(finished):
     assert plan_jobs(finished)["figures"] == 1
 
 
+@pytest.mark.slow
 def test_a_touched_file_whose_bytes_are_the_same_changes_nothing(finished):
     (finished / "site/toy_plugin.py").touch()
     find_experiment(finished).touch()
@@ -149,6 +153,7 @@ def test_a_touched_file_whose_bytes_are_the_same_changes_nothing(finished):
     assert plan_jobs(finished) == {}
 
 
+@pytest.mark.slow
 def test_raw_data_that_are_replaced_with_their_time_kept_redo_everything(finished):
     """As `cp -p` and `rsync -t` do, and then with a time before that of all results."""
     path = finished / "workflows/datasets/raw.xyz"
@@ -171,6 +176,7 @@ def test_raw_data_that_are_replaced_with_their_time_kept_redo_everything(finishe
     assert plan_jobs(finished, "results/datasets/water/data.h5") == {}
 
 
+@pytest.mark.slow
 def test_another_profile_or_launcher_changes_nothing(finished):
     assert plan_jobs(finished, "--profile", "slurm") == {}
     assert plan_jobs(finished, "--profile", "slurm", PIPELINE_NODES="4", PIPELINE_RANKS="8") == {}
@@ -178,6 +184,7 @@ def test_another_profile_or_launcher_changes_nothing(finished):
     assert plan_jobs(finished, "--set-resources", "train:device=cuda") == {}
 
 
+@pytest.mark.slow
 def test_a_variant_of_another_plugin_depends_on_that_plugin(finished):
     path = find_experiment(finished)
     path.write_text(path.read_text() + "  rival: {plugin: other, model: {width: 4}}\n")
@@ -190,6 +197,7 @@ def test_a_variant_of_another_plugin_depends_on_that_plugin(finished):
     }
 
 
+@pytest.mark.slow
 def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):
     text = find_experiment(fresh).read_text()
     (fresh / "workflows/experiments/toy/small.yaml").write_text(text + "scale: smoke\n")
@@ -202,6 +210,7 @@ def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):
     assert "no experiment has the scale 'paper', only laptop" in text
 
 
+@pytest.mark.slow
 def test_the_target_of_a_paper_leaves_out_what_has_no_raw_files(fresh):
     folder = fresh / "workflows"
     dataset = (folder / "datasets/water.yaml").read_text()
@@ -221,6 +230,7 @@ def test_the_target_of_a_paper_leaves_out_what_has_no_raw_files(fresh):
     assert "no file matches 'rare.xyz'" in snakemake(fresh, "-n", "paper_toy", ok=False)
 
 
+@pytest.mark.slow
 def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
     words = ["--config", "experiments=other/first", "results=elsewhere"]
     text = snakemake(fresh, "-n", *words)
@@ -243,6 +253,7 @@ def test_experiments_are_a_word_words_between_commas_or_a_list(fresh, chosen):
     assert "results/toy/first" not in shown
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_fails_only_the_runs_that_ask_for_it(fresh):
     (fresh / "site/toy_plugin.py").write_text("raise RuntimeError('boom')")
     assert plan_jobs(fresh, "paper_other")["train"] == 2
@@ -250,6 +261,7 @@ def test_a_broken_plugin_fails_only_the_runs_that_ask_for_it(fresh):
     assert "plugin 'toy' from toy 1.0 cannot be loaded: RuntimeError: boom" in text
 
 
+@pytest.mark.slow
 def test_mistakes_stop_the_workflow_before_it_starts_and_are_named(fresh):
     edit(find_experiment(fresh), "epochs: 3", "epoch: 3")
     text = snakemake(fresh, ok=False)
@@ -286,6 +298,7 @@ def test_missing_raw_files_are_named(fresh):
     assert is_message_alone(text)
 
 
+@pytest.mark.slow
 def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
     edit(find_experiment(fresh), "width: 4", "width: 13")
     text = snakemake(fresh, "results/toy/first/base/metrics.json", ok=False)
@@ -300,6 +313,7 @@ def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
     assert (fresh / "results/toy/first/base/state/rank-0").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_is_brought_back_after_a_failure_is_taken(fresh):
     """`train --finish` writes what Snakemake has removed; here the test does."""
     edit(find_experiment(fresh), "width: 4", "width: 13")
@@ -331,6 +345,7 @@ def test_an_archive_is_the_report_of_snakemake_itself(finished):
     assert '"figure": "Parity"' in page
 
 
+@pytest.mark.slow
 def test_the_report_tells_what_exists_and_fails_on_nothing_else(fresh):
     text = snakemake(fresh, "--report", "report.html", ok=False)
     assert "error: no experiment has figures in results/" in text
@@ -349,6 +364,7 @@ def test_the_report_tells_what_exists_and_fails_on_nothing_else(fresh):
     assert 'id="toy/own"' in (fresh / "paper.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_stops_no_other_experiment(fresh):
     edit(find_experiment(fresh), "width: 4", "width: 13")
     text = snakemake(fresh, "--cores", "1", ok=False)

@@ -63,6 +63,7 @@ def test_the_rules_are_formatted():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
     [

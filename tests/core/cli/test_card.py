@@ -57,6 +57,7 @@ def test_ranges_are_those_of_the_training_structures(run):
         assert n_atoms == sum(a.symbols.count(symbol) for a in train)
 
 
+@pytest.mark.slow
 def test_the_page_says_errors_licence_and_limits(run, call):
     before = call("card", run.folder).output
     assert "## Errors" not in before
@@ -80,6 +81,7 @@ def test_the_page_says_errors_licence_and_limits(run, call):
     assert "## Errors" not in call("card", run.folder).output
 
 
+@pytest.mark.slow
 def test_a_copy_holds_the_whole_card_and_predicts_the_same(run, call):
     evaluate_run(run)
     result = call("card", run.folder, "--output", "card.md", "--copy", "given/away.pt")

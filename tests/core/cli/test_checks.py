@@ -204,6 +204,7 @@ def test_doctor_names_variables_that_nothing_reads(folder, call, monkeypatch, se
     assert "2, started by torchrun" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

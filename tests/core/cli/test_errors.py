@@ -33,6 +33,7 @@ def test_the_console_shows_a_traceback_only_if_asked(folder, debug):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_every_command_has_help(call):
     text = call("--help").output
     commands = [

@@ -108,6 +108,7 @@ def little_memory(monkeypatch):
     return limit
 
 
+@pytest.mark.slow
 def test_want_of_memory_is_named_with_a_cure_that_helps(tmp_path, little_memory):
     little_memory(2)
     with pytest.raises(ValueError, match=r"^out of memory in the prediction of") as caught:

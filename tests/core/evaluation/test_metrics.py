@@ -38,6 +38,7 @@ def test_no_label_is_null_and_counted():
     assert equal.report("eV")["r2"] is None
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 9), min_size=1, max_size=6))
 def test_batches_add_up_to_the_whole(seed, sizes):

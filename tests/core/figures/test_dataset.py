@@ -61,6 +61,7 @@ def test_every_sample_of_every_part_is_shown_at_its_size(folder):
     assert not colours & {style.choose_colour(number).lower() for number in range(3)}
 
 
+@pytest.mark.slow
 def test_axes_are_those_that_show_all_sizes(folder):
     few = draw_sizes(folder, one={"12": 40, "24": 20, "96": 3})
     assert [text.get_text() for text in few.get_xticklabels()] == ["12", "24", "96"]

@@ -74,6 +74,7 @@ def test_every_figure_has_its_files_and_an_entry_in_the_index(folder):
     assert (experiment.folder / "parity.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_experiment_chooses_names_and_formats(folder):
     """What is no longer asked for is removed; other files stay."""
     experiment = ask_for(folder, "{names: [balance, errors_by_group], formats: [svg]}")

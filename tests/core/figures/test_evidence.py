@@ -51,6 +51,7 @@ def project(computed, tmp_path) -> Project:
     return Project(tmp_path / "workflows", tmp_path / "results", load_registry())
 
 
+@pytest.mark.slow
 def test_figures_need_no_results(computed, project):
     assert evidence.list_evidence(project.workflows) == [NAME]
     experiment = evidence.load_evidence(NAME, project)
@@ -152,6 +153,7 @@ def test_what_is_marked_as_bulk_is_left_out(tmp_path):
     assert store.read_json(tmp_path / "target.json") == {BULK: ["atoms"], "seconds": 3}
 
 
+@pytest.mark.slow
 def test_too_much_is_not_kept(computed, tmp_path, monkeypatch):
     folder = shutil.copytree(computed, tmp_path / "copy")
     project = Project(folder / "workflows", folder / "results", load_registry())
@@ -163,6 +165,7 @@ def test_too_much_is_not_kept(computed, tmp_path, monkeypatch):
     assert project.find_evidence(NAME).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_figures_that_read_more_than_is_kept_are_named(computed, tmp_path, monkeypatch):
     folder = shutil.copytree(computed, tmp_path / "copy")
     project = Project(folder / "workflows", folder / "results", load_registry())
@@ -177,6 +180,7 @@ def test_figures_that_read_more_than_is_kept_are_named(computed, tmp_path, monke
         evidence.keep_evidence(project.load_experiment(NAME), project)
 
 
+@pytest.mark.slow
 def test_nothing_differs_from_what_was_kept(project):
     assert evidence.check_evidence(NAME, project) == []
     assert not evidence.load_evidence(NAME, project).folder.exists()
@@ -193,6 +197,7 @@ def test_a_lost_file_is_named(project):
     assert evidence.check_evidence(NAME, project) == [fault]
 
 
+@pytest.mark.slow
 def test_a_figure_that_comes_out_otherwise_is_named(project, monkeypatch):
     from pipeline_core.figures import learning
 
@@ -228,6 +233,7 @@ def test_digits_that_depend_on_the_processor_do_not_count(text, elsewhere, chang
     assert digest(text) != digest(text.replace(number, changed, 1))
 
 
+@pytest.mark.slow
 def test_a_figure_with_another_line_is_named(project, monkeypatch):
     from pipeline_core.figures import style
 
@@ -240,6 +246,7 @@ def test_a_figure_with_another_line_is_named(project, monkeypatch):
     assert not [file for file in faults if not file.endswith(".svg")]
 
 
+@pytest.mark.slow
 def test_figures_of_changed_code_are_drawn_again_on_request(project, monkeypatch):
     from pipeline_core.figures import learning
 

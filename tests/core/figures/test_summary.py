@@ -170,6 +170,7 @@ def open_picture(address):
     return Image.open(BytesIO(base64.b64decode(data)))
 
 
+@pytest.mark.slow
 def test_the_chapter_holds_its_pictures_and_a_small_one_of_the_first(experiment):
     pictures = [draw_picture(experiment, name) for name in ("balance", "errors_by_element")]
     chapter = summary.make_chapter(experiment, pictures, None)
@@ -186,6 +187,7 @@ def test_the_chapter_holds_its_pictures_and_a_small_one_of_the_first(experiment)
     assert small.width / small.height == pytest.approx(large.width / large.height, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_figure_of_what_a_table_tells_is_left_out(experiment):
     chapter = summary.make_chapter(experiment, [draw_picture(experiment, "provenance")], None)
     assert chapter.illustrations == []

@@ -42,6 +42,7 @@ def run(tmp_path):
     return SimpleNamespace(history=tmp_path / "history.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.json", "a.h5", "a.pt"])
 def test_what_the_store_writes_notices_each(run, tmp_path, name):
     path = tmp_path / name

@@ -156,6 +156,7 @@ def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
     assert not off.any()
 
 
+@pytest.mark.slow
 def test_the_overlap_can_be_learned(tmp_path):
     """Nothing but rounding and splines is left over beside the two-centre blocks."""
     exact = trained.prepare_run(tmp_path, model={"target": "overlap"})

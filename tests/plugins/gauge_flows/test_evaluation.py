@@ -157,6 +157,7 @@ def test_want_of_memory_is_named_with_the_cure(identity, monkeypatch):
         call_evaluate(identity, samples=14, batch_size=7)
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_another_theory_is_left_alone(tmp_path):
     """The flow's target is that of `model.action`, whatever the dataset holds."""
     dataset = {**THEORY, "generate": {**HEATBATH, "n_configurations": 8}}

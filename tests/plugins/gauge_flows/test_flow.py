@@ -28,6 +28,7 @@ def list_gradients(flow):
     return torch.cat([g.flatten() for g in parameters])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MIXED)
 def test_the_determinant_is_that_of_the_whole_map(kind):
     extents = (4, 4) if kind.startswith("residual") else (2, 2)

@@ -96,6 +96,7 @@ def test_intervals_hold_the_truth_as_often_as_they_should():
     np.testing.assert_allclose(within[1], 0.954, atol=0.05)
 
 
+@pytest.mark.slow
 def test_blocks_account_for_autocorrelation():
     """AR(1) with coefficient r: the error grows by the root of (1 + r) / (1 - r)."""
     r, n = 0.7, 40_000

@@ -66,6 +66,7 @@ def test_lines_beyond_the_saved_state_disappear(fit, monkeypatch):
     assert [line["epoch"] for line in read_history(run)] == [2, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_lost_outputs_are_written_again_without_training(fit, monkeypatch):
     run = fit()
     train_surface(run)

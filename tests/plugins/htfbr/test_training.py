@@ -145,6 +145,7 @@ def test_the_best_weights_are_kept(fit):
     assert np.mean((error / float(module.scale)) ** 2) == pytest.approx(summary["best_loss"])
 
 
+@pytest.mark.slow
 def test_patience(fit):
     frozen = {"name": "step", "factor": 0.0, "every": 1, "final_fraction": 0.0}
     run = fit({"epochs": 50, "record_every": 5, "patience": 10, "schedule": frozen})

@@ -29,6 +29,7 @@ def test_snakemake_finds_it():
     assert LoggerPluginRegistry().get_plugin("pipeline").log_handler is LogHandler
 
 
+@pytest.mark.slow
 def test_news_in_place_of_a_wall(project):
     text = toy.snakemake(project, *LOGGER)
     for name in ("toy/first water data", "toy/first base train", "other/first figures"):
@@ -37,6 +38,7 @@ def test_news_in_place_of_a_wall(project):
         assert word not in text.partition("Select jobs to execute...")[2]  # before the first
 
 
+@pytest.mark.slow
 def test_a_failure_is_explained(project):
     path = project / "workflows/experiments/toy/first.yaml"
     path.write_text(path.read_text().replace("width: 4", "width: 13"))
@@ -48,6 +50,7 @@ def test_a_failure_is_explained(project):
     assert "other/first figures: done" in text
 
 
+@pytest.mark.slow
 def test_a_dry_run_is_as_without_it(project):
     assert toy.plan_jobs(project, *LOGGER) == toy.plan_jobs(project)
     assert "Shell command: pipeline-core graph" in toy.snakemake(project, "-n", *LOGGER)
