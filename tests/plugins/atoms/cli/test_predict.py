@@ -163,7 +163,7 @@ def test_what_is_no_model_and_no_structure_is_refused_with_the_cure(
     ase.io.write("iron.traj", ase.build.bulk("Fe", cubic=True))
     no_model = "crystals.traj: is not a model; give a model.pt or the folder of a run first"
     no_head = "one head, without a name, and no 'pbe'; leave the head"
-    unknown = "iron.traj: frame 0 (Fe2): the model knows Ar, Kr and no Fe (atom 0 of 2)"
+    unknown = "iron.traj: frame 0 (Fe2): the model was trained on Ar, Kr, not on Fe (atom 0 of 2)"
     for words, message in (
         (["nothing.pt", "crystals.traj"], "nothing.pt: no such file or folder"),
         (["crystals.traj", model / "model.pt"], no_model),

@@ -87,7 +87,7 @@ def test_what_the_model_refuses_ends_the_run(tmp_path):
             lmp.command("run 1000")
             steps.append(lmp.extract_global("ntimestep"))
 
-    with pytest.raises(ValueError, match="the model knows Ar and no Kr"):
+    with pytest.raises(ValueError, match="the model was trained on Ar, not on Kr"):
         run()
     assert steps[0] < 3
 

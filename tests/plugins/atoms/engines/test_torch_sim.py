@@ -73,5 +73,5 @@ def test_what_is_no_potential_is_refused():
         TorchSimModel(Committee([make_calculator(), make_calculator()]))
     atoms = make_moving_argon()
     atoms.symbols = "Kr4"
-    with pytest.raises(ValueError, match="the model knows Ar and no Kr"):
+    with pytest.raises(ValueError, match="the model was trained on Ar, not on Kr"):
         make_model()(make_state([atoms]))
