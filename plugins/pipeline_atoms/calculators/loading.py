@@ -35,7 +35,7 @@ def load_calculator(
         device: A torch device name.
         dtype: Floating-point type of a `Potential`; the type used in training if None.
         registry: Plugins to choose from; the installed plugins if None.
-        compile: Whether to compile the model with constant weights, several times faster on a CPU.
+        compile: Whether to compile the model for inference, several times faster on a CPU.
         head: Name of the head to predict with, such as a level of theory, if there are several.
 
     Raises:
