@@ -105,7 +105,7 @@ def test_what_was_exported_is_not_loaded_again(model, tmp_path):
     done = call("export", model, tmp_path / "ours.model")
     assert "for mace-torch" in done.output
     done = call("load", tmp_path / "ours.model", "-o", tmp_path / "again.pt")
-    assert "as what `pipeline-core export` writes" in done.output
+    assert "like files of `pipeline-core export`" in done.output
 
 
 def test_a_model_that_no_other_program_loads_is_not_exported(tmp_path, model):
