@@ -90,8 +90,8 @@ class DividedSplits:
             n_parts: Number of ranks that would divide it.
 
         Returns:
-            Function from the transport of a rank to its part. With a transport that invents
-            messages outputs are meaningless, but the work is that of the part.
+            Function from the transport of a rank to its part. With a transport without real
+            messages outputs are meaningless, but the work is the same.
 
         Raises:
             ValueError: The sample has fewer atoms, or the model cannot work on parts.

@@ -112,7 +112,7 @@ def draw_surfaces(experiment: ExperimentRun) -> Drawn:
 
 
 def _draw_energies(found: list[Property], keys: dict[str, str], label: str) -> Drawn:
-    """Draw numbers from summaries, a line per structure; `keys` maps labels to keys of summaries."""
+    """Draw numbers from summaries, a line per structure; `keys` maps labels to their keys."""
     if not found:
         return None
     figure, ((panel,),) = _make_list(found, 1)

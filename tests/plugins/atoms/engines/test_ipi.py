@@ -101,7 +101,9 @@ def test_no_server_and_messages_of_no_protocol_are_named(name):
         driver = pool.submit(answer_server, address, make_moving_argon(), make_calculator())
         connection, _ = server.accept()
         connection.sendall(b"GET / HTTP/1")
-        with pytest.raises(ValueError, match="the server sent 'GET / HTTP/1', not a message of i-PI"):
+        with pytest.raises(
+            ValueError, match="the server sent 'GET / HTTP/1', not a message of i-PI"
+        ):
             driver.result()
         connection.close()
 
