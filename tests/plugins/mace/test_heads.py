@@ -84,7 +84,7 @@ def test_further_heads_begin_as_the_first():
     features = torch.randn(5, MODEL["channels"])
     for one, two in zip(before.readouts, after.readouts, strict=True):
         torch.testing.assert_close(two(features), one(features).expand(-1, 2))
-    with pytest.raises(ValueError, match="let it name those of the model first, in their order"):
+    with pytest.raises(ValueError, match="name the heads of the model first, in their order"):
         add_heads(after.state_dict(), HEADS, HEADS[::-1])
 
 
