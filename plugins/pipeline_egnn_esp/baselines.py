@@ -213,7 +213,7 @@ def _make_pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
 def _number_entries(shells: tuple[int, ...]) -> Tensor:
     """Return the place of each element of the matrix of all shells in frames, (n, n).
 
-    Zeros of that matrix lie behind the last entry.
+    Zeros of the matrix have the place behind the last entry.
     """
     n = sum(2 * degree + 1 for degree in shells)
     places = torch.full((n, n), count_entries(max(shells)))

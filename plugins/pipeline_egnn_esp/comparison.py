@@ -1,4 +1,4 @@
-"""Errors of predicted matrices by distance and of their levels, beside the two-centre baseline."""
+"""Errors of predicted matrices by distance and of their levels, with the two-centre baseline."""
 
 from __future__ import annotations
 

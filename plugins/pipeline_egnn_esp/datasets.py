@@ -48,7 +48,7 @@ class CP2KSource(MatrixSource):
     cutoff: Positive = 12.0
     """Pairs beyond this distance are left out, Å. The paper's r_cut is half of it."""
     structure: str | None = None
-    """Name of an input or restart file beside each output; null for the one that it states."""
+    """Name of an input or restart file beside each output; null for the input it names."""
 
     @field_validator("basis")
     @classmethod
@@ -96,7 +96,7 @@ class MatrixDataset(DatasetFile):
     """Hamiltonians and overlaps in a basis of atomic orbitals."""
 
     sources: Annotated[list[AnySource], Field(min_length=1)]
-    """Where the matrices come from.
+    """Sources of the matrices.
 
     | reader        | matrices                                                                  |
     |---------------|---------------------------------------------------------------------------|

@@ -67,11 +67,10 @@ Floats = NDArray[np.float64]
 def evaluate_matrices(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
-    Called on every rank. By samples they predict whole structures, which rank 0 compares. With
-    `partition.parts: graph` they share the atoms of each: every rank compares the blocks of its
-    own atoms, sums of errors are added up, and rank 0 collects what is written some blocks at a
-    time. Levels are those of whole matrices, which rank 0 holds of structures with no more than
-    `evaluate.dense_orbitals`.
+    Called on every rank. By samples, ranks predict whole structures, which rank 0 compares. With
+    `partition.parts: graph` (domain decomposition) every rank compares the blocks of its own atoms,
+    sums of errors are reduced, and rank 0 collects the written blocks, some at a time. Levels
+    need whole matrices, which rank 0 holds for structures of at most `evaluate.dense_orbitals`.
 
     Returns:
         MAE of on-site and off-site elements and of levels, by split; on rank 0.
@@ -263,7 +262,7 @@ def _describe_training(run: Run, task: Task) -> dict[str, int]:
     samples, history = task.samples("train"), read_history(run)
     shares = read_shares(run.partition, "train", len(samples))
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
-    # Windows are steps, whatever the number of ranks.
+    # Windows are steps, for any number of ranks.
     n_epochs = history[-1]["epoch"] if history else 0
     return {
         "structures": len(samples),

@@ -1,8 +1,8 @@
 """Blocks of a layer: convolutions in the frames of edges, attention, feed-forward networks.
 
 Features are kept channels last: (n, (lmax + 1)², channels), components of degree 0, then of degree
-1, and so on, each from m = -l to l. Attention and its normalisation are those of EquiformerV2 (Liao
-et al., arXiv:2306.12059), the pair of a node and an edge block those of Kaniselvan et al.,
+1, and so on, each from m = -l to l. Attention and its normalisation follow EquiformerV2 (Liao et
+al., arXiv:2306.12059), the pair of a node and an edge block Kaniselvan et al.,
 "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic Structure Prediction".
 
 With `parity` some channels are of unnatural parity (`channels`). All features are natural at first;

@@ -100,7 +100,7 @@ class RadialWeights(nn.Module):
         return hidden
 
     def read(self, hidden: Tensor, rows: Tensor, edges: Edges) -> Tensor:
-        """Return some of the factors, by their place among those of all degrees, (n_edges, n)."""
+        """Return some of the factors, by their place among all degrees, (n_edges, n)."""
         factors = functional.linear(hidden, self.last.weight[rows], self.last.bias[rows])
         return factors.to(edges.frames.dtype)
 

@@ -103,9 +103,9 @@ class Network(nn.Module):
         they update interior edges, and at the end blocks of edges whose reverse other ranks own.
 
         Args:
-            batch: Structures with their graph, of which `reverse_edge` numbers the edge (j, i, -R)
-                of each edge (i, j, R), (n_edges,); or the inputs of a domain. If it holds `frames`,
-                from `compute_edge_frames` in the type of the parameters, they are not calculated.
+            batch: Structures with their graph, with `reverse_edge`, the number of the edge (j, i,
+                -R) of each edge (i, j, R), (n_edges,); or the inputs of a domain. `frames` from
+                `compute_edge_frames`, if given in the type of the parameters, are not calculated.
             domain: The part of a structure that this rank owns; None for whole structures.
 
         Returns:
@@ -175,7 +175,7 @@ class Network(nn.Module):
 
         Args:
             batch: Structures with their graph.
-            elements: Place of each atom's element among those of the basis, (n_atoms,).
+            elements: Place of each atom's element in the basis, (n_atoms,).
             n_own: Number of atoms that receive, the first ones.
         """
         vectors, dtype = compute_edge_vectors(batch), self.length_embedding.weight.dtype
@@ -200,7 +200,7 @@ class Network(nn.Module):
         return replace(edges, attended=(places, attended))
 
     def _index_elements(self, atomic_numbers: Tensor) -> Tensor:
-        """Return the place of each atom's element among those of the basis, (n_atoms,)."""
+        """Return the place of each atom's element in the basis, (n_atoms,)."""
         elements = self.element_index[atomic_numbers]
         if len(elements) and int(elements.min()) < 0:
             unknown = atomic_numbers[elements < 0].unique().tolist()

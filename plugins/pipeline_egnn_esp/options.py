@@ -21,7 +21,7 @@ from pipeline_core.config.sections import (
 from pipeline_egnn_esp.channels import Channels, split_channels
 
 HIGHEST_DEGREE: Final = 6
-"""Of embeddings."""
+"""Highest degree of embeddings."""
 
 
 class ESPOptions(Section):
@@ -45,7 +45,7 @@ class ESPOptions(Section):
     """Channels between the two convolutions of a node block."""
     feed_forward_channels: Width = 64
     radial_functions: Width = 16
-    """Gaussians of the distance, of which an edge's first embedding is a linear map."""
+    """Gaussians of the distance, from which a linear map makes an edge's first embedding."""
     parity: Annotated[bool, Formerly(False)] = True
     """Whether the network distinguishes parities, so that mirror images of a structure have the
     same levels; if not, as in the paper, it is equivariant under rotations alone.

@@ -38,8 +38,8 @@ def build_matrix_task(run: Run) -> Task:
         run: The run.
 
     Raises:
-        ValueError: The dataset holds no matrices, or its basis differs from that of
-            the model that is rebuilt.
+        ValueError: The dataset holds no matrices, or its basis differs from the basis of the model
+            that is rebuilt.
     """
     options, train = run.get_section("model", ESPOptions), run.get_section("train", ESPTrainOptions)
     basis, cutoff = _read_basis(run), run.get_section("graph", GraphOptions).cutoff

@@ -49,7 +49,7 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
     return build_potential_task(
         run,
         module,
-        elements=list(facts.elements),  # with fine-tuning perhaps more than those of the data
+        elements=list(facts.elements),  # in fine-tuning perhaps more than in the data
         average_neighbours=facts.average_neighbours,
     )
 

@@ -121,7 +121,7 @@ class MACE(Potential):
         n_own = len(batch["atom_sample"])  # ghost atoms of a domain follow
         atoms = AtomsByElement.of(element[:n_own])
         edges = self._planner.plan(batch)
-        # The harmonics of MACE are those of the vector from sender to receiver.
+        # MACE evaluates harmonics of the vector from sender to receiver.
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
         distance = torch.linalg.vector_norm(vectors, dim=1)
         ends = _find_ends(batch)

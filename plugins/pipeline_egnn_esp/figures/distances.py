@@ -17,7 +17,7 @@ from pipeline_egnn_esp.figures.elements import Elements, read_elements
 Floats = NDArray[np.float64]
 
 _SMALLEST: Final = 1e-3
-"""meV below which elements lie on the lower edge."""
+"""Magnitude below which elements are drawn on the lower edge, meV."""
 _CELLS: Final = (160, 120)
 _WIDTH: Final = 0.5
 """Width of the shells over which means are taken, Å."""

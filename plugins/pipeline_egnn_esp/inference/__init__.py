@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pipeline_core.run import Run
 
 SCHEMA: Final = "plugin/egnn_esp/inference"
-"""Of `run.inference`."""
+"""Schema of `run.inference`."""
 
 
 def infer_run(run: Run) -> Summary:

@@ -99,7 +99,7 @@ class Source:
         return self._basis.count_orbitals_per_atom(self._numbers)[names[:, 3:]]
 
     def sort(self, blocks: Blocks) -> Blocks:
-        """Return blocks by the atom of their rows; those of an atom stay in their order."""
+        """Return blocks sorted by the atom of their rows; blocks of an atom keep their order."""
         order = np.argsort(blocks.names[:, 3], kind="stable")
         sizes = self.find_shapes(blocks.names).prod(axis=1)
         begins, lengths = (np.cumsum(sizes) - sizes)[order], sizes[order]
@@ -110,7 +110,7 @@ class Source:
     def _add_overlap(
         self, own: Ints, atoms: Ints, shifts: Ints, blocks: Floats
     ) -> tuple[Ints, Ints, Floats]:
-        """Put the overlap beside the Hamiltonian; either is zero where only the other has blocks.
+        """Join the overlap to the Hamiltonian; either is zero where only the other has blocks.
 
         Returns:
             Atoms, shifts, and blocks (2, n_blocks, n_common, n_common).

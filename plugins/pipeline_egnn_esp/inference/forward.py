@@ -165,7 +165,7 @@ class _Forward:
         return updated
 
     def add_blocks(self, x: Tensor, e: Tensor | None, chunk: Chunk, slots: Tensor) -> Tensor:
-        """Finish the edges of the last layer; add their blocks to slots, return those of atoms."""
+        """Finish the edges of the last layer; add their blocks to slots, return blocks of atoms."""
         gathered, heads, n = self._gather(chunk), self.network.heads, chunk.n_receivers
         x = x[gathered.picked]
         features = self._update_edges(self.network.options.layers, x, e, chunk, gathered)

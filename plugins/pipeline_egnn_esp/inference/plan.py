@@ -55,7 +55,7 @@ class Extra:
 
 
 def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
-    """Return the bytes that rank 0 takes for files beside the first one and for levels.
+    """Return the bytes that rank 0 needs for files other than the first one and for levels.
 
     Args:
         n_entries: Elements of the kept blocks of the structure.
@@ -69,7 +69,7 @@ def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStruct
     if is_dense(options):
         solved.append("complex" if is_complex(options) else "real")
     for name in solved:
-        # The matrices of the data lie beside the predicted ones.
+        # The matrices of the data are in memory, too.
         per_entry, per_square = _SOLVED[name]
         steps.append(n_entries * (2 * _READ + per_entry) + n_orbitals**2 * per_square)
     return _LEFT + max(steps) if steps else 0

@@ -22,7 +22,7 @@ COLOURS: Final = dict(
     zip(NETWORKS, (style.FAINT, style.COLOURS[2], style.COLOURS[0], style.COLOURS[1]), strict=True)
 )
 _LINES: Final = ("-", "--", ":")
-"""Of the courses of one kind, the longest first."""
+"""Line styles of the courses of one kind, the longest first."""
 _TITLES: Final = 72
 """Characters of titles side by side."""
 _SHOWN: Final = ("energy_per_atom", "forces", "stress", "magmoms")

@@ -16,7 +16,7 @@ from pipeline_papers.chgnet.figures.courses import Course, read_courses
 
 _DEFAULT, _SCALED = style.COLOURS[1], style.COLOURS[0]
 _LINES: Final = ("-", "--", ":")
-"""Of the batches, the largest first."""
+"""Line styles of the batch sizes, the largest first."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:

@@ -99,7 +99,7 @@ def draw_box(axes: Axes, cell: Floats) -> None:
 
 
 def make_part_colours(n: int) -> list[tuple[float, float, float]]:
-    """Return colours of parts; those of consecutive numbers, which often touch, are far apart."""
+    """Return colours of parts, far apart for consecutive parts, which often touch."""
     return [hls_to_rgb((k * _GOLDEN) % 1.0, _LIGHTNESS[k % 3], 0.75) for k in range(n)]
 
 

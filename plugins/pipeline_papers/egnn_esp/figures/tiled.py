@@ -24,7 +24,7 @@ from pipeline_papers.egnn_esp.figures import pictures
 Floats = NDArray[np.float64]
 
 _DECADES: Final = 7
-"""Below the largest element that the colours reach."""
+"""Decades below the largest element that the colours cover."""
 _DEPTH: Final = 6.0
 """Depth below the faces of the box to which atoms are drawn, Å."""
 

@@ -10,7 +10,7 @@ They need a basis and sizes of a network, no trained weights. Rank 0 does them i
 | `partitions` | atoms, edges by cutoff, link, and `records`, see `partitions.Shared`           |
 | `domains`    | cutoff, parts, positions and cell of the structure, and of the partitions that |
 |              | are drawn labels and traffic by method, see `partitions.Drawn`; null for none  |
-| `bulk`       | keys of which evidence keeps what is drawn alone                               |
+| `bulk`       | keys of which evidence keeps only the drawn data                               |
 | `scaling`    | see `scaling.study_scaling`                                                    |
 """
 

@@ -78,7 +78,7 @@ class Measurement:
     """Description of a measurement on a group of ranks.
 
     Attributes:
-        model: Sizes of the network; cutoffs are those of the jobs.
+        model: Sizes of the network; cutoffs are taken from the jobs.
         basis: Shells of the elements.
         work_bytes: Memory for a chunk of edges.
         device: "cpu" or "cuda".
