@@ -83,7 +83,8 @@ class PartitionOptions(Section):
     link: LinkOptions = LinkOptions()
     """Cost of a halo exchange between domains, with parts: graph."""
     capacity: Positive | None = None
-    """Largest cost that a rank holds in memory at once (a micro-batch); null for no limit.
+    """Largest cost that a rank holds in memory at once (a micro-batch): a larger share of a step is
+    split, with gradient accumulation; null for no limit.
 
     The partition stage reports the costs of the samples.
     """
@@ -171,7 +172,7 @@ class LossTerm(Section):
 
 
 class TrainOptions(Section):
-    """The shared trainer."""
+    """Hyperparameters and limits of the shared trainer."""
 
     epochs: Annotated[int, Field(ge=0)] = 100
     """Number of epochs; 0 trains nothing and uses the weights of `start_from` as they are. With
