@@ -1,7 +1,7 @@
-"""Operators called at once, past torch's dispatcher, which takes longer for one than many a kernel.
+"""Direct calls of operators that bypass torch's dispatcher, which takes longer than many kernels.
 
-An operator of Python passes through several layers of it in the dispatcher: 0.1 to 0.3 ms with
-lists of tensors. What compilers, tracers and transforms see is the operator still: only a call with
+A Python operator passes through several Python layers of the dispatcher: 0.1 to 0.3 ms with
+lists of tensors. Compilers, tracers and transforms still see the operator: only a call with
 plain tensors that nothing observes goes straight to the implementation for their device, with the
 derivative that the operator has.
 """

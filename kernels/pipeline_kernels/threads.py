@@ -1,4 +1,4 @@
-"""Threads of a kernel: as many as torch has, as far as the work repays them.
+"""Threads of a kernel: up to the number of torch's threads, as many as the work justifies.
 
 Routines in C run on the thread pool of thread_pool.c (`native.call_routine`). Loops of numba run on
 numba's own (`prange`), which starts sooner than Python's threads; long ones that share pieces by a

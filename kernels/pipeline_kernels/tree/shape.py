@@ -110,7 +110,7 @@ class TreeShape:
         return tuple((self.ranks[n.left], self.ranks[n.right], n.rank) for n in self.nodes)
 
     def split_transfers(self, transfers: Tensor) -> list[Tensor]:
-        """Return the transfer tensors as views, one a node, `(rank_left, rank_right, rank)`."""
+        """Return the transfer tensors as views, one per node, `(rank_left, rank_right, rank)`."""
         parts = transfers.split([a * b * c for a, b, c in self.tensor_shapes])
         return [part.view(shape) for part, shape in zip(parts, self.tensor_shapes, strict=True)]
 
