@@ -27,7 +27,7 @@ Backward = Callable[..., tuple[Any, ...]]
 
 
 class EagerOperator(CustomOpDef):
-    """An operator of torch, called at once where that makes no difference.
+    """Operator of torch, called directly where the dispatcher makes no difference.
 
     Args:
         name: In the namespace `pipeline_kernels`.
@@ -109,7 +109,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 def list_wanted(ctx: Any) -> list[bool]:
-    """Return by which tensors the differentiation under way leads on.
+    """Return True for each tensor that the current backward pass differentiates by.
 
     Forces are derivatives by positions alone, though parameters could be differentiated by, too.
     """

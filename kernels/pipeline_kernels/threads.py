@@ -39,7 +39,7 @@ def choose_threads(n_elements: int) -> int:
 
 
 def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
-    """Run `work` in so many threads at once, one of them the caller's.
+    """Run `work` in `n_threads` threads at once, one of them the caller's.
 
     Each call takes its pieces from a shared counter until none is left: a thread that starts late
     then finds nothing to do, and calls that have not started when the caller has finished are

@@ -35,7 +35,7 @@ def run_matrices(family: str, routine: str, arrays: Sequence[Tensor], *numbers: 
 
 
 def count_blocks(library: ctypes.CDLL, n_samples: int) -> int:
-    """Return of how many vectors so many samples are the lanes."""
+    """Return the number of vectors that `n_samples` samples fill."""
     return -(-n_samples // native.compute_size(library, "n_lanes"))
 
 

@@ -202,7 +202,7 @@ def pad_channels(x: Tensor, lanes: int) -> Tensor:
 
 
 def crop_channels(x: Tensor, channels: int) -> Tensor:
-    """Return the tensor with so many channels alone."""
+    """Return the first `channels` channels of a tensor."""
     return x if x.shape[2] <= channels else x[..., :channels].contiguous()
 
 
