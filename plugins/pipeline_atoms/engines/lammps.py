@@ -50,7 +50,7 @@ def open_lammps(arguments: Sequence[str] = ()) -> Any:
 
 
 @contextmanager
-def attach_to_lammps(
+    """Attach a calculator to LAMMPS: energy, forces and pressure, within the context.
     lmp: Any, calculator: Calculator, elements: Sequence[str], fix: str = "model"
 ) -> Iterator[None]:
     """Let a calculator give LAMMPS energy, forces and pressure within the context.
