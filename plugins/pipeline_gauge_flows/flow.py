@@ -32,7 +32,7 @@ class Flow(nn.Module):
     Args:
         layers: Layers in the order in which they act.
         lattice: Lattice of the flow; `move_to` returns the same flow on another one.
-        memory: What is stored for the backward pass, see above.
+        memory: Storage for the backward pass, see above.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class HonoSource(Section):
     grid: GridPoints | list[GridPoints] = 10
     """Grid: points along every coordinate, one number for all or one each, both ends included."""
     gradients: bool = False
-    """Whether the gradients are stored too."""
+    """Store the gradients too."""
     seed: Seed = 0
 
     @property
@@ -63,7 +63,7 @@ class EtheneSource(Section):
     stride: Count = 2
     """Steps between two kept points."""
     gradients: bool = False
-    """Whether the gradients are stored too."""
+    """Store the gradients too."""
     seed: Seed = 0
     processes: Count | None = None
     """Worker processes; null for one per available core. The points do not depend on it."""

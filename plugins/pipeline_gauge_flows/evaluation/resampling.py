@@ -71,7 +71,7 @@ class Resampled:
 
     Args:
         columns: Name -> (n,).
-        n_resamples: How often rows are drawn, as many as there are, with replacement.
+        n_resamples: Number of resamples: all rows, drawn with replacement.
         seed: Seed of the draws.
         blocks: Number of the block of each row, (n,), counted from 0: blocks are drawn in place of
             rows, as rows of one block may be correlated. None for independent rows.
