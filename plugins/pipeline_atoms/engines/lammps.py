@@ -50,10 +50,10 @@ def open_lammps(arguments: Sequence[str] = ()) -> Any:
 
 
 @contextmanager
-    """Attach a calculator to LAMMPS: energy, forces and pressure, within the context.
+def attach_to_lammps(
     lmp: Any, calculator: Calculator, elements: Sequence[str], fix: str = "model"
 ) -> Iterator[None]:
-    """Let a calculator give LAMMPS energy, forces and pressure within the context.
+    """Attach a calculator to LAMMPS: energy, forces and pressure, within the context.
 
     A `fix external` adds them to the interactions of the input; without a pair style there are
     none. If the model gives no stress, or a direction is not periodic, the fix adds no virial, and
