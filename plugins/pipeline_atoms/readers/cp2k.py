@@ -175,12 +175,12 @@ class _Run:
     def _find_snapshot(self, energy: float) -> _Snapshot | None:
         """Find the snapshot with this energy; a file may begin with snapshots of an earlier run."""
         text = f"{energy:.10f}"
-        if text not in self._printed_energies:
+        if text not in self._snapshot_energies:
             return None
         return next((snapshot for snapshot in self._snapshots if snapshot.energy == text), None)
 
     @functools.cached_property
-    def _printed_energies(self) -> set[str]:
+    def _snapshot_energies(self) -> set[str]:
         return {snapshot.energy for snapshot in self._read_snapshots()}
 
     @functools.cached_property
