@@ -49,7 +49,7 @@ class Training:
         samples_per_s: Samples per second, over all ranks.
         elapsed_s: Time so far over all starts, s.
         left_s: Estimated time left, s; None while unknown.
-        until: Time at which it ends at the latest, in ISO 8601, if its time is limited.
+        until: Expected end, in ISO 8601, if its time is limited.
         quiet_s: Time since the last news if that is longer than usual, s.
     """
 

@@ -214,7 +214,7 @@ class PipelineSpecs:
     def measure(self, run: Run, task: Task, samples: Samples) -> Mapping[str, Any] | None:
         """Measure a trained model on a split beyond its errors; the result is added to the metrics.
 
-        Called on rank 0, which has whole samples.
+        Called on rank 0, if samples are evaluated whole.
         """
 
     @hookspec(firstresult=True)

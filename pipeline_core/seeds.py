@@ -61,7 +61,7 @@ def use_deterministic(wanted: bool) -> Iterator[None]:
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS varies
     filled = _deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    # Not `use_deterministic_algorithms`, which imports the compiler: slower than torch itself.
+    # Not `use_deterministic_algorithms`: it imports the compiler, which takes longer than torch.
     torch.set_deterministic_debug_mode("error")
     # torch would also fill all uninitialized memory with NaN: half of the time of a step.
     _deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ _LARGEST_NODE: Final = 2**45
 def require_memory(n_bytes: float, what: str, cure: str = "lower it") -> None:
     """Check that something would fit into the memory of a machine with nothing else in it.
 
-    The machine is this one, or the largest one in use where a scheduler chooses.
+    The machine is this one, or the largest in existence where a scheduler chooses.
 
     Args:
         n_bytes: Lower bound of its size.
