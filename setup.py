@@ -1,8 +1,8 @@
-"""What a wheel holds beside Python: the kernels in C, and what `pipeline-core init` writes.
+"""Contents of a wheel besides Python: the kernels in C, and the files of `pipeline-core init`.
 
-Kernels are compiled when the package is built, for processors of each level. An editable install
-has none of them: it compiles what it uses at first use. Where there is no compiler the package is
-built without, and says so.
+Kernels are compiled when the package is built, for each level of processors. An editable install
+has none: it compiles kernels at first use. Without a compiler the package is built without them,
+with a warning.
 """
 
 import os
@@ -24,16 +24,16 @@ from pipeline_kernels.sources import SOURCES, write_source
 
 TEMPLATE = ("Snakefile", "workflows", "profiles")
 EVIDENCE = "workflows/evidence/"
-"""What papers are drawn from in a clone; no working folder gets it, so that wheels stay small."""
+"""Data behind the papers' figures; left out of working folders, so that wheels stay small."""
 
 
 def list_template() -> list[str]:
-    """Return the files of a working folder: in a clone without raw data that have been fetched."""
+    """Return the files of a working folder; in a clone, without raw data that were fetched."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z", *TEMPLATE], capture_output=True, check=True, text=True
         )
-    except (OSError, subprocess.CalledProcessError):  # no clone, or no git
+    except (OSError, subprocess.CalledProcessError):  # not a clone, or no git
         found = [path for name in TEMPLATE for path in (Path(name), *Path(name).rglob("*"))]
         names = [path.as_posix() for path in found if path.is_file()]
     else:
@@ -42,7 +42,7 @@ def list_template() -> list[str]:
 
 
 class Build(build_py):
-    """Copies the modules, then what they look for beside themselves."""
+    """Copies the modules, then the files that they look for beside themselves."""
 
     def run(self) -> None:
         """Build."""
@@ -52,21 +52,21 @@ class Build(build_py):
             self._compile_libraries()
 
     def _copy_template(self) -> None:
-        """Copy what a working folder is made from."""
+        """Copy the template of working folders."""
         for name in list_template():
             path = Path(self.build_lib) / "pipeline_core" / "template" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(name, path)
 
     def _compile_libraries(self) -> None:
-        """Compile the kernels to where `native.py` looks for them."""
+        """Compile the kernels into the folder where `native.py` looks for them."""
         folder = Path(self.build_lib) / "pipeline_kernels" / "prebuilt"
         folder.mkdir(parents=True, exist_ok=True)
         jobs = list(self._list_jobs())
         self.announce(f"compiling {len(jobs)} libraries for {', '.join(LEVELS)}", level=2)
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                # What runs from the clone has kept some of them: nothing is compiled twice.
+                # A run from the clone has compiled some of them: nothing is compiled twice.
                 for path in pool.map(keep_library, *zip(*jobs, strict=True)):
                     shutil.copy(path, folder)
         except (OSError, subprocess.SubprocessError) as error:
@@ -96,10 +96,10 @@ class PlatformWheel(bdist_wheel):
 
 
 class PlatformDistribution(Distribution):
-    """A package that stands among those of a platform, though it has no extension modules."""
+    """A package for one platform, though it has no extension modules."""
 
     def has_ext_modules(self) -> bool:
-        """Say that it depends on the platform."""
+        """Return True: it depends on the platform."""
         return True
 
 

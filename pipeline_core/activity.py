@@ -1,7 +1,7 @@
-"""What runs, what has run and what has failed, as small files beside the artifacts tell it.
+"""State and progress of stages, read from small files beside the artifacts.
 
-To read them takes no lock and loads no artifact, so that it may be done at any time, from any
-machine that sees the folder.
+Reading takes no lock and loads no artifact, so it can be done at any time, from any machine that
+sees the folder.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from pipeline_core.status_files import (
 State = Literal["done", "running", "failed", "waiting"]
 
 _QUIET: Final = 60.0
-"""Seconds without news after which it is said how long there was none."""
+"""Seconds without news after which their number is reported."""
 _USUAL: Final = 5.0
-"""Times that a step or a validation may take what it took so far, without being so."""
+"""Factor on the usual time of a step or a validation up to which silence is not reported."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How far a training has come.
+    """Progress of a training.
 
     Attributes:
-        word: What is counted: "epoch", or what the plugin calls it.
-        epoch: How many of them are finished.
-        epochs: All of them; None if the plugin does not know.
-        step: Finished steps of the epoch under way.
-        steps: Steps of an epoch; 0 if they are not known.
-        loss: Of the training; None if there is none yet.
-        val_loss: Of the last validation.
-        samples_per_s: Samples of all ranks.
-        elapsed_s: Time that it took over all its starts, s.
-        left_s: Time that it will still take, s; None as long as that is not known.
-        until: When it will have ended, in ISO 8601, if its time is limited.
+        word: Unit of progress: "epoch", or the plugin's own word.
+        epoch: Number of finished epochs.
+        epochs: Number of all epochs; None if unknown.
+        step: Number of finished steps of the epoch under way.
+        steps: Steps of an epoch; 0 if unknown.
+        loss: Training loss; None if there is none yet.
+        val_loss: Loss of the last validation.
+        samples_per_s: Samples per second, over all ranks.
+        elapsed_s: Time so far over all starts, s.
+        left_s: Estimated time left, s; None while unknown.
+        until: Expected end, in ISO 8601, if its time is limited.
         quiet_s: Time since the last news if that is longer than usual, s.
     """
 
@@ -69,18 +69,18 @@ class Training:
 
 @dataclass(frozen=True)
 class Activity:
-    """What a stage does or has done.
+    """State of a stage.
 
     Attributes:
         stage: Its name.
-        state: "done" says that its artifacts are there, not that they belong to the experiment as
-            it is now: `pipeline-core verify` reads them.
-        holder: Who runs it, or ran it when it was killed.
-        failure: Why it failed.
-        log: What Snakemake's last call of it wrote, if there is such a file.
-        training: How far it has come, of a training that runs.
-        record: Of its last success: when it started, seconds, ranks, summary and more.
-        owner: The variant whose artifacts they are, if another one has the same.
+        state: "done" if its artifacts exist, whether or not they belong to the experiment as it is
+            now: `pipeline-core verify` checks that.
+        holder: The process that runs it, or ran it when it was killed.
+        failure: Cause of its failure.
+        log: Output of its last call by Snakemake, if there is such a file.
+        training: Progress, if it is a running training.
+        record: Record of its last success: start, seconds, ranks, summary and more.
+        owner: The variant that made the artifacts, if several variants share them.
     """
 
     stage: str
@@ -93,21 +93,21 @@ class Activity:
     owner: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON, without what is not known."""
+        """Return it as JSON, without what is unknown."""
         content = {**asdict(self), "log": self.log and str(self.log)}
         return {key: value for key, value in content.items() if value is not None}
 
 
 def read_dataset(dataset: DatasetRun) -> Activity:
-    """Return what the data stage of a dataset does."""
+    """Return the state of the data stage of a dataset."""
     return _read(dataset.folder, "data", [dataset.data])
 
 
 def read_run(run: Run, now: float) -> dict[str, Activity]:
-    """Return what the stages of a run do, without data and figures.
+    """Return the states of the stages of a run, without data and figures.
 
     Args:
-        run: The run; of artifacts that variants share it is told who makes them.
+        run: The run; shared artifacts are reported with the variant that makes them.
         now: Seconds since 1970.
     """
     artifacts: dict[str, list[Path]] = {}
@@ -125,7 +125,7 @@ def read_run(run: Run, now: float) -> dict[str, Activity]:
 
 
 def read_figures(experiment: ExperimentRun) -> Activity:
-    """Return what the figures of an experiment do; nobody tells that they are being drawn."""
+    """Return the state of the figures stage; drawing in progress leaves no file and is not seen."""
     folder = experiment.folder
     found = _read(folder.parent, "figures", [folder / "index.json"])
     log = folder.with_name("figures.log")
@@ -141,7 +141,7 @@ def _read(folder: Path, stage: str, artifacts: Iterable[Path]) -> Activity:
         if failure is None or failure.ended < holder.since:
             return Activity(stage, "running", holder, log=log)
     elif holder is not None and failure is None:
-        cause = f"process {holder.pid} was killed, or ended without a word"
+        cause = f"process {holder.pid} was killed, or ended without an error message"
         failure = Failure(cause, "", holder.host)
     if failure is not None:
         return Activity(stage, "failed", holder, failure, log)
@@ -156,12 +156,12 @@ def _read_record(folder: Path, stage: str) -> dict[str, Any] | None:
 
 
 def read_training(run: Run, now: float, holder: Holder | None = None) -> Training | None:
-    """Return how far a training has come; None if nobody has said so yet.
+    """Return the progress of a training; None if none has been recorded yet.
 
     Args:
         run: The run.
         now: Seconds since 1970.
-        holder: Who trains; what the history says from before is of no interest.
+        holder: The process that trains; a history written before it started is ignored.
     """
     position = read_position(run)
     if position is not None:
@@ -174,10 +174,10 @@ def read_training(run: Run, now: float, holder: Holder | None = None) -> Trainin
 
 
 def locate_training(position: Position, now: float) -> Training:
-    """Return how far a training has come at a time, from what it said some seconds before.
+    """Return the progress of a training at a time, from its last recorded position.
 
     Args:
-        position: What it said.
+        position: The position, recorded some seconds before.
         now: Seconds since 1970.
     """
     age, left = max(0.0, now - position.updated), position.estimate_left()
@@ -199,7 +199,7 @@ def locate_training(position: Position, now: float) -> Training:
 
 
 def _describe_record(run: Run, record: dict[str, Any]) -> Training:
-    """Return what the last line of a history says, of a plugin that tells no position."""
+    """Return the progress in the last line of a history, for plugins that record no position."""
     named = "step" in record
     return Training(
         word=record.get("step", "epoch"),

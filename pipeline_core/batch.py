@@ -25,14 +25,14 @@ def collate(
     dtype: torch.dtype,
     fields: Mapping[str, Field] = FIELDS,
 ) -> Batch:
-    """Put samples into one batch, renumbering what counts rows.
+    """Collate samples into one batch, shifting row numbers.
 
     Args:
         samples: At least one sample: field name to array `(n_rows, *shape)`. Text fields are left
             out.
-        dtype: Type of all floating-point tensors but those of exact fields; complex ones get the
-            complex type of its width.
-        fields: What the names mean; a plugin with fields of its own passes them with the shared
+        dtype: Type of all floating-point tensors except exact fields; complex ones get the complex
+            type of its width.
+        fields: Fields by name; a plugin with fields of its own passes them together with the shared
             ones.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Where all plugins come together: the contract, the engine's own, those that are installed."""
+"""All plugins in one registry: the contract, the engine's own plugins, the installed ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENGINE: Final = (
     ("observer.progress", PROGRESS),
     ("observer.tensorboard", tensorboard),
 )
-"""The engine's own plugins, by name; their modules are light and import their work late."""
+"""The engine's own plugins, by name; their modules are light and import heavy code late."""
 
 
 def load_registry(

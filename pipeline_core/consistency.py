@@ -1,7 +1,7 @@
-"""Whether the parts of an experiment fit together, as far as its files alone can tell.
+"""Consistency of the parts of an experiment, checked from its files alone.
 
-Each section has been validated by itself. What is found here would otherwise stop a stage, perhaps
-after hours of others.
+Each section has been validated on its own. A mistake found here would otherwise stop a stage,
+perhaps after hours of other stages.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from pipeline_core.units import DIMENSION, find_factor
 
 
 def require_consistent(run: Run, path: Path) -> None:
-    """Check what no section of a run can know by itself.
+    """Check a run for mistakes that no single section shows.
 
     Args:
         run: One variant of an experiment.
         path: The file of the experiment, for messages.
 
     Raises:
-        ValueError: The plugin refuses its sections together, a term of the loss is for what the
-            model does not predict, for what the dataset does not hold, or in an unknown unit, or a
-            committee is of a model that gives none or is not calibrated.
+        ValueError: The plugin refuses its sections together; a term of the loss names a field that
+            the model does not predict or the dataset does not hold, or has an unknown unit; or a
+            committee is of a model without energies and forces, or lacks the split to calibrate it
+            on.
     """
     try:
         if run.model_info.check is not None:
@@ -46,7 +47,7 @@ def require_consistent(run: Run, path: Path) -> None:
 
 
 def _locate(run: Run, path: Path, message: str) -> str:
-    """Return file and line of the key that a message begins with, in the variant if it has one."""
+    """Return file and line of the key that begins a message, within the variant if it has one."""
     key = re.match(r"\w+(\.\w+)*", message)
     keys = key[0].split(".") if key else []
     variant = re.sub(r"\.\d+$", "", run.variant) if run.file.members > 1 else run.variant
@@ -83,19 +84,19 @@ def _check_members(run: Run) -> None:
     given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
     if info.data_kind != "structure" or not given:
         raise ValueError(
-            f"members: plugin {info.name!r} predicts no energies and forces of structures, which "
-            "a committee is made of; remove the key, and name seeds as variants"
+            f"members: plugin {info.name!r} predicts no energies and forces of structures, which a "
+            "committee needs; remove the key, and write the seeds as variants"
         )
     if splits is None or "val" not in splits:
         raise ValueError(
-            "evaluate.splits: a committee is calibrated on the validation split; name val, too"
+            "evaluate.splits: a committee is calibrated on the validation split; add val"
         )
 
 
 def list_labels(dataset: DatasetRun) -> list[str] | None:
-    """Return the labels of a dataset, those of all parts of a mixture.
+    """Return the labels of a dataset; of a mixture, the labels of all its parts.
 
-    None for data that a plugin makes: it alone knows.
+    None for data that a plugin makes, whose labels are unknown here.
     """
     options = [part.options for part in dataset.parts]
     labels = [one.labels for one in options if isinstance(one, Dataset) and one.plugin is None]
@@ -104,6 +105,6 @@ def list_labels(dataset: DatasetRun) -> list[str] | None:
     return list(dict.fromkeys(chain.from_iterable(labels)))
 
 
-def _suggest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+def _suggest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}? " if near else ""

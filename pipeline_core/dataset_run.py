@@ -1,4 +1,4 @@
-"""A dataset to be imported: its raw files, and where what is made of them lies."""
+"""A dataset to be imported: its raw files and the paths of its artifacts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.raw_files import hash_raw_files, match_files, stamp_file
 from pipeline_core.registry import Registry
 
-# Of a dataset file. Downloaded files count by their content, as raw files.
+# Keys of a dataset file. Downloaded files count by their content, as raw files.
 _NO_EFFECT: Final = ("description", "citation", "licence", "downloads")
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What an import depends on beside the dataset file and the raw files that it names.
+    """Inputs of an import besides the dataset file and the raw files that it names.
 
     Attributes:
-        files: Files that are read with the raw files, by name.
-        plugins: By name of a format, fingerprint and version of the plugin that reads it.
+        files: Files read together with the raw files, by name.
+        plugins: Fingerprint and version of the plugin that reads a format, by the format's name.
     """
 
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class DatasetRun:
         folder: Folder of its artifacts.
         registry: The plugins.
         mixed: The datasets that a mixture consists of.
-        grows: Of a dataset that a round of a learning experiment makes of the one before, the
-            options of the command that imports it; else empty.
+        grows: Options of the command that imports it, for a dataset that a round of active learning
+            derives from the one before; else empty.
     """
 
     name: str
@@ -62,8 +62,7 @@ class DatasetRun:
         """The options, of a dataset that the engine imports.
 
         Raises:
-            ValueError: A plugin describes its data in its own way but leaves the import to the
-                engine.
+            ValueError: A plugin has dataset files of its own but leaves the import to the engine.
         """
         if not isinstance(self.options, Dataset):
             raise ValueError(
@@ -79,9 +78,9 @@ class DatasetRun:
 
     @property
     def kept(self) -> Path:
-        """The samples of the latest import, by a name that outlives `data` (HDF5); no output.
+        """Samples of the latest import, to be reused by the next one (HDF5); not an output.
 
-        The rounds of a learning experiment share it, so that each reads the new files alone.
+        The rounds of active learning share it, so that each reads only the new files.
         """
         if self.grows:
             return self.folder.with_name(f".{self.folder.name.partition('_')[0]}.kept.h5")
@@ -89,18 +88,18 @@ class DatasetRun:
 
     @property
     def report(self) -> Path:
-        """What was imported, skipped and found (JSON)."""
+        """Report of the import: samples read, frames skipped, warnings (JSON)."""
         return self.folder / "import.json"
 
     @property
     def command(self) -> str:
-        """What makes the data by hand."""
+        """Command that makes the data by hand."""
         return f"pipeline-core data {self.grows or f'--dataset {self.name}'}"
 
     def find_raw_files(self) -> dict[str, Path]:
         """Return the raw files by name, in the order of their sources.
 
-        Files that are to be fetched first are among them.
+        Files that are still to be fetched are included.
 
         Raises:
             ValueError: A source matches no file.
@@ -113,13 +112,13 @@ class DatasetRun:
         }
 
     def find_dependencies(self) -> Dependencies:
-        """Return what the import depends on beside the raw files."""
+        """Return the inputs of the import besides the raw files."""
         hook = self.registry.select_hook("dependencies", self.options.plugin)
         found: Dependencies | None = hook(run=self)
         return found or Dependencies()
 
     def list_expected(self) -> list[Path]:
-        """Return the raw files that count as there, since they can be had."""
+        """Return the raw files that count as present because they can be fetched or made."""
         return [part.path.parent / name for part in self.parts for name in part.options.expected]
 
     def hash_raw_files(self) -> dict[str, str]:
@@ -132,11 +131,11 @@ class DatasetRun:
 
     @property
     def raw_memory(self) -> Path:
-        """Where the hashes of raw files are remembered, for all datasets of a folder of results."""
+        """File that caches hashes of raw files, for all datasets of a results folder."""
         return self.folder.parents[2 if self.grows else 1] / ".raw_files.json"
 
     def select_params(self) -> dict[str, Any]:
-        """The content of the dataset file, less what has no effect on the samples."""
+        """The content of the dataset file, without keys that do not affect the samples."""
         options = self.options.model_dump(mode="json")
         params = {key: value for key, value in options.items() if key not in _NO_EFFECT}
         if self.mixed:
@@ -144,14 +143,14 @@ class DatasetRun:
         return params
 
     def make_provenance(self) -> dict[str, Any]:
-        """Record of where an artifact of the data stage comes from."""
+        """Provenance record of an artifact of the data stage."""
         facts: dict[str, Any] = {"options": self.options.model_dump(mode="json")}
         if self.mixed:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
             facts |= self.registry.identify(self.options.plugin)
-        hashes, known = self.hash_raw_files(), provenance.AT_BEGIN.get()
+        hashes, stamps = self.hash_raw_files(), provenance.AT_BEGIN.get()
         for name, path in self.find_raw_files().items():
-            if path in known and path.is_file() and known[path] != str(stamp_file(path)):
-                hashes[name] = "changed while it was read"  # the hash of no file: stale for ever
+            if path in stamps and path.is_file() and stamps[path] != str(stamp_file(path)):
+                hashes[name] = "changed while it was read"  # not a hash of any file: always stale
         return provenance.make_record(stage="data", **facts, inputs=hashes)

@@ -1,8 +1,8 @@
-"""Extracts: what figures draw of large files, small enough to be kept as evidence.
+"""Extracts: reduced data behind figures of large files, small enough to be kept as evidence.
 
 A parity plot of a million numbers shows the counts of a few hundred cells. Figures read predictions
-through `Run.extract` or `ExperimentRun.extract`: results are reduced to what is drawn, and the
-same is kept and read where there are no results.
+through `Run.extract` or `ExperimentRun.extract`: results are reduced to the drawn numbers, which
+are kept and read again where the results are not there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 Content = TypeVar("Content")
 
 BULK: Final = "bulk"
-"""Attribute of groups and datasets of `inference.h5` that figures read through extracts, if at all:
-evidence is without them."""
+"""Attribute of groups and datasets of `inference.h5` that figures read only through extracts;
+evidence does not contain them."""
 _ARRAY: Final = "array"
 
 
@@ -27,7 +27,7 @@ class Extracts:
     """Extracts of an experiment by name.
 
     Args:
-        path: The file that keeps them; None to collect them while figures are drawn from results.
+        path: The file that holds them; None to collect them while figures are drawn from results.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -35,14 +35,14 @@ class Extracts:
         self._kept: dict[str, Any] = {} if path is None else json.loads(path.read_text())
 
     def get(self, name: str, compute: Callable[[], Content]) -> Content:
-        """Return an extract: the kept one, or what `compute` makes of results.
+        """Return an extract: the kept one, or the result of `compute`.
 
         Args:
             name: Its name.
-            compute: Returns trees of dictionaries, lists, arrays, numbers and texts.
+            compute: Returns trees of dictionaries, lists, arrays, numbers and strings.
 
         Raises:
-            ValueError: It was not kept.
+            ValueError: The file does not hold it.
         """
         if self.path is None:
             content = compute()
@@ -57,13 +57,13 @@ class Extracts:
         return kept
 
     def write(self, path: Path) -> None:
-        """Write what has been collected."""
+        """Write the collected extracts."""
         text = json.dumps(self._kept, separators=(",", ":"))
         path.write_text(text + "\n", encoding="utf-8")
 
 
 def shorten(values: NDArray[Any], digits: int = 5) -> NDArray[np.float64]:
-    """Round numbers that are drawn to so many digits."""
+    """Round numbers that are drawn to a number of significant digits."""
     flat = [float(f"{value:.{digits}g}") for value in np.ravel(values).tolist()]
     return np.asarray(flat, dtype=np.float64).reshape(np.shape(values))
 

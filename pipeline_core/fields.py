@@ -1,14 +1,14 @@
-"""Every array that travels between stages: its name, shape, unit and kind, stated once.
+"""All arrays that travel between stages, each with its name, shape, unit and kind.
 
-A *kind* is what the rows of an array are. Rows of the kind `sample` (a structure, a point of a
-surface, a lattice configuration) come one a sample; all other kinds are ragged: a sample owns a
-varying number of rows, and the arrays of all samples lie one after the other. A field whose values
-are row numbers of another kind names that kind in `indexes`, so that batching can shift them
+The *kind* of an array is the meaning of its rows. Arrays of the kind `sample` (a structure, a
+point of a surface, a lattice configuration) have one row per sample; all other kinds are ragged: a
+sample owns a varying number of rows, and the arrays of all samples are concatenated. A field that
+holds row numbers of another kind names that kind in `indexes`, so that batching can shift them
 without special cases.
 
 Index convention, everywhere: an edge is (receiver, sender); its vector points from receiver to
 sender. A floating-point label that is NaN is missing; the data stage refuses NaN in raw files, so
-nothing else can be.
+NaN has no other meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np P
 Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og
 """
 SYMBOLS: Final = tuple(_TABLE.split())
-"""Chemical symbols by atomic number; X stands for none."""
+"""Chemical symbols by atomic number; X stands for no element."""
 
 Kind = Literal["sample", "atom", "edge", "bond", "angle", "block", "entry"]
 RAGGED: Final[tuple[Kind, ...]] = ("atom", "edge", "bond", "angle", "block", "entry")
@@ -41,13 +41,13 @@ class Field:
         name: Key in stores and batches.
         shape: Shape of one row; an empty tuple for a scalar.
         unit: Unit inside the engine; "1" for a pure number.
-        kind: What a row is.
+        kind: Meaning of a row.
         dtype: NumPy type on disk.
-        indexes: The kind whose rows the values number, or None.
-        exact: True if batches keep it in double precision whatever the model computes in, as
-            total energies and positions need, whose small differences count.
+        indexes: The kind of the rows that the values number, or None.
+        exact: True if batches keep it in double precision whatever the model computes in: for total
+            energies and positions, whose small differences matter.
         label: True if the value is a target that may be missing (NaN).
-        doc: One sentence for people.
+        doc: One sentence of description.
     """
 
     name: str
@@ -123,18 +123,18 @@ def find_field(name: str) -> Field:
     """Return the field called `name`.
 
     Raises:
-        ValueError: No such field is known.
+        ValueError: There is no such field.
     """
     if name not in FIELDS:
         raise ValueError(
-            f"unknown field {name!r}; known fields are {', '.join(FIELDS)}, and a plugin describes "
+            f"unknown field {name!r}; the fields are {', '.join(FIELDS)}, and a plugin describes "
             "one of its own by a Field"
         )
     return FIELDS[name]
 
 
 def store_rows(field: Field, rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of a field in the type that it has on disk.
+    """Return rows of a field in its type on disk.
 
     Raises:
         ValueError: A whole number does not fit into it.
@@ -153,6 +153,6 @@ def store_rows(field: Field, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def parse_start(start: str) -> tuple[str, int] | None:
-    """Return split and number that a name such as test:0 means; None if it is that of a file."""
+    """Return split and number of a start such as "test:0"; None for the path of a file."""
     match = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
     return (match[1], int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""Files of other programs that hold a model of a plugin: what reads and writes them."""
+"""Formats of other programs for models of a plugin: reading, writing, published files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class PublishedFile:
     """A model that its authors have published.
 
     Attributes:
-        name: What `published:NAME` calls it.
-        address: Where it can be had; nothing here fetches it.
-        data: What it was trained on, and on which level of theory.
-        licence: Its licence, as its authors give it.
-        git_blob: What Git calls the content of the file, a hash of it (`hash_as_git`), where its
-            authors keep it in a repository; empty if no hash is published.
+        name: Its name behind `published:`.
+        address: URL of the file; it is not downloaded from here.
+        data: Training data and level of theory.
+        licence: Its licence, as its authors state it.
+        git_blob: Git's hash of the file's content (`hash_as_git`), if its authors keep it in a
+            repository; empty if no hash is published.
     """
 
     name: str
@@ -38,8 +38,8 @@ class ForeignModel:
 
     Attributes:
         module: With its weights, on the CPU.
-        metadata: What rebuilds it, as `Task.metadata`: for a potential options, graph, elements and
-            what else its plugin keeps there.
+        metadata: Data to rebuild it, as `Task.metadata`: for a potential its options, graph,
+            elements and whatever else the plugin keeps there.
     """
 
     module: nn.Module
@@ -48,14 +48,14 @@ class ForeignModel:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignFormat:
-    """A kind of file of another program. Its functions import what they need when they are called.
+    """A file format of another program. Its functions import what they need when called.
 
     Attributes:
         name: The other program.
-        ending: How such files end, such as ".model".
-        read: From a file and the heads to take of it, the first of which is what the model
-            predicts, none for the only one, to the model; raises a ValueError for what it cannot
-            convert, which it names. It runs nothing of the file.
+        ending: Suffix of such files, such as ".model".
+        read: From a file and the names of the heads to take (the first one predicts; none for the
+            only head of the file) to the model; raises a ValueError that names what it cannot
+            convert. It executes no code of the file.
         write: From a module of the plugin and a path to a file that the other program loads.
         published: Models that its authors have published in this format.
     """
@@ -67,13 +67,13 @@ class ForeignFormat:
     published: tuple[PublishedFile, ...] = ()
 
     def identify(self, path: Path) -> PublishedFile | None:
-        """Return which published model a file is, by its hash; None if no known hash is its."""
-        known = {one.git_blob: one for one in self.published if one.git_blob}
-        return known.get(hash_as_git(path)) if known else None
+        """Return the published model that a file holds, by its hash; None if no hash matches."""
+        by_hash = {one.git_blob: one for one in self.published if one.git_blob}
+        return by_hash.get(hash_as_git(path)) if by_hash else None
 
 
 def hash_as_git(path: Path) -> str:
-    """Return the name that Git gives to the content of a file, as `git hash-object` does."""
+    """Return Git's hash of the content of a file, as `git hash-object` does."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 20):

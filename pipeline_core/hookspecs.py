@@ -1,15 +1,15 @@
-"""The contract of a plugin, whole.
+"""The contract of a plugin: all hooks, with their arguments and return values.
 
 A plugin is a Python package with one entry point in the group `pipeline_core` that names a module
-(or an object) holding functions marked with `pipeline_core.hookimpl`. The least model is `model`
-and `task`: with these two the engine imports data, builds graphs, balances batches, trains on any
-number of ranks, evaluates, runs molecular dynamics and draws. Every other hook replaces one part
-and leaves the rest as it is.
+(or an object) holding functions marked with `pipeline_core.hookimpl`. The smallest model needs
+`model` and `task`: with these two the engine imports data, builds graphs, balances batches, trains
+on any number of ranks, evaluates, runs molecular dynamics and draws. Every other hook replaces one
+part and leaves the rest as it is.
 
 For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the
 observers; no other model plugin is called. The eight stage hooks are `firstresult`: the first
-implementation that returns something other than None has done the stage, and None hands it on to
-the engine: return a summary on every rank. An observer wraps stage hooks::
+implementation that returns something other than None has done the stage; None leaves it to the
+engine, so return a summary on every rank. An observer wraps stage hooks::
 
     @hookimpl(wrapper=True)
     def train(run):
@@ -26,10 +26,10 @@ The contract has a version, `HOOKS_VERSION`, which a plugin can name in its modu
 
     HOOKS_VERSION = "1.1"
 
-What is added, a hook or an argument, raises the minor number. What is to go is first deprecated:
+A new hook or argument raises the minor number. A hook to be removed is first deprecated:
 `@hookspec(warn_on_impl=FutureWarning(cure))` for a hook, `warn_on_impl_args` for an argument. A
-plugin that implements it works on, is listed with the cure, and warns of it; when it is gone, the
-major number has risen. A plugin made for a later major version is refused.
+plugin that implements it still works, is listed with the cure, and warns of it; its removal raises
+the major number. A plugin made for a later major version is refused.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ if TYPE_CHECKING:
     from pipeline_core.task import Samples, Task
 
 HOOKS_VERSION: Final = "1.1"
-"""Version of the contract: major, that breaks plugins, and minor, that adds to it."""
+"""Version of the contract: major (breaks plugins) and minor (adds to it)."""
 
 Summary = Mapping[str, Any]
-"""What a stage says of itself: JSON-able figures, printed at its end and kept in its record."""
+"""JSON-able summary of a stage, printed at its end and kept in its record."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Small data to test a model on that has none of its own.
+    """Small test data for models that bring none of their own.
 
     Attributes:
         dataset: Content of the dataset file.
         files: Raw files beside it, name to text.
-        sections: Sections of an experiment with these data, as far as the model takes part in them.
-        suites: Further conformance classes of such models, as module:class.
+        sections: Sections of an experiment with these data, without the model's own options.
+        suites: Further conformance classes for such models, as module:class.
     """
 
     dataset: Mapping[str, Any]
@@ -78,9 +78,9 @@ class Example:
 
 
 class PipelineSpecs:
-    """All hooks: the plugin itself, the eight stages in order, what else it gives, observers.
+    """All hooks: the plugin itself, the eight stages in order, further contributions, observers.
 
-    A plugin implements those that it needs, with any subset of their arguments.
+    A plugin implements any of them, with any subset of their arguments.
     """
 
     @hookspec
@@ -97,8 +97,8 @@ class PipelineSpecs:
 
         Called on every rank, in every stage that needs the model. Weights are random, drawn from
         torch's global generator, which the engine has seeded; the engine loads trained weights
-        itself. `run.metadata` is None before training, later what the trained task said of itself,
-        for a model whose shapes follow from its training; so it is where a training starts from a
+        itself. `run.metadata` is None before training and the trained task's metadata later, for a
+        model whose shapes follow from its training; it is also set where a training starts from a
         trained model.
         """
 
@@ -106,34 +106,34 @@ class PipelineSpecs:
     def data(self, run: DatasetRun) -> Summary | None:
         """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies.
 
-        A plugin divides rows of a table by `data.splits.divide_rows`, and other samples of its
-        own by `divide` beside it, which `data.duplicates` tells which of them are equal.
+        A plugin divides rows of a table with `data.splits.divide_rows`, and other samples of its
+        own with `divide` beside it, which takes equal samples from `data.duplicates`.
         """
 
     @hookspec(firstresult=True)
     def graph(self, run: Run) -> Summary | None:
         """Read `run.data`, write `run.graph`: the structure of each sample.
 
-        Neighbour and bond graphs for potentials; a dimension tree, masks and loops, whatever the
-        model calls structure. It may depend on the data, the seed and the section `graph`, not on
-        `model`: variants in which these are alike share one file. A model without structure says
-        so in `ModelInfo.without`.
+        Neighbour and bond graphs for potentials; a dimension tree, masks and loops for other
+        models. It may depend on the data, the seed and the section `graph`, not on `model`:
+        variants in which these are equal share one file. A model without structure lists the stage
+        in `ModelInfo.without`.
         """
 
     @hookspec(firstresult=True)
     def partition(self, run: Run) -> Summary | None:
-        """Read `run.graph`, write `run.partition`: how the work is to be shared between ranks.
+        """Read `run.graph`, write `run.partition`: how ranks share the work.
 
-        Variants in which the sections `graph`, `partition` and `model` are alike share one file. A
-        plugin that trains by itself may be without.
+        Variants in which the sections `graph`, `partition` and `model` are equal share one file. A
+        plugin with a training loop of its own may omit the stage.
         """
 
     @hookspec(firstresult=True)
     def train(self, run: Run) -> Summary | None:
         """Read data, graph, partition; write `run.model`, `run.history`; resume from `run.state`.
 
-        Called on every rank; rank 0 alone writes. Override it only if the model is not trained by
-        gradient steps: `training.fits.fit_run` does what is left beside the fit itself.
+        Called on every rank; only rank 0 writes. Override it only if the model is not trained by
+        gradient steps: `training.fits.fit_run` does everything but the fit itself.
         """
 
     @hookspec(firstresult=True)
@@ -142,17 +142,17 @@ class PipelineSpecs:
 
     @hookspec(firstresult=True)
     def infer(self, run: Run) -> Summary | None:
-        """Read `run.model` and use it: write `run.inference` and what belongs to it.
+        """Read `run.model` and use it: write `run.inference` and the files that belong to it.
 
-        A model that is trained to be evaluated, and no more, may be without.
+        A model that is only evaluated may omit the stage.
         """
 
     @hookspec(firstresult=True)
     def profile(self, run: Run) -> Summary | None:
-        """Read `run.model`, measure how long its work takes on this machine, write `run.profile`.
+        """Read `run.model`, measure its running time on this machine, write `run.profile`.
 
-        Time and memory of training steps; a plugin may measure what else it is asked for. One that
-        takes no steps may be without.
+        Time and memory of training steps; a plugin may measure more. One without training steps
+        may omit the stage.
         """
 
     @hookspec(firstresult=True)
@@ -161,7 +161,7 @@ class PipelineSpecs:
 
     @hookspec
     def readers(self) -> list[Any]:
-        """Raw formats that the data stage can read from now on, `pipeline_atoms.readers.Reader`."""
+        """Raw formats that the data stage can also read, `pipeline_atoms.readers.Reader`."""
         raise NotImplementedError
 
     @hookspec
@@ -177,14 +177,14 @@ class PipelineSpecs:
         """Give commands of `pipeline-core`, by name.
 
         Returns:
-            The heading under which `pipeline-core --help` lists a command, and a function as typer
-            takes it, which imports its work when it is called.
+            The heading under which `pipeline-core --help` lists a command, and a typer function,
+            which imports heavy code only when it is called.
         """
         raise NotImplementedError
 
     @hookspec
     def findings(self, experiment: ExperimentRun) -> Findings | None:
-        """Give what the report shows of an experiment beside figures: numbers, tables, warnings."""
+        """Give the report's contents besides figures: numbers, tables, warnings."""
 
     @hookspec(firstresult=True)
     def calculator(self, run: Run, device: str) -> Any:
@@ -192,7 +192,7 @@ class PipelineSpecs:
 
     @hookspec
     def check(self, run: Run) -> None:
-        """Check what no section of an experiment contains by itself, before anything runs.
+        """Check the sections of an experiment against each other, before anything runs.
 
         Raises:
             ValueError: Parts of the run do not fit together; the message begins with the key.
@@ -203,46 +203,46 @@ class PipelineSpecs:
         """Check a dataset before it is imported.
 
         Raises:
-            ValueError: A raw file is missing, or cannot be read as the dataset file wants it.
+            ValueError: A raw file is missing, or does not match the dataset file.
         """
 
     @hookspec(firstresult=True)
     def dependencies(self, run: DatasetRun) -> Dependencies | None:
-        """Give what the import of a dataset depends on beside its raw files."""
+        """Give the inputs of the import of a dataset besides its raw files."""
 
     @hookspec
     def measure(self, run: Run, task: Task, samples: Samples) -> Mapping[str, Any] | None:
-        """Measure a trained model on a split, beside its errors: what its metrics hold, too.
+        """Measure a trained model on a split beyond its errors; the result is added to the metrics.
 
-        Called on rank 0, where samples are evaluated whole.
+        Called on rank 0, if samples are evaluated whole.
         """
 
     @hookspec(firstresult=True)
     def describe_training(self, run: Run) -> Mapping[str, Any] | None:
-        """Describe how far the training samples of a run reach, for the card of its model."""
+        """Describe the range of the training samples of a run, for the card of its model."""
 
     @hookspec(firstresult=True)
     def divider(self, run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
-        """Give what divides single samples between ranks, where `partition.parts` is graph."""
+        """Give the domain decomposition of single samples, for `partition.parts: graph`."""
 
     @hookspec(firstresult=True)
     def example(self, info: ModelInfo) -> Example | None:
-        """Give small data on which the conformance classes test a model of a kind of data."""
+        """Give small data on which the conformance classes test models of a kind of data."""
 
     @hookspec
     def sections(self, info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
-        """Give the options of stages that this plugin does for models of others.
+        """Give the options of stages that this plugin does for models of other plugins.
 
-        A plugin without a model may do stages for models of other packages. Those of a kind of
-        data (`info.data_kind`), such as the graphs of all potentials, it implements `trylast`, so
-        that a model still does its own, whose sections (`ModelInfo.sections`) go before. What it
-        adds to one model (`info.name`), such as the studies of a paper, it implements `tryfirst`,
-        and derives the options from the model's own. Both hooks return None for all other runs.
-        The source of the plugin, or of the package of the options, counts to the model's. Import
+        A plugin without a model may do stages for models of other packages. Stages of a kind of
+        data (`info.data_kind`), such as the graphs of all potentials, are implemented `trylast`, so
+        that a model can still replace them, with its own sections (`ModelInfo.sections`). Additions
+        to one model (`info.name`), such as the studies of a paper, are implemented `tryfirst`, with
+        options derived from the model's own. Both hooks return None for all other runs. The source
+        of the plugin, or of the package of the options, is part of the model's fingerprint. Import
         nothing heavy.
 
         Returns:
-            Stages to pydantic models; None for models that it does nothing for.
+            Stages to pydantic models; None for models without additions from this plugin.
         """
         raise NotImplementedError
 
@@ -250,16 +250,16 @@ class PipelineSpecs:
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
         """Receive a finished epoch on rank 0: `record` is the line just added to `run.history`.
 
-        The engine's trainer calls it; so may a plugin that trains by itself. Its record has the
-        number `epoch`, and what applies of `train` and `val` (each with `loss`), `mae`, `lr` and
-        `samples_per_s`, as in `pipeline_core.training.history`; and `step`, a word for what was
-        done, where it was no epoch. The number 0, with None for `train`, is that of the weights
-        that a fine-tuning starts from.
+        The engine's trainer calls it; so may a plugin with a training loop of its own. The record
+        has the number `epoch`, and where they apply `train` and `val` (each with `loss`), `mae`,
+        `lr` and `samples_per_s`, as in `pipeline_core.training.history`; and `step`, a word for
+        the unit of work if it is not an epoch. The number 0, with None for `train`, is for the
+        weights that a fine-tuning starts from.
         """
 
     @hookspec
     def progress(self, run: Run, position: Position) -> None:
-        """Receive how far a training has come, on rank 0: after each epoch, and now and then in it.
+        """Receive the position of a training, on rank 0: after each epoch, and at times within it.
 
         The engine's trainer calls it, before `epoch`.
         """

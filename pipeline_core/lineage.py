@@ -1,10 +1,10 @@
-"""Which artifacts belong together: each was made from the inputs and by the options of its run.
+"""Staleness of artifacts: comparison of their recorded inputs and options with the run.
 
-An artifact says what it was made from: the identities of what its stage read, the stage's part of
-the experiment, the seed and the plugin. It is stale when one of these is another now. Device, ranks
-and threads are no part of it. Nor is the source of the plugin: the workflow computes again what an
-edit touches, but by hand an edit does not make results unreadable. Files of earlier versions do
-not say enough, and are taken as they are.
+An artifact records the identities of its stage's inputs, the stage's part of the experiment, the
+seed and the plugin. It is stale when one of these differs now. Device, ranks and threads do not
+count. Nor does the source of the plugin: the workflow reruns what an edit affects, but an edit does
+not make results unreadable by hand. Files of earlier versions record too little, and are accepted
+as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline_core.seals import identify
 logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 3
-"""Differences that a message lists."""
+"""Number of differences that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Fault:
     Attributes:
         path: The file.
         problem: What is wrong.
-        command: What makes it new.
+        command: Command that makes it again.
     """
 
     path: Path
@@ -53,10 +53,10 @@ class Fault:
 
 
 def require_current(run: Run, stage: str) -> None:
-    """Check that what a stage of a run reads belongs to the run as it is now.
+    """Check that the inputs of a stage belong to the run as it is now.
 
     Raises:
-        ValueError: It does not, or is damaged; the message says which command makes it new.
+        ValueError: One does not, or is damaged; the message names the command that makes it again.
     """
     for dataset in ([run.dataset] if run.dataset else []) + run.list_further(stage):
         _refuse(find_dataset_fault(dataset))
@@ -70,13 +70,13 @@ def require_current(run: Run, stage: str) -> None:
 
 @contextmanager
 def keep_identities(run: DatasetRun | Run, stage: str) -> Iterator[None]:
-    """Let artifacts of a stage say what its inputs were when it began, though they change since.
+    """Make artifacts of a stage record its inputs as they were when it began.
 
-    Its results may be of what was there then, and are never of what came later without being stale.
+    If an input changes meanwhile, the results may be of the old or the new content, but are stale.
     """
     identities: dict[Path, str] = {}
     if isinstance(run, DatasetRun):
-        with suppress(ValueError, OSError):  # the stage says better what is wrong
+        with suppress(ValueError, OSError):  # the stage itself reports it better
             paths = run.find_raw_files().values()
             identities = {path: str(stamp_file(path)) for path in paths if path.is_file()}
     else:
@@ -92,7 +92,7 @@ def keep_identities(run: DatasetRun | Run, stage: str) -> Iterator[None]:
 def require_current_model(run: Run) -> None:
     """Check that the model of a run was trained by the run as it is now.
 
-    A run of which nothing is left but its model is that of the model.
+    A run of which only the model file is left is accepted.
 
     Raises:
         ValueError: As for `require_current`.
@@ -102,7 +102,7 @@ def require_current_model(run: Run) -> None:
 
 
 def require_current_results(experiment: ExperimentRun) -> None:
-    """Check that what is drawn belongs to the experiment as it is now.
+    """Check that the inputs of the figures belong to the experiment as it is now.
 
     Raises:
         ValueError: As for `require_current`.
@@ -122,12 +122,12 @@ def _refuse(fault: Fault | None) -> None:
 
 
 def find_dataset_fault(dataset: DatasetRun) -> Fault | None:
-    """Return what is wrong with the data of a dataset; None if they are current, or not there."""
+    """Return the fault of the data of a dataset; None if they are current or absent."""
     return _find_import_fault(dataset, dataset.data)
 
 
 def find_report_fault(dataset: DatasetRun) -> Fault | None:
-    """Return what is wrong with the report of an import, as `find_dataset_fault` does."""
+    """Return the fault of the report of an import, as `find_dataset_fault` does."""
     return _find_import_fault(dataset, dataset.report)
 
 
@@ -146,7 +146,7 @@ def _find_import_fault(dataset: DatasetRun, path: Path) -> Fault | None:
 
 
 def _select_dataset_causes(dataset: DatasetRun, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of recorded facts what `DatasetRun.select_params` gives today."""
+    """Return the recorded counterpart of today's `DatasetRun.select_params`."""
     params = dataset.select_params()
     parts = {part.name: part for part in dataset.mixed}
     causes = _read_options(facts["options"], dataset.options, params)
@@ -168,23 +168,23 @@ def _read_options(
     return {key: value for key, value in options.items() if key not in unimportant}
 
 
-def _compare_raw_files(dataset: DatasetRun, known: Mapping[str, str]) -> str:
+def _compare_raw_files(dataset: DatasetRun, recorded: Mapping[str, str]) -> str:
     try:
         present = dataset.hash_raw_files()
     except ValueError:  # the data may be used where the raw files are not
         return ""
-    # What was read beside raw files is known by the record alone.
-    beside = {n: dataset.path.parent / n for n in known if n not in present}
+    # Files read beside the raw files appear only in the record.
+    beside = {n: dataset.path.parent / n for n in recorded if n not in present}
     present |= hash_raw_files(beside, dataset.raw_memory)
-    changed = [name for name, digest in present.items() if known.get(name) != digest]
-    if not changed or not known:
+    changed = [name for name, digest in present.items() if recorded.get(name) != digest]
+    if not changed or not recorded:
         return ""
     words = "are new or have changed" if len(changed) > 1 else "is new or has changed"
     return f"raw file {_list_some(changed)} {words} since the import"
 
 
 def find_fault(run: Run, name: str) -> Fault | None:
-    """Return what is wrong with an artifact of a run; None if it is current, or not there.
+    """Return the fault of an artifact of a run; None if it is current or absent.
 
     Args:
         run: The run.
@@ -209,7 +209,7 @@ def find_fault(run: Run, name: str) -> Fault | None:
 
 
 def compare_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> str:
-    """Return what of a run is another now than when an artifact was made; empty if nothing is.
+    """Return the differences between a run and an artifact's recorded options; empty if none.
 
     Args:
         run: The run.
@@ -220,14 +220,14 @@ def compare_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> str:
 
 
 def _is_of_another_stage(path: Path, facts: Mapping[str, Any], stage: str) -> bool:
-    """Tell whether an artifact is none of a stage.
+    """Return True if an artifact was not made by a stage.
 
-    Weights that no stage has written may say nothing; of JSON, which could be anything, all that
-    this version seals does.
+    Weights that no stage has written may record no stage; JSON, which could be anything, must
+    record it if it has this version's checksum.
     """
-    says_so = "stage" in facts or "options" in facts
-    needs_to = path.suffix == ".json" and store.is_sealed(path)
-    return (says_so or needs_to) and facts.get("stage") != stage
+    is_recorded = "stage" in facts or "options" in facts
+    must_be = path.suffix == ".json" and store.is_sealed(path)
+    return (is_recorded or must_be) and facts.get("stage") != stage
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 
 def find_history_fault(run: Run) -> Fault | None:
-    """Return what is wrong with the history of a run; None if it is that of its model."""
+    """Return the fault of the history of a run; None if it belongs to the run's model."""
     if not (os.path.lexists(run.history) and run.model.is_file()):
         return None
     written = store.read_provenance(run.model).get("history")
@@ -249,27 +249,27 @@ def find_history_fault(run: Run) -> Fault | None:
 
 
 def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of recorded facts what `Run.list_causes` gives today."""
+    """Return the recorded counterpart of today's `Run.list_causes`."""
     now = run.list_causes(stage)
-    seed = None if now["seed"] is None else facts["seed"]  # an engine's graph has none
-    known: dict[str, Any] = {"plugin": facts.get("plugin"), "seed": seed}
+    seed = None if now["seed"] is None else facts["seed"]  # the engine's graph has none
+    recorded: dict[str, Any] = {"plugin": facts.get("plugin"), "seed": seed}
     for key, stored in facts["options"].items():
         whole = key in run.sections and facts.get("plugin") == run.model_info.name
-        known[key] = _complete(stored, run.sections[key]) if whole else dict(stored)
+        recorded[key] = _complete(stored, run.sections[key]) if whole else dict(stored)
     for key in ("profile", "start_from"):
         if key not in now.get("train", {}):
-            known.get("train", {}).pop(key, None)
-    return known
+            recorded.get("train", {}).pop(key, None)
+    return recorded
 
 
 def _complete(stored: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
-    """Return options of an earlier version with those that have come since, at their defaults."""
+    """Return options of an earlier version, completed by newer options at their defaults."""
     kind = type(model)
     stored = name_former(stored, kind)
     try:
         return kind.model_validate_json(json.dumps(stored)).model_dump(mode="json")
     except ValidationError:
-        # What was written is whole, and some options may not be given beside others.
+        # The stored options are complete, and some options exclude each other.
         fields = kind.model_fields.items()
         added = {n: one.get_default(call_default_factory=True) for n, one in fields}
         added = {n: default for n, default in added.items() if n not in stored}
@@ -277,25 +277,25 @@ def _complete(stored: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
         return {**stored, **defaults}
 
 
-def _compare_trees(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return what differs between two trees of options; empty if nothing does."""
-    ours, theirs = dict(_flatten(now)), dict(_flatten(known))
+def _compare_trees(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the differences between two trees of options; empty if there are none."""
+    ours, theirs = dict(_flatten(now)), dict(_flatten(recorded))
     names = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
-    told = [f"{n} {theirs.get(n, 'absent')}, now {ours.get(n, 'absent')}" for n in names]
-    return f"made with {_list_some(told, '; ')}" if told else ""
+    differences = [f"{n} {theirs.get(n, 'absent')}, now {ours.get(n, 'absent')}" for n in names]
+    return f"made with {_list_some(differences, '; ')}" if differences else ""
 
 
-def _compare_inputs(run: Run, stage: str, known: Mapping[str, str]) -> str:
-    """Return which inputs have other contents than they had; empty if none has."""
+def _compare_inputs(run: Run, stage: str, recorded: Mapping[str, str]) -> str:
+    """Return the inputs whose contents have changed; empty if there are none."""
     paths = run.list_inputs(stage)
     changed = [
         f"{paths[name]} has changed since"
-        for name, identity in known.items()
+        for name, identity in recorded.items()
         if name in paths and paths[name].is_file() and identify(paths[name]) != identity
     ]
-    others = [name for name in known if name not in paths]
+    others = [name for name in recorded if name not in paths]
     changed += [f"made from {name}, which the run does not read now" for name in others]
-    if "start_from" in paths and "start_from" not in known:
+    if "start_from" in paths and "start_from" not in recorded:
         changed.append(f"made without train.start_from {paths['start_from']}")
     return _list_some(changed, "; ")
 

@@ -1,8 +1,8 @@
-"""One writer at a time: a lock that ends with its process, beside a record of who holds it.
+"""One writer at a time: a lock that ends with its process, and a record of its holder.
 
-The lock is the kernel's (`flock`), so nothing that crashes leaves it behind. Between hosts it holds
-where the file system carries locks (NFS of version 4, Lustre with `flock`). The record is there to
-be read by people: who, since when, and how to end it.
+The lock is the kernel's (`flock`), so a crash does not leave it behind. It holds between hosts
+where the file system supports it (NFS version 4, Lustre with `flock`). The record is for people:
+which process holds the lock, since when, and how to end it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _LAUNCHERS: Final = (
     *("snakemake", "torchrun", "torch.distributed", "mpiexec", "mpirun", "srun"),
     *("hydra_pmi_proxy", "orted", "prte", "slurmstepd"),  # what these start on each node
 )
-"""Words in the commands of programs whose end should be that of what they have started."""
+"""Words in the commands of launchers; a process whose launcher has ended is an orphan."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock, or held it when it was killed.
+    """The process that holds a lock, or held it when it was killed.
 
     Attributes:
-        host: Where it runs; in a container with processes of its own, which one, too.
-        pid: Number of its process there.
+        host: Its host; with the container, if that numbers processes separately.
+        pid: Its number there.
         since: When it took the lock, in ISO 8601.
         job: Slurm job; None outside of Slurm.
         ranks: Processes that work together, of which it is the first.
-        started: When the process began, in clock ticks of its kernel; None if that is not known.
+        started: When the process began, in clock ticks of its kernel; None if unknown.
     """
 
     host: str
@@ -48,7 +48,7 @@ class Holder:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is known to have ended; that of another host never is."""
+        """True if the process has certainly ended; never true for another host."""
         if self.host != name_host():
             return False
         process = find_process(self.pid)
@@ -63,7 +63,7 @@ def locate_lock(folder: Path, stage: str) -> Path:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Return who holds a lock; None if nobody does, or it cannot be read."""
+    """Return the holder of a lock; None if it is free or its record cannot be read."""
     record = _read(path)
     return None if record is None else record[0]
 
@@ -74,19 +74,19 @@ def hold(path: Path, work: str, ranks: int = 1) -> Iterator[None]:
 
     Args:
         path: The lock, which is removed at the end.
-        work: What is done under it, for the message of those that are refused.
-        ranks: How many processes do it together, for those who read the record.
+        work: The work done under it, for the message to other processes.
+        ranks: Number of processes that work together, for the record.
 
     Raises:
-        ValueError: Another process holds it; the message names it and the command that ends it.
+        ValueError: Another process holds it; the message has the process and the command to end it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open_locked(path, work, ranks)
     try:
         yield
     finally:
-        with suppress(OSError):  # a file that stays locks nothing
-            path.unlink(missing_ok=True)  # while it is held: nobody else can have it
+        with suppress(OSError):  # a file left behind does not lock
+            path.unlink(missing_ok=True)  # while the lock is held, so nobody else has it
         os.close(descriptor)
 
 
@@ -118,7 +118,7 @@ def _open(path: Path) -> int:
     except OSError as error:
         cure = "choose another --results"
         if isinstance(error, PermissionError):
-            cure = f"it is another user's: ask for the right to write there, or {cure}"
+            cure = f"it is another user's: request write permission, or {cure}"
         raise ValueError(f"{path}: cannot be written ({error.strerror}); {cure}") from error
 
 
@@ -136,7 +136,7 @@ def _describe_self(ranks: int) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[Holder, list[tuple[int, int, str]]] | None:
-    """Return who holds a lock, and number, start and command of the processes that started it."""
+    """Return the holder of a lock, and number, start and command of each of its ancestors."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         holder = Holder(
@@ -144,7 +144,7 @@ def _read(path: Path) -> tuple[Holder, list[tuple[int, int, str]]] | None:
             pid=int(record["pid"]),
             since=str(record["since"]),
             job=record["job"],
-            ranks=record.get("ranks", 1),  # earlier versions did not say
+            ranks=record.get("ranks", 1),  # absent in earlier versions
             started=record.get("started"),
         )
         return holder, [(int(p), int(s), str(command)) for p, s, command in record["ancestors"]]
@@ -153,7 +153,7 @@ def _read(path: Path) -> tuple[Holder, list[tuple[int, int, str]]] | None:
 
 
 def _name_holder(path: Path) -> str:
-    """Return who holds a lock, and the command that ends it."""
+    """Return a description of the holder of a lock, with the command that ends it."""
     record = _read(path)
     if record is None:
         return f"a process that has just begun; `fuser {path}` names it; wait, or call again"

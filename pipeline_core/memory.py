@@ -1,4 +1,4 @@
-"""Memory that a job on this machine has left, as Linux and its control groups tell it."""
+"""Free and used memory of this machine and this job, from Linux and its control groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 PROCESS: Final = Path("/proc/self")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _UNASKED: Final = 100_000_000
-"""Bytes for which nobody asks whether they are free."""
+"""Bytes below which free memory is not checked."""
 _TRIM_THRESHOLD: Final = -1
 _MMAP_MAX: Final = -4
 """Names of options in <malloc.h> of glibc."""
@@ -22,9 +22,9 @@ class NoRoomError(ValueError):
 
 
 def find_free_memory() -> int | None:
-    """Return the bytes that are free in the memory and for the job of this process.
+    """Return the bytes of memory that are free for the job of this process.
 
-    None on a system that does not tell.
+    None on a system that does not report them.
     """
     try:
         available = 1024 * read_number(Path("/proc/meminfo"), "MemAvailable:")
@@ -34,9 +34,9 @@ def find_free_memory() -> int | None:
 
 
 def find_peak_memory() -> int | None:
-    """Return the most bytes of memory that this process has had so far.
+    """Return the peak memory of this process so far, in bytes.
 
-    None on a system that does not tell.
+    None on a system that does not report it.
     """
     try:
         return 1024 * read_number(PROCESS / "status", "VmHWM:")
@@ -50,31 +50,31 @@ def find_total_memory() -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep memory that it frees, for what it allocates next.
+    """Make this process keep freed memory for its next allocations.
 
-    Steps of a training, or of dynamics, allocate the same large tensors again and again. glibc
-    gives those back to the system at once, and each page is filled with zeros when it is touched
-    anew: up to 40 % of the time of a step of thousands of atoms. What is kept lies in pieces, so
-    that such steps take a third to a half more memory. A user who has told glibc how to allocate,
-    by a variable that begins with MALLOC_, is obeyed.
+    Steps of training or dynamics allocate the same large tensors again and again. glibc returns
+    their memory to the system at once, and each page is filled with zeros when it is next touched:
+    up to 40 % of the time of a step of thousands of atoms. Kept memory is fragmented, so that such
+    steps take a third to a half more memory. A user's own settings of glibc's allocator, in
+    variables that begin with MALLOC_, take precedence.
 
     Returns:
-        Whether it does; C libraries other than glibc are left as they are.
+        True if it does; C libraries other than glibc are left as they are.
     """
-    told = any(name.startswith("MALLOC_") for name in os.environ)
-    if told or platform.libc_ver()[0] != "glibc":
+    is_set = any(name.startswith("MALLOC_") for name in os.environ)
+    if is_set or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, -1))
 
 
 def require_free(n_bytes: float, what: str, cure: str) -> None:
-    """Check that there is memory for something, before it is allocated.
+    """Check that enough memory is free for an allocation.
 
     Args:
-        n_bytes: What it takes, at the least.
-        what: What takes it, in the plural.
-        cure: What to do.
+        n_bytes: Lower bound of its size.
+        what: What is allocated, in the plural, for the message.
+        cure: What to do, for the message.
 
     Raises:
         NoRoomError: Less is free.
@@ -88,7 +88,7 @@ def require_free(n_bytes: float, what: str, cure: str) -> None:
 
 
 def describe_bytes(count: float) -> str:
-    """Return a number of bytes for people, such as "12.5 GB"."""
+    """Return a number of bytes in readable form, such as "12.5 GB"."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"
@@ -109,7 +109,7 @@ def read_number(path: Path, name: str) -> int:
 
 
 def _list_free_bytes() -> list[int]:
-    """Return what each control group that holds this process, as those of Slurm, has left."""
+    """Return the bytes left to each control group of this process, as those of Slurm."""
     unified = [s for s in _read_lines(PROCESS / "cgroup") if s.startswith("0::")]
     own = _CGROUPS / unified[0].removeprefix("0::/") if unified else _CGROUPS
     left = []
@@ -117,7 +117,7 @@ def _list_free_bytes() -> list[int]:
         limit = "".join(_read_lines(group / "memory.max"))
         if group.is_relative_to(_CGROUPS) and limit.isdecimal():
             used = int((group / "memory.current").read_text())
-            cached = read_number(group / "memory.stat", "inactive_file ")  # given back when needed
+            cached = read_number(group / "memory.stat", "inactive_file ")  # reclaimed when needed
             left.append(int(limit) - used + cached)
     return left
 

@@ -1,4 +1,4 @@
-"""How a plugin describes its model."""
+"""A plugin's description of its model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "pr
 RUN_STAGES: Final = STAGES[1:]
 """The stages that have a section in an experiment; a dataset file describes the data stage."""
 OPTIONAL_STAGES: Final = ("graph", "partition", "infer", "profile")
-"""The stages that a model can do without."""
+"""The stages that a model can omit."""
 MAKERS: Final = {
     "graph": "graph",
     "partition": "partition",
@@ -28,18 +28,18 @@ MAKERS: Final = {
     "inference": "infer",
     "profile": "profile",
 }
-"""Artifacts of a run, and the stages that make them."""
+"""Artifacts of a run, and the stage that makes each."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upgrade:
-    """Makes models of one version of a plugin models of the next.
+    """Converts models of one version of a plugin to the next version.
 
     Attributes:
         weights: From the names and tensors of a module's state to those of the next version.
-            Parameters keep their order, by which optimizers know them.
+            Parameters keep their order, by which optimizers identify them.
         metadata: From `Task.metadata` to that of the next version.
         batch: From the batch of stored predictions to one of the next version.
     """
@@ -51,36 +51,35 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What the engine knows of a model before anything heavy is imported.
+    """Description of a model, available before anything heavy is imported.
 
     Attributes:
         name: Name in experiments, a lower-case Python identifier.
-        summary: One sentence for `pipeline-core plugins`.
+        summary: One sentence, shown by `pipeline-core plugins`.
         citation: The paper to cite, with DOI or arXiv number.
         options: Pydantic model of the experiment's `model` section.
-        data_kind: What a sample is ("structure", "point", "configuration").
-        predicts: Names of the fields that the model can predict, which alone the loss may have
-            terms for; empty if the model has no such loss.
+        data_kind: Kind of a sample ("structure", "point", "configuration").
+        predicts: Names of the fields that the model can predict; only these can have terms in the
+            loss. Empty if the model has no such loss.
         check: Function of all sections of an experiment by name, "model" and one a stage; raises a
-            ValueError where they do not fit together, which begins with the key that it is about,
+            ValueError where they do not fit together, whose message begins with the key at fault,
             such as "model.channels is 3". It is called before anything runs, for each variant.
         sections: Pydantic models of the stage sections that differ from the engine's own. Those of
             `evaluate` and `infer` may have a property `datasets`: names of further datasets that
-            the stage reads; that of `infer` a property `files`: what it reads beside the artifacts;
-            that of `profile` derives from the engine's `ProfileOptions`.
-        without: Stages that the model does not have, of `OPTIONAL_STAGES`. The workflow leaves them
-            out, nothing is written for them, and their sections in experiments stay empty. Without
+            the stage reads; the model of `infer` a property `files`: paths that it reads besides
+            the artifacts; the model of `profile` derives from the engine's `ProfileOptions`.
+        without: Stages that the model omits, of `OPTIONAL_STAGES`. The workflow leaves them out,
+            nothing is written for them, and their sections in experiments stay empty. Without
             `partition` there are no shares of ranks, which the shared trainer needs: such a plugin
-            trains by itself.
+            has a training loop of its own.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
-        parts: What `train.freeze` can name beside parameters: parts of the module, each with the
+        parts: Groups of parameters that `train.freeze` can name: parts of the module, each with the
             first components of the names of its parameters.
-        foreign: Files of other programs that `pipeline-core load` makes models of, and `export`
-            writes.
-        upgrades: From each earlier version of the module's weights and metadata, counted from 1,
-            to what makes the next one of it.
-        renamed: Options of experiments that had another name in earlier versions.
+        foreign: Formats of other programs that `pipeline-core load` reads and `export` writes.
+        upgrades: For each earlier version of the module's weights and metadata, counted from 1, the
+            conversion to the next.
+        renamed: Options of experiments that had other names in earlier versions.
     """
 
     name: str
@@ -112,8 +111,8 @@ class ModelInfo:
         unknown = set(self.without) - set(OPTIONAL_STAGES)
         if unknown:
             raise ValueError(
-                f"model {self.name!r} says that it is without {sorted(unknown)}; the stages that "
-                f"it can do without are {OPTIONAL_STAGES}"
+                f"model {self.name!r} omits {sorted(unknown)}; the stages "
+                f"that it can omit are {OPTIONAL_STAGES}"
             )
 
     @property

@@ -19,7 +19,7 @@ class LabelObjective:
     """Weighted sum over fields of the mean of a function of prediction minus label.
 
     The mean of a field runs over all its numbers that have a label: components of forces, of the
-    stress tensor, and so on. Missing labels (NaN) count for nothing.
+    Each mean runs over all numbers of the field that have a label: components of forces, of the
 
     The functions of the residual r are:
 
@@ -30,9 +30,9 @@ class LabelObjective:
 
     Args:
         loss: Terms by field name, as in the experiment.
-        quantities: What the model predicts and the samples have labels for.
-        head_weights: What the residuals of samples of each head count, by the number of the head;
-            None where samples name no head or all count the same.
+        quantities: Predictions of the model that have labels in the samples.
+        head_weights: Weight of the residuals of each head's samples, by the number of the head;
+            None where samples have no head or all count the same.
 
     Raises:
         ValueError: A term is for a field that is not among the quantities, or its unit is unknown.
@@ -45,15 +45,15 @@ class LabelObjective:
         head_weights: Sequence[float] | None = None,
     ) -> None:
         self._head_weights = head_weights
-        known = {quantity.name: quantity for quantity in quantities}
+        by_name = {quantity.name: quantity for quantity in quantities}
         for name in loss:
-            if name not in known:
+            if name not in by_name:
                 raise ValueError(
                     f"train.loss.{name}: the model has no such prediction with a label, only "
-                    f"{', '.join(known) or 'none'}; remove the term or correct its name"
+                    f"{', '.join(by_name) or 'none'}; remove the term or correct its name"
                 )
         self._terms = {
-            name: (known[name], term, _find_unit(name, term)) for name, term in loss.items()
+            name: (by_name[name], term, _find_unit(name, term)) for name, term in loss.items()
         }
 
     @property
@@ -62,7 +62,7 @@ class LabelObjective:
         return {name: term.weight for name, (_, term, _) in self._terms.items()}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """Return how many labelled numbers each term has in a batch."""
+        """Return the number of labelled values of each term in a batch."""
         return {
             name: (~read_labels(quantity, batch).isnan()).sum()
             for name, (quantity, _, _) in self._terms.items()

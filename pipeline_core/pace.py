@@ -1,14 +1,14 @@
-"""How fast a training goes, how far it has come, and how long it will still take.
+"""Progress of a training: its speed, its position and the time left.
 
-An epoch takes its optimizer steps and a rest: validation, saving, planning. Both are measured in
-the running process alone, so that what an earlier start did on another machine does not count, and
-without its first step, which pays for what is compiled and cached. What is longer ago than a minute
-and a quarter of the time so far weighs little: a machine that others use, too, is not always as
-fast. The time left is then
+An epoch consists of its optimizer steps and a rest: validation, saving, planning. Both are measured
+in the running process alone, so that an earlier start on another machine does not count, and
+without the first step, which includes compilation and caching. Measurements older than a minute and
+a quarter of the time so far have little weight, because a shared machine changes its speed. The
+time left is then
 
     (n m - k) t + n r
 
-and not more than what is left of a budget of time.
+and at most the remaining budget of time.
 
 | symbol | meaning                                    | in `Position`            |
 |--------|--------------------------------------------|--------------------------|
@@ -30,30 +30,30 @@ from typing import Any, Final, Self
 Clock = Callable[[], float]
 
 _LEAST_MEMORY: Final = 60.0
-"""Time in which what was measured loses 1/e of its weight, at least, s."""
+"""Shortest time in which a measurement loses weight by 1/e, s."""
 _MEMORY: Final = 0.25
-"""That time over the time of the process so far, if it is longer."""
+"""The same as a fraction of the time of the process so far, if that is longer."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a training has come, and how fast it goes.
+    """Position and speed of a training.
 
     Attributes:
         epoch: Finished epochs.
-        epochs: All epochs; None where time alone ends the training. One that has no patience left
-            ends before.
+        epochs: All epochs; None where time alone ends the training. Early stopping may end it
+            before.
         step: Finished steps of the epoch under way.
         steps: Steps of an epoch; 0 where the training does not count them.
         elapsed: Time of the training so far, over all its starts, s.
-        step_seconds: Mean time of a step of late, s; None as long as none has been measured.
-        rest_seconds: Mean time of late of what an epoch takes besides its steps, s, an estimate as
-            long as no epoch has ended; None if there is none.
-        samples_per_s: Samples of all ranks of late, while steps are taken.
-        loss: Of the training, in the last step or epoch that was looked at.
-        val_loss: Of the last validation.
-        updated: When that was, in seconds since 1970.
-        budget: Time that the training may take, s; None for no limit.
+        step_seconds: Recent mean time of a step, s; None if none has been measured yet.
+        rest_seconds: Recent mean time of an epoch besides its steps, s, an estimate until an epoch
+            has ended; None if there is none.
+        samples_per_s: Recent samples per second of all ranks, while steps are taken.
+        loss: Training loss of the last step or epoch that was reported.
+        val_loss: Loss of the last validation.
+        updated: Time of this position, in seconds since 1970.
+        budget: Longest time of the training, s; None for no limit.
     """
 
     epoch: int
@@ -89,18 +89,18 @@ class Position:
 
     @property
     def until(self) -> float | None:
-        """When the training will have ended, in seconds since 1970; None without a budget."""
+        """Expected end of the training, in seconds since 1970; None without a budget."""
         left = self.estimate_left()
         return None if self.budget is None or left is None else self.updated + left
 
     def estimate_epoch(self) -> float | None:
-        """Return the time of an epoch, s; None where that is not known, or steps do not count."""
+        """Return the time of an epoch, s; None if it is unknown or steps are not counted."""
         if not self.steps or self.step_seconds is None or self.rest_seconds is None:
             return None
         return self.steps * self.step_seconds + self.rest_seconds
 
     def estimate_left(self) -> float | None:
-        """Return the time left, s; None as long as too little has been measured."""
+        """Return the time left, s; None until enough has been measured."""
         left = None if self.epochs is None else self._estimate_epochs_left(self.epochs)
         if self.budget is None:
             return left
@@ -118,11 +118,11 @@ class Position:
 
 
 class Pace:
-    """The clock of a training: it tells the steps of epochs from their rest.
+    """Clock of a training, which measures steps and the rest of epochs separately.
 
     Args:
-        elapsed: Time that earlier starts took to where this one goes on, s.
-        rest: Time of the rest of an epoch over that of its steps, assumed until it is measured.
+        elapsed: Time that earlier starts took up to the point where this one resumes, s.
+        rest: Assumed ratio of the rest of an epoch to its steps, until it is measured.
         clock: Counts seconds.
     """
 
@@ -133,7 +133,7 @@ class Pace:
         self._begin = self._mark = clock()
         self._earlier = elapsed
         self._is_warm = False
-        # Sums, each part by its weight.
+        # Sums, each term with its weight.
         self._step_seconds, self._n_steps, self._n_samples = 0.0, 0.0, 0.0
         self._first_rest: float | None = None
         self._rest_seconds, self._n_epochs, self._epoch_end = 0.0, 0.0, self._begin
@@ -154,7 +154,7 @@ class Pace:
         self._is_warm = True
 
     def count_epochs(self, count: int) -> None:
-        """Count epochs that have just ended, all that has passed since their last step."""
+        """Count epochs that have just ended, including all time since their last step."""
         seconds = self._read()
         if self._first_rest is None:
             self._first_rest = seconds / count
@@ -171,12 +171,12 @@ class Pace:
         losses: tuple[float | None, float | None] = (None, None),
         budget: float | None = None,
     ) -> Position:
-        """Return where the training is.
+        """Return the position of the training.
 
         Args:
             done: Finished epochs, and finished steps of the epoch under way.
             of: All epochs, None if they are not limited, and steps of an epoch.
-            losses: Of the training and of the last validation.
+            losses: Losses of the training and of the last validation.
             budget: Time that the training may take, s.
         """
         step_seconds = self._step_seconds / self._n_steps if self._n_steps else None
@@ -203,7 +203,7 @@ class Pace:
         return self._assumed_rest * n_steps * step_seconds
 
     def _weigh(self, seconds: float) -> float:
-        """Return what is left of the weight of what was measured so long ago."""
+        """Return the remaining weight of a measurement of that age."""
         return math.exp(-seconds / max(_LEAST_MEMORY, _MEMORY * (self._mark - self._begin)))
 
     def _read(self) -> float:
@@ -214,12 +214,12 @@ class Pace:
 
 
 def count_done(word: str, done: tuple[int, int], of: tuple[int | None, int]) -> str:
-    """Return what a training is in, such as "epoch  3/10 40%".
+    """Return the position of a training as text, such as "epoch  3/10 40%".
 
     Args:
-        word: What is counted.
-        done: How many are finished, and finished steps of the one under way.
-        of: All of them, None if that is not known; steps of one, 0 if they are not counted.
+        word: Unit that is counted.
+        done: Number of finished units, and of finished steps of the one under way.
+        of: Number of all units, None if unknown; steps of one unit, 0 if they are not counted.
     """
     (number, step), (total, steps) = done, of
     within = bool(steps) and number != total

@@ -1,4 +1,4 @@
-"""Processes as other ones see them, also through a folder that several hosts share."""
+"""Running processes of this host, also as seen through a folder that several hosts share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIRST_NAMESPACE: Final = 0xEFFFFFFC
 
 @dataclass(frozen=True)
 class Process:
-    """What is known of a running process.
+    """A running process.
 
     Attributes:
         pid: Its number.
-        parent: That of its parent.
-        started: When it began, in clock ticks of the kernel: numbers are used again.
-        command: What it was called by.
+        parent: Number of its parent.
+        started: When it began, in clock ticks of the kernel, since numbers are reused.
+        command: Its command line.
     """
 
     pid: int
@@ -33,7 +33,7 @@ class Process:
 
 
 def name_host() -> str:
-    """Return the host; within a container that numbers processes by itself, which one, too."""
+    """Return the host; with the container, if that numbers processes separately."""
     host = socket.gethostname().replace("/", "_")
     try:
         namespace = (_PROC / "self/ns/pid").stat().st_ino
@@ -43,23 +43,23 @@ def name_host() -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this host runs.
+    """Test whether a process of this host runs.
 
-    One that has ended and for which its parent has not asked yet does not: in a container whose
-    first process asks for none, such remain.
+    A zombie, whose parent has not waited for it, does not run: they stay in containers whose first
+    process waits for none.
     """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # of somebody else
+    except OSError:  # of another user
         return True
     status = _read_status(pid)
     return status is None or status[1][0] not in _ENDED
 
 
 def find_process(pid: int) -> Process | None:
-    """Return a process of this host; None if there is none, or nobody can tell."""
+    """Return a process of this host; None if there is none or it cannot be read."""
     status = _read_status(pid)
     try:
         command = (_PROC / f"{pid}/cmdline").read_bytes()
@@ -73,7 +73,7 @@ def find_process(pid: int) -> Process | None:
 
 
 def _read_status(pid: int) -> tuple[str, list[str]] | None:
-    """Return the name of a process, and its state, its parent and what follows; None if unknown."""
+    """Return the name of a process, and its state, parent and further fields; None if unknown."""
     try:
         text = (_PROC / f"{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has ended, or this is not Linux
@@ -84,7 +84,7 @@ def _read_status(pid: int) -> tuple[str, list[str]] | None:
 
 
 def list_ancestors(pid: int) -> list[Process]:
-    """Return the parent of a process of this host, its parent, and so on, without the first."""
+    """Return parent, grandparent and so on of a process of this host, without the first one."""
     ancestors: list[Process] = []
     process = find_process(pid)
     while process is not None and process.parent > 1:

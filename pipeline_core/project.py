@@ -1,4 +1,4 @@
-"""A project: the folders where experiments are described and where results go."""
+"""A project: the folders of experiments and results."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pipeline_core.rounds import add_rounds, attach_rounds
 from pipeline_core.run import ExperimentRun, Run, name_datasets
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-"""Datasets, experiments and variants become folders of results and words of shell commands."""
+"""Names of datasets, experiments and variants become folders and words of shell commands."""
 
 EVIDENCE: Final = "evidence"
-"""Folder in that of the experiments of what figures are drawn from without results."""
+"""Folder with the data behind figures, beside the experiments, for drawing without results."""
 
 _FIGURES: Final = "figures"
 """Folder of the figures, beside those of the variants."""
@@ -36,8 +36,8 @@ def check_name(name: str, place: str) -> None:
     """Check that a name can be a folder and a word of a shell command.
 
     Args:
-        name: Of a dataset, a variant, or one part of that of an experiment.
-        place: What names it, as messages begin.
+        name: Name of a dataset or a variant, or one part of an experiment's name.
+        place: Where the name is used; the message begins with it.
 
     Raises:
         ValueError: It cannot.
@@ -51,7 +51,7 @@ def check_name(name: str, place: str) -> None:
 
 @dataclass(frozen=True)
 class Project:
-    """Where experiments are described and where results go.
+    """The folders of experiments and results, with the plugins.
 
     Attributes:
         workflows: Folder with `datasets/` and `experiments/`.
@@ -64,7 +64,7 @@ class Project:
     registry: Registry
 
     def find_evidence(self, name: str) -> Path:
-        """Return the archive of what the figures of an experiment are drawn from."""
+        """Return the archive with the data behind the figures of an experiment."""
         return self.workflows / EVIDENCE / f"{name}.tar.xz"
 
     def load_dataset(self, name: str) -> DatasetRun:
@@ -112,8 +112,8 @@ class Project:
         """Load an experiment file, such as "chgnet/hfo2", and validate all its variants.
 
         Raises:
-            ValueError: It is missing or wrong, its parts do not fit together, or a plugin is
-                unknown or broken, or takes samples of another kind than that of the base variant.
+            ValueError: It is missing or wrong, its parts do not fit together, a plugin is unknown
+                or broken, or a variant takes samples of another kind than the base variant.
         """
         path = self.workflows / "experiments" / f"{name}.yaml"
         for part in name.split("/"):
@@ -149,7 +149,7 @@ class Project:
             raise ValueError(f"{_locate(path, place)}: {error}") from None
 
     def _run(self, name: str, path: Path, file: ExperimentFile, variant: str, number: int) -> Run:
-        """Load a member of the committee of a variant, the first of which is the variant."""
+        """Load a member of the committee of a variant; the first member is the variant itself."""
         chosen, member = file.make_member(variant, number), name_member(variant, number)
         overridden = file.variants[variant].model_fields_set if variant != BASE else set()
 
@@ -201,12 +201,12 @@ class Project:
         )
 
     def _load_named(self, name: str, path: Path, place: Sequence[str]) -> DatasetRun:
-        """Load a dataset; if there is no such file, name the experiment that asks for it."""
+        """Load a dataset; if there is no such file, name the experiment that refers to it."""
         try:
             return self.load_dataset(name)
         except ValueError as error:
-            known = {file.stem for file in (self.workflows / "datasets").glob("*.yaml")}
-            if name in known:
+            existing = {file.stem for file in (self.workflows / "datasets").glob("*.yaml")}
+            if name in existing:
                 raise
             raise ValueError(f"{_locate(path, place)}: {error}") from None
 
@@ -221,7 +221,7 @@ def _check_variant(variant: str, path: Path) -> None:
 
 
 def _find_start(run: Run, runs: Mapping[str, Run], place_of: tuple[str, int], path: Path) -> Run:
-    """Return a run that starts from the model of the variant that its training names.
+    """Return a run with the model of the variant that its training starts from.
 
     A member of a committee starts from the member of the same number, if there is one.
     """
@@ -238,7 +238,7 @@ def _find_start(run: Run, runs: Mapping[str, Run], place_of: tuple[str, int], pa
         keys = ["train", "start_from"]
         place = keys if variant == BASE else ["variants", variant, *keys]
         raise ValueError(
-            f"{_locate(path, place)}: {start!r} is no other variant of the experiment; there are "
+            f"{_locate(path, place)}: {start!r} is not another variant of the experiment; others: "
             f"{', '.join(others) or 'none'}"
         )
     resolved = train.model_copy(update={"start_from": str(others[name])})
@@ -246,7 +246,7 @@ def _find_start(run: Run, runs: Mapping[str, Run], place_of: tuple[str, int], pa
 
 
 def _share_artifacts(runs: Mapping[str, Run]) -> dict[str, Run]:
-    """Return the variants with what they follow from each other: shared artifacts and label."""
+    """Return the variants with shared artifacts and labels filled in."""
     models = {run.model_info.name for run in runs.values()}
     base_label = runs[BASE].model_info.name if len(models) == len(runs) > 1 else BASE
     return {
@@ -272,7 +272,7 @@ def _join_committees(
 
 
 def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
-    """Return the first run whose artifacts of `stages` are sure to equal those of `run`."""
+    """Return the first run whose artifacts of `stages` certainly equal those of `run`."""
     return next(
         other
         for other in runs
@@ -282,7 +282,7 @@ def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
 
 
 def _locate(path: Path, keys: Sequence[str]) -> str:
-    """Return file, line and key, as messages begin."""
+    """Return file, line and key, to begin a message."""
     return f"{path}:{find_line(path, keys)}: {'.'.join(keys)}"
 
 
@@ -299,7 +299,7 @@ def list_all_experiments(workflows: Path) -> list[str]:
 
 
 def explain_missing(experiment: ExperimentRun) -> str | None:
-    """Return what is wrong with the raw files of an experiment; None if they can be had."""
+    """Return a message on the raw files of an experiment; None if they can be obtained."""
     datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
     try:
         for dataset in datasets.values():

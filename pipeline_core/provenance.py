@@ -1,4 +1,4 @@
-"""Where an artifact comes from, as a JSON-able record."""
+"""Provenance of an artifact, as a JSON-able record."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ PACKAGES: Final = (
 AT_BEGIN: Final[ContextVar[Mapping[Path, str]]] = ContextVar(
     "identities", default=MappingProxyType({})
 )
-"""What the files that the running stage reads were when it began (`lineage.keep_identities`):
+"""Files read by the running stage, as they were when it began (`lineage.keep_identities`):
 identities of artifacts, sizes and times of raw files."""
 
 
 def make_record(*, inputs: Mapping[str, str], **facts: Any) -> dict[str, Any]:
-    """Return `facts`, identities of `inputs` by name, package versions, the source's commit."""
+    """Return `facts`, identities of `inputs` by name, package versions and the source's commit."""
     return {
         **facts,
         "inputs": dict(inputs),
@@ -52,7 +52,7 @@ def hash_file(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def hash_source() -> str:
-    """Return a digest of the engine's and the kernels' source, whatever their version says."""
+    """Return a digest of the engine's and the kernels' source, independent of their version."""
     digest = hashlib.sha256()
     for folder in (Path(__file__).parent, Path(pipeline_kernels.__file__).parent):
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
@@ -62,7 +62,7 @@ def hash_source() -> str:
 
 @lru_cache(maxsize=1)
 def read_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that figures depend on."""
+    """Return the versions of Python and of the packages that results depend on."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

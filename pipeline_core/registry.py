@@ -1,7 +1,7 @@
-"""Finding, loading and asking plugins.
+"""Registry of plugins: finding, loading and calling them.
 
 Entry points are loaded one by one: a broken plugin is listed with its error and fails only the
-runs that ask for it. Nothing here is global; tests make registries of their own.
+runs that need it. Nothing here is global; tests make registries of their own.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Plugin:
         distribution: Package that it was installed with.
         version: Version of that package.
         hooks: Names of the hooks it implements.
-        defaults: Those among them that it implements where no other plugin does (`trylast`).
-        model: What it says of its model; None for observers and readers alone.
+        defaults: Those of the hooks that apply where no other plugin has them (`trylast`).
+        model: Description of its model; None for plugins of observers and readers only.
         error: Why it cannot be used; None if it can.
         bases: Plugins without a model that do stages for models of its kind of data.
-        deprecated: What it implements that a later version will not have, with the cure.
+        deprecated: Features it uses that a later version will not have, with the cure.
         extensions: Packages in which other plugins add options to the sections of its model.
     """
 
@@ -65,7 +65,7 @@ class Registry:
 
     Args:
         specs: Class of the hook specifications.
-        version: Theirs, major and minor, such as "1.0".
+        version: Version of the specifications, major and minor, such as "1.0".
         builtin: Name and module of the plugins without entry points: the engine's own.
         points: Entry points to load; those of the installed packages if None.
     """
@@ -86,7 +86,7 @@ class Registry:
         points = entry_points(group=PROJECT) if points is None else points
         self.plugins = [self._load(point) for point in points]
         givers = [p for p in self.plugins if p.model is None and "sections" in p.hooks]
-        for giver in sorted(givers, key=lambda p: not p.defaults):  # what others may derive from
+        for giver in sorted(givers, key=lambda p: not p.defaults):  # others may derive from these
             self._add_sections(giver)
         for plugin in self.plugins:
             for cure in plugin.deprecated:
@@ -94,7 +94,7 @@ class Registry:
                 warnings.warn(text, FutureWarning, stacklevel=2)
 
     def get_model_info(self, name: str) -> ModelInfo:
-        """Return what the plugin with the model `name` says of itself.
+        """Return the description of the model `name` by its plugin.
 
         Raises:
             ValueError: No plugin, two plugins, or a broken one has this name.
@@ -108,7 +108,7 @@ class Registry:
         return [plugin.model for plugin in self.plugins if plugin.model is not None]
 
     def select_hook(self, hook: str, model: str | None) -> Callable[..., Any]:
-        """Return a hook that calls the plugin of a model, the engine and the observers alone."""
+        """Return a hook that calls only the plugin of a model, the engine and the observers."""
         own = self._find_plugin(model).name if model is not None else None
         others = [
             self.manager.get_plugin(p.name)
@@ -118,7 +118,7 @@ class Registry:
         return self.manager.subset_hook_caller(hook, others)
 
     def collect(self, hook: str) -> list[Any]:
-        """Return what all usable plugins give to a hook that lists records: readers, figures."""
+        """Return the records that all usable plugins give to a hook: readers, figures."""
         return [record for records in getattr(self.manager.hook, hook)() for record in records]
 
     def compute_fingerprint(self, model: str) -> str:
@@ -126,11 +126,11 @@ class Registry:
         return hash_source(self._find_plugin(model))
 
     def identify(self, model: str) -> dict[str, str]:
-        """Return what artifacts record of a plugin, as `identify_plugin` does."""
+        """Return a plugin's identity for artifacts, as `identify_plugin` does."""
         return identify_plugin(self._find_plugin(model))
 
     def find_provider(self, hook: str, record: str) -> Plugin | None:
-        """Return the installed plugin that gives the record called `record` to a hook that lists.
+        """Return the installed plugin that gives a hook the record called `record`.
 
         Args:
             hook: Name of a hook without arguments, such as "readers".
@@ -174,7 +174,7 @@ class Registry:
         before = set(self.manager.get_plugins())
         try:
             return self._register(plugin, point.load())
-        except Exception as error:  # noqa: BLE001 - whatever a foreign module raises is its listing's error
+        except Exception as error:  # noqa: BLE001 - any error of the plugin is listed
             for half_registered in self.manager.get_plugins() - before:
                 self.manager.unregister(half_registered)
             return replace(plugin, error=f"{type(error).__name__}: {error}")
@@ -210,7 +210,7 @@ class Registry:
         return replace(plugin, name=name, hooks=hooks, defaults=last, model=info, deprecated=cures)
 
     def _add_sections(self, giver: Plugin) -> None:
-        """Give models the sections of a plugin that does stages for models of others."""
+        """Add the sections of a plugin that does stages for models of other plugins."""
         module: Any = self.manager.get_plugin(giver.name)
         try:
             extended = [
@@ -226,10 +226,10 @@ class Registry:
 
 
 def _extend_model(plugin: Plugin, giver: Plugin, sections: Mapping[str, type[BaseModel]]) -> Plugin:
-    """Return a plugin whose model has the sections that another one gives.
+    """Return a plugin with the sections that another plugin gives to its model.
 
     Raises:
-        ValueError: A section of what is done before the model is not derived from the model's own.
+        ValueError: A section of a stage before training is not derived from the model's own.
     """
     info = plugin.model
     assert info is not None
@@ -238,10 +238,10 @@ def _extend_model(plugin: Plugin, giver: Plugin, sections: Mapping[str, type[Bas
     if giver.defaults:
         model = replace(info, sections={**sections, **info.sections})
         return replace(plugin, model=model, bases=(*plugin.bases, giver))
-    known = info.section_models
+    existing = info.section_models
     for name, options in sections.items():
-        if name not in known or not issubclass(options, known[name]):
-            base = known[name].__qualname__ if name in known else "no section"
+        if name not in existing or not issubclass(options, existing[name]):
+            base = existing[name].__qualname__ if name in existing else "no section"
             raise ValueError(
                 f"sections() gives {options.__qualname__} for the section {name!r} of "
                 f"{info.name!r}, which has {base}; derive it from that"
@@ -265,7 +265,7 @@ def identify_plugin(plugin: Plugin) -> dict[str, str]:
 
 
 def hash_source(plugin: Plugin) -> str:
-    """Return a hash of a plugin's source and version, of all packages of its distribution.
+    """Return a hash of the source and version of all packages of a plugin's distribution.
 
     It covers plugins that do stages for its kind of data, and packages that extend its model.
     """
@@ -282,8 +282,8 @@ def hash_source(plugin: Plugin) -> str:
 def _list_modules(plugin: Plugin) -> list[str]:
     """Return the top-level modules of a plugin's distribution, its own first.
 
-    Of this project's distribution it is the plugin's own alone: the others are the engine and
-    plugins that do not know each other.
+    For this project's own distribution, only the plugin's module: the others are the engine and
+    plugins that are independent of each other.
     """
     own = plugin.package
     if plugin.distribution.replace("_", "-") == PROJECT.replace("_", "-"):
@@ -292,7 +292,7 @@ def _list_modules(plugin: Plugin) -> list[str]:
         installed = distribution(plugin.distribution)
     except PackageNotFoundError:
         return [own]
-    # The list of files of an editable installation names no sources, but setuptools says this.
+    # The list of files of an editable installation names no sources, but setuptools records this.
     names = set((installed.read_text("top_level.txt") or "").split())
     names |= {
         path.parts[0].removesuffix(".py") for path in installed.files or () if path.suffix == ".py"
@@ -321,7 +321,7 @@ def _explain_unknown_hook(name: str, hooks: Sequence[str]) -> str:
 
 
 def _explain_version(stated: Any, ours: str) -> str | None:
-    """Return why a plugin made for a version of the hooks cannot be used; None if it can."""
+    """Return the reason why a plugin's version of the hooks is unusable; None if it is usable."""
     if stated is None:
         return None
     if not isinstance(stated, str) or not re.fullmatch(r"\d+\.\d+", stated):
@@ -338,17 +338,17 @@ def _explain_version(stated: Any, ours: str) -> str | None:
 
 
 def _explain_model(info: Any, hooks: Sequence[str]) -> str | None:
-    """Return what is wrong with what a plugin says of its model; None if nothing is."""
+    """Return the error in a plugin's description of its model; None if there is none."""
     if info is None:
         return None
     if not isinstance(info, ModelInfo):
         return f"model() returned {type(info).__name__}, expected ModelInfo"
     both = [stage for stage in info.without if stage in hooks]
     if both:
-        return f"says that it is without {both[0]!r} and implements it; remove one of the two"
+        return f"omits the stage {both[0]!r} and implements it; remove one of the two"
     if "partition" in info.without and "train" not in hooks:
         return (
-            "says that it is without 'partition', which the shared trainer needs; implement "
+            "omits the stage 'partition', which the shared trainer needs; implement "
             "train(run), or leave the stage to the engine"
         )
     return None

@@ -1,4 +1,4 @@
-"""Prediction minus label: the one definition that training losses and evaluation metrics share."""
+"""Prediction minus label: the one definition for training losses and evaluation metrics."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pipeline_core.task import Outputs, Quantity
 
 
 def compute_residuals(quantity: Quantity, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return prediction minus label of one quantity, and where there is a label.
+    """Return prediction minus label of one quantity, and a mask of labelled values.
 
     Args:
-        quantity: What is compared.
-        outputs: What the model predicts for `batch`.
+        quantity: The quantity to compare.
+        outputs: Predictions of the model for `batch`.
         batch: The samples with their labels; NaN marks a missing one.
 
     Returns:
-        The residuals in the engine's unit (per atom if the quantity says so), of the shape of the
-        label, zero where the label is missing but connected to the prediction everywhere; and
-        a mask of the same shape, true where there is a label.
+        The residuals in the engine's unit (per atom if the quantity is), of the shape of the label,
+            zero where the label is missing but connected to the prediction everywhere; and a mask
+            of the same shape, true where there is a label.
 
     Raises:
-        ValueError: The model does not predict the quantity, or in another shape.
+        ValueError: The model does not predict the quantity, or predicts another shape.
     """
     name = quantity.name
     if name not in outputs:

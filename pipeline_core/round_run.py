@@ -1,4 +1,4 @@
-"""A round of a learning experiment: what it picks and labels, and where that lies."""
+"""A round of active learning: its picks, its labels, and their files."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final, Literal
 from pipeline_core.config.learning import LearnOptions
 
 Arm = Literal["round", "random"]
-"""How a round picks, which its variants are called after: by the spread of a committee, or at
-random."""
+"""How a round picks structures, and the prefix of its variants' names: by the spread of a
+committee, or at random."""
 
 LABELS: Final = ("energy", "forces", "stress")
-"""What is asked of whoever labels, as far as the dataset has it."""
+"""Fields to be labelled, of those that the dataset has."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """A round of a learning experiment.
+    """A round of active learning.
 
     Attributes:
-        number: From 1.
+        number: Number of the round, from 1.
         arm: How it picks.
         options: The section `learn`.
-        before: The variant whose dataset it adds to.
-        explorers: The variants whose models explore: a committee, or one where picks are at random.
-        folder: Of the run: what is picked and labelled lies there, too.
+        before: The variant whose dataset it extends.
+        explorers: The variants whose models explore: a committee, or a single one for random picks.
+        folder: Folder of the run, which also holds picks and labels.
     """
 
     number: int
@@ -38,15 +38,15 @@ class Round:
 
     @property
     def picks(self) -> Path:
-        """What has been picked (extended XYZ)."""
+        """The picked structures (extended XYZ)."""
         return self.folder / "picks.extxyz"
 
     @property
     def report(self) -> Path:
-        """What was picked, by which models, and why (JSON)."""
+        """Report of the picks: structures, models and reasons (JSON)."""
         return self.folder / "picks.json"
 
     @property
     def labels(self) -> list[Path]:
-        """One file a pick: it with its labels (extended XYZ)."""
+        """One file per pick: the structure with its labels (extended XYZ)."""
         return [self.folder / "labels" / f"{i}.extxyz" for i in range(self.options.per_round)]

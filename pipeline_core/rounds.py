@@ -1,14 +1,14 @@
-"""The rounds of a learning experiment, as variants of it.
+"""Rounds of active learning as variants of an experiment.
 
-Their number is known beforehand, so that they are ordinary runs, chained by files: a round starts
-from the models of the round before, and its dataset is the one before with its own labels. For
+Their number is fixed beforehand, so that they are ordinary runs, chained by files: a round starts
+from the models of the round before, and its dataset is the previous one with its own labels. For
 `members: 2`, `rounds: 2` and `random: true` there are
 
 | variant             | starts from              | dataset                   |
 |---------------------|--------------------------|---------------------------|
-| base, base.2        | nothing                  | that of the experiment    |
+| base, base.2        | nothing                  | dataset of the experiment |
 | round_1, round_1.2  | base, base.2             | with the picks of round 1 |
-| round_2, round_2.2  | round_1, round_1.2       | with those of both        |
+| round_2, round_2.2  | round_1, round_1.2       | with the picks of both    |
 | random_1, random_2  | base, random_1           | with as many random ones  |
 
 The committee of a round explores and picks for the next one.
@@ -37,11 +37,11 @@ from pipeline_core.round_run import LABELS, Arm, Round
 from pipeline_core.run import Run
 
 _PART: Final = "labelled"
-"""The labels of all rounds, as a part of their datasets."""
+"""The part of a dataset that holds the labels of all rounds."""
 
 
 def add_rounds(file: ExperimentFile, path: Path) -> ExperimentFile:
-    """Return an experiment with the variants of its rounds; as it is if it has none.
+    """Return an experiment with the variants of its rounds; unchanged if it has none.
 
     Args:
         file: The experiment.
@@ -60,7 +60,7 @@ def add_rounds(file: ExperimentFile, path: Path) -> ExperimentFile:
 
 
 def _make_variants(file: ExperimentFile, learn: LearnOptions) -> Iterator[tuple[str, Variant]]:
-    # The first and the last model alone are used for more than picking.
+    # Only the first and the last model are used for more than picking.
     unused: dict[str, list[Any]] = {
         key: [] for key, value in file.infer.items() if isinstance(value, list)
     }
@@ -92,7 +92,7 @@ def attach_rounds(runs: Mapping[str, Run], file: ExperimentFile, path: Path) -> 
         path: Its file, for messages.
 
     Raises:
-        ValueError: The model is no potential, or its data are not imported by the engine.
+        ValueError: The model is not a potential, or its data are not imported by the engine.
     """
     attached, learn = dict(runs), file.learn
     if learn is None:
@@ -127,13 +127,13 @@ def _require_potential(base: Run, path: Path) -> None:
 
 
 def _grow(base: Run, learn: LearnOptions, arm: Arm, number: int) -> DatasetRun:
-    """Return the dataset of a round: that of the experiment, and the labels of rounds until it."""
+    """Return the dataset of a round: the experiment's, with the labels up to this round."""
     dataset, name = base.dataset, _name_round(arm, number)
     assert dataset is not None
     assert isinstance(dataset.options, Structures)
     home, labels = base.folder.parent, list_labels(dataset) or []
     earlier = [_name_round(arm, n) for n in range(1, number + 1)]
-    # One by one: of more structures than are asked for now, labels may lie there as well.
+    # Listed one by one: the folder may hold labels of more structures than are needed now.
     files = [f"{one}/labels/{i}.extxyz" for one in earlier for i in range(learn.per_round)]
     part = LabelledFrames(
         description=f"Picks of {', '.join(earlier)}, labelled",

@@ -1,9 +1,9 @@
-"""Runs: what is to be computed, validated, and where its files lie.
+"""Runs: validated experiments with their options and the paths of their files.
 
 A `Project` reads its files into three records: a `DatasetRun` (the data stage, `dataset_run.py`), a
-`Run` (one variant of one experiment: what is trained), and an `ExperimentRun` (all variants
-together: what is drawn). They are complete: nothing is read again. Snakemake and the command line
-take every path from them.
+`Run` (one variant of one experiment, the unit of training), and an `ExperimentRun` (all variants
+together, the unit of drawing). They are complete: nothing is read again. Snakemake and the command
+line take every path from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline_core.registry import Registry
 from pipeline_core.round_run import Round
 from pipeline_core.seals import identify
 
-# Plugins take all three records from here.
+# Plugins import all three records from here.
 __all__ = ["READS", "DatasetRun", "ExperimentRun", "Run", "name_datasets"]
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -41,7 +41,7 @@ READS: Final = {
     "profile": ("data", "graph", "model"),
     "figures": ("history", "metrics", "predictions", "inference"),
 }
-"""Artifacts of a run that each stage reads; `figures` reads those of all variants."""
+"""Artifacts of a run that each stage reads; `figures` reads the same of all variants."""
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,28 @@ class Run:
     Attributes:
         experiment: Name of the experiment, such as "chgnet/hfo2".
         variant: Name of the variant.
-        label: What figures call it: its variant, or its model for the base where each variant has
-            another model.
+        label: Its name in figures: its variant, or its model for the base where each variant has
+        another model.
         file: The experiment file with the overrides of the variant, and without variants.
         model_info: The plugin's model.
         dataset: The data; None for a model that needs none.
         sections: Validated options: "model" and one a stage.
         registry: The plugins.
         folder: Folder of its artifacts.
-        graph: Structure of each sample (HDF5); that of the first variant that makes the same one.
-        partition: Costs and shares (HDF5); that of the first variant that makes the same one.
-        model: Trained weights and what is needed to rebuild the model.
+        graph: Structure of each sample (HDF5), in the folder of the first variant that shares it.
+        partition: Costs and shares (HDF5), in the folder of the first variant that shares it.
+        model: Trained weights and the data to rebuild the model.
         device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
-        is_finished: Whether the training is to take no further step and to write the best model of
-            its saved state.
-        metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
-            it or starts from it; None for a new one.
-        further: Datasets beside `dataset` that sections name, by name.
-        members: The other members of the committee whose first this is; empty otherwise.
-        round: What is picked and labelled before it is trained, of a round of a learning
-            experiment.
-        extracts: What figures draw of large files, where these are not, or are to be, kept; None
-            to read the files alone.
+        is_finished: True if the training takes no further step and writes the best model of its
+            saved state.
+        metadata: Metadata of a trained model (`Task.metadata`), for a plugin that rebuilds it or
+            starts from it; None for a new one.
+        further: Datasets besides `dataset` that sections name, by name.
+        members: The other members of the committee, for its first member; else empty.
+        round: The round of active learning whose picks and labels come before its training; else
+            None.
+        extracts: Reduced data of large files for figures, where they are kept or to be kept; None
+            to read the files themselves.
     """
 
     experiment: str
@@ -116,7 +116,7 @@ class Run:
 
     @property
     def state(self) -> Path:
-        """Folder of the training state; no declared output, so that it outlives a killed job."""
+        """Folder of the checkpoints; not a declared output, so that it outlives a killed job."""
         return self.folder / "state"
 
     @property
@@ -126,17 +126,17 @@ class Run:
 
     @property
     def predictions(self) -> Path:
-        """Predictions beside labels (HDF5)."""
+        """Predictions and labels (HDF5)."""
         return self.folder / "predictions.h5"
 
     @property
     def inference(self) -> Path:
-        """What the trained model was used for (HDF5)."""
+        """Results of using the trained model (HDF5)."""
         return self.folder / "inference.h5"
 
     @property
     def profile(self) -> Path:
-        """Time and memory of training steps, and what follows (JSON)."""
+        """Time and memory of training steps, and projections from them (JSON)."""
         return self.folder / "profile.json"
 
     @property
@@ -146,7 +146,7 @@ class Run:
 
     @property
     def ranks(self) -> int:
-        """Processes that the workflow trains on, unless its profile says how many.
+        """Processes that the workflow trains on, unless its profile sets another number.
 
         They belong to the machine, so no artifact depends on them.
         """
@@ -172,7 +172,7 @@ class Run:
         return [*own, *(one for one in self.further.values() if one not in own)]
 
     def list_further(self, stage: str) -> list[DatasetRun]:
-        """Return the datasets beside its own that a stage reads."""
+        """Return the datasets besides its own that a stage reads."""
         return [self.further[name] for name in _list_names(self.sections, stage)]
 
     def extract(self, name: str, compute: Callable[[], Content]) -> Content:
@@ -180,7 +180,7 @@ class Run:
         return self.extracts.get(f"{self.variant}/{name}", compute) if self.extracts else compute()
 
     def get_section(self, stage: str, kind: type[Options]) -> Options:
-        """Return the section of a stage, checked to be of the type that the caller works with.
+        """Return the section of a stage, checked to be of the type that the caller needs.
 
         Raises:
             ValueError: The plugin brings its own options for this stage but leaves the stage to
@@ -196,27 +196,26 @@ class Run:
         return options
 
     def has_stage(self, stage: str) -> bool:
-        """Tell whether the model has a stage."""
+        """Return True if the model has a stage."""
         return stage not in self.model_info.without
 
     def has_work(self, stage: str) -> bool:
-        """Tell whether the workflow is to run a stage before figures.
+        """Return True if the workflow is to run a stage before figures.
 
         The stage `profile`, and an `infer` that is not the plugin's own, are left out where their
-        section asks for nothing; what `infer` has written when it was asked for something is made
-        new all the same.
+        section requests nothing; results of an earlier `infer` are updated nevertheless.
         """
         made = self.inference.exists() or not self._is_default("infer")
         may_idle = stage == "profile" or (stage == "infer" and not made)
-        asks = not may_idle or bool(getattr(self.sections[stage], "has_work", True))
-        return self.has_stage(stage) and asks
+        is_needed = not may_idle or bool(getattr(self.sections[stage], "has_work", True))
+        return self.has_stage(stage) and is_needed
 
     def list_artifacts(self, stage: str) -> list[str]:
         """Return the artifacts of the run that a stage reads, of the stages that have work."""
         return [name for name in READS[stage] if self.has_work(MAKERS.get(name, ""))]
 
     def name_command(self, stage: str) -> str:
-        """Return what runs a stage by hand."""
+        """Return the command that runs a stage by hand."""
         return f"pipeline-core {stage} --experiment {self.experiment} --variant {self.variant}"
 
     def list_inputs(self, stage: str) -> dict[str, Path]:
@@ -238,24 +237,24 @@ class Run:
         return inputs
 
     def list_awaited(self, stage: str) -> list[Path]:
-        """Return what a stage reads beside its inputs, known by the models that it was made with.
+        """Return files that a stage waits for besides its inputs: predictions of a committee.
 
-        Those are predictions of the other members of a committee.
+        They are identified by the models of the members, which are inputs.
         """
         return [one.predictions for one in self.members] if stage == "evaluate" else []
 
     @property
     def has_default_graph(self) -> bool:
-        """Whether the graph is that of the kind of data, made from data and section alone."""
+        """True if the graph is the default of its kind of data: made from data and section only."""
         return self._is_default("graph")
 
     def _is_default(self, stage: str) -> bool:
-        """Whether a stage is done as for other models of the kind of data."""
+        """Return True if a stage is done as for other models of the kind of data."""
         plugins = [p for p in self.registry.plugins if p.model in (None, self.model_info)]
         return all(stage not in {*plugin.hooks} - {*plugin.defaults} for plugin in plugins)
 
     def list_causes(self, stage: str) -> dict[str, Any]:
-        """Return what the artifacts of a stage follow from, beside what the stage reads."""
+        """Return the facts that determine the artifacts of a stage, besides its inputs."""
         params = self.select_params(stage)
         train = params.get("train", {})
         for key in ("profile", *(["start_from"] if _names_file(train) else [])):
@@ -264,11 +263,11 @@ class Run:
         return {"plugin": self.model_info.name, "seed": seed, **params}
 
     def make_provenance(self, stage: str) -> dict[str, Any]:
-        """Record of where an artifact of this run comes from."""
-        known = provenance.AT_BEGIN.get()
+        """Provenance record of an artifact of this run."""
+        recorded = provenance.AT_BEGIN.get()
         paths = {name: path for name, path in self.list_inputs(stage).items() if path.is_file()}
         return provenance.make_record(
-            inputs={name: known.get(path) or identify(path) for name, path in paths.items()},
+            inputs={name: recorded.get(path) or identify(path) for name, path in paths.items()},
             stage=stage,
             experiment=self.experiment,
             variant=self.variant,
@@ -296,13 +295,13 @@ class Run:
 
 
 def _names_file(train: Mapping[str, Any]) -> bool:
-    """Tell whether a training starts from a file, which counts by its content and not its path."""
+    """Return True if a training starts from a file, which counts by content and not by path."""
     start = train.get("start_from")
     return start is not None and not start.startswith(PUBLISHED)
 
 
 def name_datasets(sections: Mapping[str, BaseModel]) -> dict[str, str]:
-    """Return the names of all datasets that sections name, and the first section that does."""
+    """Return the names of all datasets that sections name, each with its first section."""
     names: dict[str, str] = {}
     for section in sections:
         for name in _list_names(sections, section):
@@ -349,20 +348,20 @@ class ExperimentRun:
 
     @property
     def models(self) -> list[ModelInfo]:
-        """The models of all variants, each once, that of the base first."""
+        """The models of all variants, each once, the base model first."""
         return list({run.model_info.name: run.model_info for run in self.runs.values()}.values())
 
     @property
     def datasets(self) -> list[DatasetRun]:
-        """The datasets of all variants, each once, that of the base first."""
+        """The datasets of all variants, each once, the base dataset first."""
         datasets = [run.dataset for run in self.runs.values() if run.dataset is not None]
         return list({dataset.name: dataset for dataset in datasets}.values())
 
     def extract(self, name: str, compute: Callable[[], Content]) -> Content:
         """Reduce large files of all runs for figures, or read the kept extract."""
         extracts = next(iter(self.runs.values())).extracts
-        whose = ", ".join(self.runs)  # figures of one plugin among several show some of the runs
-        return extracts.get(f"{name} of {whose}", compute) if extracts else compute()
+        variants = ", ".join(self.runs)  # figures of one plugin among several show some of the runs
+        return extracts.get(f"{name} of {variants}", compute) if extracts else compute()
 
     def run(self, variant: str) -> Run:
         """Return a variant.
@@ -378,6 +377,6 @@ class ExperimentRun:
         return self.runs[variant]
 
     def select_plugin(self, plugin: str) -> ExperimentRun:
-        """Return the experiment with those variants alone that have this plugin."""
+        """Return the experiment with only the variants of this plugin."""
         runs = {v: run for v, run in self.runs.items() if run.model_info.name == plugin}
         return replace(self, model_info=self.registry.get_model_info(plugin), runs=runs)

@@ -1,8 +1,8 @@
 """Files of samples: flat arrays plus offsets, written as a stream and read at random.
 
-Layout of a file, the same for data, graphs and predictions: one dataset `/<field>` per field,
-holding the rows of all samples one after the other, with what its `Field` says as attributes; one
-dataset `/offsets/<kind>` of length n_samples + 1 per ragged kind.
+Layout of a file, the same for data, graphs and predictions: one dataset `/<field>` per field with
+the rows of all samples concatenated and the properties of its `Field` as attributes; one dataset
+`/offsets/<kind>` of length n_samples + 1 per ragged kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Sample = Mapping[str, Array]
 
 _FLUSH_BYTES = 8_000_000
 _PRELOAD_BYTES = 256_000_000
-_BLOCK = 512  # samples that are read at once where all are read in order
+_BLOCK = 512  # samples read at once when all are read in order
 
 
 class SampleWriter:
@@ -34,7 +34,7 @@ class SampleWriter:
     Args:
         path: The artifact.
         schema: Its schema.
-        provenance: Where it comes from.
+        provenance: Its provenance.
         fields: The fields that every sample carries.
     """
 
@@ -77,7 +77,7 @@ class SampleWriter:
 
     @property
     def attributes(self) -> h5py.AttributeManager:
-        """Attributes of the file, for what a schema says about all samples."""
+        """Attributes of the file, for what a schema holds about all samples."""
         return self._file.attrs
 
     def add(self, sample: Sample) -> None:
@@ -85,10 +85,10 @@ class SampleWriter:
         self.add_in_parts([sample])
 
     def add_in_parts(self, parts: Iterable[Sample]) -> None:
-        """Append one sample whose rows come in parts, of which few are in memory at a time.
+        """Append one sample in parts, of which few are in memory at a time.
 
         Args:
-            parts: The first as for `add`, others with further rows of all fields of some kinds.
+            parts: The first one as for `add`, others with further rows of all fields of some kinds.
         """
         counts = dict.fromkeys(self._kinds, 0)
         for number, part in enumerate(parts):
@@ -117,10 +117,10 @@ class SampleWriter:
             self._flush()
 
     def add_column(self, name: str, rows: Array) -> None:
-        """Write a further field of kind `sample` for all samples at once, when all have been added.
+        """Write a further field of kind `sample` for all samples at once, after the last `add`.
 
         Args:
-            name: A field that was not given to the writer.
+            name: A field that the writer does not have yet.
             rows: `(n_samples, *shape)`.
         """
         field = FIELDS[name]
@@ -179,8 +179,8 @@ class SampleFile:
         path: The artifact.
         schema: The schema that it must have.
         fields: Names of the fields to read; all fields if None.
-        preload: Whether a small file is kept in memory.
-        beside: The file of the same samples that has the kinds which this one only refers to.
+        preload: True to keep a small file in memory.
+        beside: The file of the same samples with the kinds that this file only refers to.
 
     Raises:
         ValueError: The file is missing, damaged, lacks a field, or contradicts itself.
@@ -223,7 +223,7 @@ class SampleFile:
         }
 
     def _require_sound(self, names: Iterable[str]) -> None:
-        """Check that offsets rise and that fields have as many rows as these say."""
+        """Check that offsets rise and that fields have the number of rows that they give."""
         for kind, offsets in self.offsets.items():
             shaped = offsets.dtype.kind in "iu" and offsets.shape == (self.n_samples + 1,)
             if not shaped or offsets[0] != 0 or (np.diff(offsets) < 0).any():
@@ -282,7 +282,7 @@ class SampleFile:
                 yield dict(zip(columns, rows, strict=True))
 
     def _read_block(self, name: str, first: int, stop: int) -> Iterator[Array]:
-        """Return what each of some consecutive samples has of a field."""
+        """Yield the rows of a field for each of some consecutive samples."""
         field, data = self.fields[name], self._arrays[name]
         with store.explain_damage(self.path):
             if field.kind == "sample":
@@ -295,7 +295,7 @@ class SampleFile:
         return iter(parts)
 
     def read_field(self, name: str, index: int) -> Array:
-        """Return what one sample has of a field, as `read` does of all."""
+        """Return the rows of one field of one sample, as `read` does for all fields."""
         field, data = self.fields[name], self._arrays[name]
         if field.kind != "sample":
             return self.read_rows(name, index, slice(None))
@@ -304,7 +304,7 @@ class SampleFile:
             return np.asarray(_decode(row) if field.dtype == "str" else row)
 
     def read_rows(self, name: str, index: int, rows: slice) -> Array:
-        """Return some rows that one sample has of a field of a ragged kind, `(n_rows, *shape)`."""
+        """Return some rows of a ragged field of one sample, `(n_rows, *shape)`."""
         first, stop = self.offsets[self.fields[name].kind][index : index + 2]
         begin, end, _ = rows.indices(int(stop - first))
         with store.explain_damage(self.path):
@@ -313,7 +313,7 @@ class SampleFile:
         return values
 
     def _require_within(self, name: str, index: int, values: Array) -> None:
-        """Check that what refers to rows of a kind refers to some that the sample has."""
+        """Check that row numbers of another kind refer to rows that the sample has."""
         kind = self.fields[name].indexes
         offsets = self.offsets.get(kind or "", self._beside.get(kind or ""))
         if offsets is not None and values.size:

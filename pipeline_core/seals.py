@@ -1,13 +1,13 @@
-"""Seals: the end of a binary artifact, by which it is known to be whole and where it comes from.
+"""Checksum and provenance trailer (seal) of binary artifacts.
 
     content | digest of each block | facts (JSON) | content bytes, facts bytes, digest | magic
 
-Programs that read HDF5 or torch archives do not see what follows the content. The identity of an
-artifact is the digest over those of its blocks: the same content has the same identity, whenever
-and wherever it was made. A block is checked when it is first read, so that a file of which little
-is read costs little; SHA-256 takes 1.6 GB/s on one core.
+Programs that read HDF5 or torch archives ignore bytes after the content. The identity of an
+artifact is the digest over the digests of its blocks: equal content has equal identity, whenever
+and wherever it was made. A block is checked when it is first read, so that reading little of a file
+costs little; SHA-256 takes 1.6 GB/s on one core.
 
-An object of JSON has a key instead, `checksum`, the last one.
+A JSON object has a key instead, `checksum`, the last one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, Final
 from pipeline_core.provenance import hash_file
 
 BLOCK: Final = 2**18
-"""Bytes of a block, the last one may have fewer."""
+"""Bytes of a block; the last one may have fewer."""
 _DIGEST: Final = 16
 _MAGIC: Final = b"\x89sealed\n"
 _END: Final = struct.Struct(f"<QQ{_DIGEST}s{len(_MAGIC)}s")
@@ -37,12 +37,12 @@ _CURE: Final = "remove the file and run its stage again"
 
 @dataclass(frozen=True)
 class Seal:
-    """What stands at the end of an artifact.
+    """The trailer of an artifact.
 
     Attributes:
         size: Bytes of the content.
-        digests: Of its blocks, one after the other.
-        facts: Where it comes from, JSON-able.
+        digests: Digests of its blocks, concatenated.
+        facts: Provenance, JSON-able.
     """
 
     size: int
@@ -51,16 +51,16 @@ class Seal:
 
     @property
     def identity(self) -> str:
-        """What content like this has, and no other."""
+        """Identity of the content: equal for equal content only."""
         return _hash(self.size.to_bytes(8, "little") + self.digests).hex()
 
     def has_block(self, number: int, block: bytes) -> bool:
-        """Tell whether a block is the one that was sealed."""
+        """Return True if a block is the one that was sealed."""
         return _hash(block) == self.digests[number * _DIGEST : (number + 1) * _DIGEST]
 
 
 def write_seal(file: io.FileIO, facts: Mapping[str, Any]) -> None:
-    """Add a seal to a file that is whole, open for reading and writing."""
+    """Append a seal to a complete file that is open for reading and writing."""
     file.seek(0)
     digests = b"".join(map(_hash, iter(lambda: file.read(BLOCK), b"")))
     size = file.tell()
@@ -94,15 +94,15 @@ def read_seal(path: Path) -> Seal | None:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.FileIO]:
-    """Open a file to read it; a pipe in its place is no reason to wait.
+    """Open a file for reading; fail on a pipe instead of waiting for it.
 
     Raises:
-        ValueError: It cannot be read, or is no file.
+        ValueError: It cannot be read, or is not a file.
     """
     try:
         with io.FileIO(path, opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "no regular file")
+                raise OSError(errno.EINVAL, "not a regular file")
             yield file
     except OSError as error:
         raise ValueError(
@@ -116,7 +116,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def identify(path: Path) -> str:
-    """Return what tells the content of a file from all others: from its seal, if it has one.
+    """Return the identity of a file's content, from its seal if it has one.
 
     Raises:
         ValueError: The seal is damaged, or the file cannot be read.
@@ -126,19 +126,19 @@ def identify(path: Path) -> str:
 
 
 CHECKSUM: Final = "checksum"
-"""Key of an object of JSON: of all the others, as they are written."""
+"""Key of the checksum in a JSON object, over all other keys as they are written."""
 
 
 def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object of JSON with its checksum."""
+    """Return a JSON object with its checksum."""
     return {**content, CHECKSUM: _hash_json(content)}
 
 
 def take_checksum(content: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return an object of JSON without its checksum, and whether it had one.
+    """Return a JSON object without its checksum, and whether it had one.
 
     Raises:
-        ValueError: The checksum is not that of the rest.
+        ValueError: The checksum does not match the content.
     """
     if not content:
         return content, False
@@ -154,7 +154,7 @@ def _hash_json(content: Any) -> str:
 
 
 class SealedFile(io.RawIOBase):
-    """The content of a sealed file, read at random; what is read is checked.
+    """The content of a sealed file, for random access with checks of each block.
 
     Args:
         path: The file.
@@ -167,28 +167,28 @@ class SealedFile(io.RawIOBase):
         self._file = path.open("rb", buffering=0)
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True: it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that it can be read at random."""
+        """Return True: it can be read at random."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
+        """Go to a position."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._seal.size}
         self._place = base[whence] + offset
         return self._place
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Read from here on.
+        """Read from the current position.
 
         Raises:
-            ValueError: What is read is not what was sealed.
+            ValueError: The content is not what was sealed.
         """
         view = memoryview(buffer).cast("B")
         n_bytes = max(0, min(len(view), self._seal.size - self._place))
@@ -215,10 +215,10 @@ class SealedFile(io.RawIOBase):
             self._checked[number] = True
 
     def check(self) -> None:
-        """Check all of it.
+        """Check all blocks.
 
         Raises:
-            ValueError: It is not what was sealed.
+            ValueError: One is not what was sealed.
         """
         for number in range(len(self._checked)):
             self.check_block(number)

@@ -1,4 +1,4 @@
-"""What is random in a training: seeds, order of samples, states of generators, determinism."""
+"""Randomness of a training: seeds, order of samples, generator states, determinism."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seed_everything(*seed: int) -> None:
 
 
 def draw_order(n_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the order of samples in an epoch, (n_samples,): depends on seed and epoch alone."""
+    """Return the order of samples in an epoch, (n_samples,); depends on seed and epoch only."""
     return np.random.default_rng([seed, epoch]).permutation(n_samples)
 
 
@@ -49,21 +49,21 @@ def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
 
 @contextmanager
 def use_deterministic(wanted: bool) -> Iterator[None]:
-    """Let torch use only algorithms that give the same bits for the same input, within the block.
+    """Make torch use only algorithms with bit-identical results, within the block.
 
     Raises:
-        ValueError: An operation of the model offers none on this device.
+        ValueError: An operation of the model has none on this device.
     """
     if not wanted:
         yield
         return
     before = torch.get_deterministic_debug_mode()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is random without it
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS varies
     filled = _deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    # Not `use_deterministic_algorithms`, which imports the compiler, longer than torch itself.
+    # Not `use_deterministic_algorithms`: it imports the compiler, which takes longer than torch.
     torch.set_deterministic_debug_mode("error")
-    # torch would also write NaN into all memory that is about to be overwritten: half of a step.
+    # torch would also fill all uninitialized memory with NaN: half of the time of a step.
     _deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield

@@ -9,7 +9,7 @@ from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 
 Around = Generator[None, Summary | None, Summary | None]
-"""What runs around a stage: it yields once, is sent the summary, and returns it."""
+"""Wrapper of a stage: a generator that yields once, is sent the summary, and returns it."""
 
 _HOOKS: Final = {"figures": "draw"}
 """Stages whose hook has another name."""
@@ -19,9 +19,9 @@ class StageWrappers:
     """A plugin with one wrapper for each of several stages.
 
     Args:
-        around: Of a run and the name of its stage.
+        around: Makes the wrapper from a run and the name of its stage.
         stages: Names of the stages.
-        first: Whether it runs outside of all others.
+        first: True to run outside of all other wrappers.
     """
 
     def __init__(

@@ -1,14 +1,14 @@
-"""Small files beside the artifacts that tell what a stage does, for those who watch.
+"""Small status files beside the artifacts, which report stages to those who watch.
 
-| file in the folder of a run | what it tells                                             |
+| file in the folder of a run | content                                                   |
 |-----------------------------|-----------------------------------------------------------|
-| `.STAGE.lock`               | who runs the stage: host, process, Slurm job, ranks       |
-| `.STAGE.failed`             | why its last call failed; gone when the next one begins   |
-| `.train.progress`           | where the training is, from at most some seconds ago      |
-| `history.jsonl`             | its epochs                                                |
-| `records.jsonl`             | the calls of stages that succeeded                        |
+| `.STAGE.lock`               | holder of the stage: host, process, Slurm job, ranks      |
+| `.STAGE.failed`             | cause of the last failure; removed by the next call       |
+| `.train.progress`           | position of the training, at most some seconds old        |
+| `history.jsonl`             | one record per epoch                                      |
+| `records.jsonl`             | one record per call of a stage that succeeded             |
 
-Whoever runs a stage writes them: the lock who it is, observers the others.
+The process that runs a stage writes them: the lock itself, and observers the others.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _LONGEST: Final = 2000
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a stage failed.
+    """Failure of a stage.
 
     Attributes:
-        cause: What it said.
-        ended: When, in ISO 8601.
-        host: Where.
+        cause: Its error message.
+        ended: Time of the failure, in ISO 8601.
+        host: Host on which it failed.
     """
 
     cause: str
@@ -47,17 +47,17 @@ class Failure:
 
 
 def locate_position(run: Run) -> Path:
-    """Return the file that says where the training of a run is."""
+    """Return the file with the position of a run's training."""
     return run.folder / ".train.progress"
 
 
 def write_position(run: Run, position: Position) -> None:
-    """Say where a training is: whole, but not flushed to disk, since the next one comes soon.
+    """Write the position of a training atomically, without flushing: the next one comes soon.
 
     Raises:
         OSError: The file cannot be written.
     """
-    from pipeline_core.store import name_part  # not needed by those who only read
+    from pipeline_core.store import name_part  # not needed for reading
 
     path = locate_position(run)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def write_position(run: Run, position: Position) -> None:
 
 
 def read_position(run: Run) -> Position | None:
-    """Return where the training of a run is, or was when it ended; None if nobody said so."""
+    """Return the last position of a run's training; None if none was written."""
     try:
         return Position.of(json.loads(locate_position(run).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,19 +75,19 @@ def read_position(run: Run) -> Position | None:
 
 
 def locate_failure(folder: Path, stage: str) -> Path:
-    """Return the note of a failed stage whose artifacts lie in a folder."""
+    """Return the failure file of a stage whose artifacts lie in a folder."""
     return folder / f".{stage}.failed"
 
 
 def write_failure(path: Path, error: BaseException) -> None:
-    """Note why a stage failed; where several ranks fail, the first one says the cause.
+    """Record the cause of a failure; where several ranks fail, only the first one is recorded.
 
     Raises:
-        OSError: The file cannot be written, or is there.
+        OSError: The file cannot be written, or exists.
     """
-    said = " ".join(str(error).split())
-    is_plain = isinstance(error, ValueError | OSError) and said
-    cause = said if is_plain else ": ".join(filter(None, [type(error).__name__, said]))
+    text = " ".join(str(error).split())
+    is_plain = isinstance(error, ValueError | OSError) and text
+    cause = text if is_plain else ": ".join(filter(None, [type(error).__name__, text]))
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     failure = Failure(cause[:_LONGEST], ended, name_host())
     with path.open("x", encoding="utf-8") as file:
@@ -95,7 +95,7 @@ def write_failure(path: Path, error: BaseException) -> None:
 
 
 def read_failure(path: Path) -> Failure | None:
-    """Return why a stage failed; None if its last call did not, or that cannot be read."""
+    """Return the failure of a stage; None if its last call did not fail, or it is unreadable."""
     try:
         return Failure(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -103,7 +103,7 @@ def read_failure(path: Path) -> Failure | None:
 
 
 def read_tail(path: Path) -> list[dict[str, Any]]:
-    """Return the last lines of a file of JSON lines, without those that are cut."""
+    """Return the last lines of a file of JSON lines, without incomplete ones."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))

@@ -1,10 +1,10 @@
-"""Artifacts: written whole or not at all, checked when opened.
+"""Artifacts: written atomically, checked when opened.
 
 An artifact is written under a temporary name in the same folder, flushed to disk and renamed, so
 that a killed job never leaves half a file under the real name. HDF5 files carry their schema and
 its version as attributes, and end in a seal (`pipeline_core.seals`): checksums of all bytes, and
-their provenance. JSON files have the key `checksum`. What is read is checked; a file of an earlier
-version that has neither is read as it is.
+their provenance. JSON files have the key `checksum`. Artifacts are checked on reading; files of an
+earlier version, without checksum, are read as they are.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from pipeline_core.seals import (
 )
 
 _SILENCE: Final = 7 * 24 * 3600.0
-"""Seconds without a write after which a temporary file of another host counts as left behind."""
+"""Seconds without a write after which a temporary file of another host counts as abandoned."""
 _REMIND_AFTER: Final = 0.05
-"""Seconds after which an interrupt is raised again that met HDF5 in the middle of a write."""
+"""Seconds after which an interrupt is raised again if it came in the middle of an HDF5 write."""
 
 
 @contextmanager
 def write_atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, renamed to `path` if the block succeeds.
 
-    What killed writers have left in the folder is removed first.
+    Files that killed writers have left in the folder are removed first.
 
     Raises:
         ValueError: The folder cannot be written, or the disk is full.
@@ -68,19 +68,19 @@ def write_atomic(path: Path) -> Iterator[Path]:
 
 
 def name_part(path: Path) -> Path:
-    """Return the temporary name of a file or folder, which says who writes it."""
+    """Return the temporary name of a file or folder, which names its writer."""
     return path.with_name(f".{path.name}.{name_host()}.{os.getpid()}.part")
 
 
 def remove_stale_parts(folder: Path) -> None:
     """Remove temporary files and folders of writers that have been killed.
 
-    Of other hosts nobody here knows which processes run: theirs go after a week of silence.
+    Processes of other hosts cannot be seen from here: their files are removed after a week.
     """
     for path in folder.glob(".*.part"):
         owner, _, pid = path.stem.rpartition(".")
         is_ours = owner.endswith(f".{name_host()}") and pid.isdecimal()
-        with suppress(OSError):  # another process may be quicker
+        with suppress(OSError):  # another process may have removed it
             silence = time.time() - path.stat().st_mtime
             if not is_alive(int(pid)) if is_ours else silence > _SILENCE:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -98,7 +98,7 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
     Args:
         path: Final name of the artifact.
         schema: A key of `upgrades.STORES`, or "plugin/<name>" for a plugin's own layout.
-        provenance: JSON-able record of where the artifact comes from.
+        provenance: JSON-able provenance record.
 
     Raises:
         ValueError: The file cannot be written.
@@ -115,14 +115,14 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
 
 @contextmanager
 def write_sealed(path: Path, provenance: Mapping[str, Any]) -> Iterator[io.FileIO]:
-    """As `write_atomic`, for a library that does not survive or explain a failed write.
+    """As `write_atomic`, for a library that does not survive or report a failed write.
 
     Args:
         path: The file, which gets a seal.
-        provenance: JSON-able record of where it comes from.
+        provenance: JSON-able provenance record.
 
     Yields:
-        The open file. It takes everything; its first error is raised when the block ends.
+        The open file. It accepts all writes; its first error is raised when the block ends.
     """
     with write_atomic(path) as temporary, _Sink(temporary, "w+") as sink:
         try:
@@ -135,11 +135,11 @@ def write_sealed(path: Path, provenance: Mapping[str, Any]) -> Iterator[io.FileI
 
 
 class _Sink(io.FileIO):
-    """A file to write into that keeps its first error instead of raising it.
+    """A file for writing that keeps its first error instead of raising it.
 
     The HDF5 library does not survive a failed write: on a full disk it crashes when the file is
-    closed. torch makes an error of its own of it that says nothing of the disk. So every write
-    reports success, and the error is raised once the file is closed.
+    closed. torch replaces the error by one that does not mention the disk. So every write reports
+    success, and the error is raised once the file is closed.
     """
 
     error: BaseException | None = None
@@ -166,7 +166,7 @@ class _Sink(io.FileIO):
         return size or 0
 
     def close(self) -> None:
-        """Close the file; an interrupt that is still due arrives as the error."""
+        """Close the file; a pending interrupt is raised as the error."""
         if self._reminder is not None:
             self._reminder.cancel()
         super().close()
@@ -174,16 +174,16 @@ class _Sink(io.FileIO):
     def _keep(self, error: BaseException) -> None:
         self.error = error
         if isinstance(error, KeyboardInterrupt):
-            # Whoever writes must be interrupted before the file is closed: again, outside of HDF5.
+            # The writer must be interrupted before the file is closed: again, outside of HDF5.
             self._reminder = threading.Timer(_REMIND_AFTER, _thread.interrupt_main)
             self._reminder.start()
 
 
 @contextmanager
 def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
-    """Open an artifact for reading, having checked that it is what the caller expects.
+    """Open an artifact for reading, after a check of its schema.
 
-    One of an earlier version is yielded as the version of today.
+    An artifact of an earlier version is yielded in the current version's layout.
 
     Raises:
         ValueError: The file is missing, damaged, of another schema, or of a later version.
@@ -205,7 +205,7 @@ def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
 
 
 def has_schema(path: Path, schema: str) -> bool:
-    """Tell whether a file is there and has a schema, such as the engine's and not a plugin's own.
+    """Return True if a file exists and has a schema, such as the engine's and not a plugin's own.
 
     Raises:
         ValueError: The file is damaged.
@@ -218,7 +218,7 @@ def has_schema(path: Path, schema: str) -> bool:
 
 @contextmanager
 def open_any(path: Path) -> Iterator[h5py.File]:
-    """Open an HDF5 artifact of whatever schema and version, as it is.
+    """Open an HDF5 artifact of any schema and version, as it is.
 
     Raises:
         ValueError: The file is missing or damaged.
@@ -266,7 +266,7 @@ def open_content(path: Path) -> Iterator[SealedFile | None]:
 
 
 def explain_lost_seal(path: Path) -> ValueError:
-    """Return the error on a file that says that it was sealed, and is not any more."""
+    """Return the error on a file that was sealed according to its attributes, but is not now."""
     return ValueError(
         f"{path}: its contents are damaged: its end is missing, or another program has changed it; "
         "remove the file and run its stage again"
@@ -274,7 +274,7 @@ def explain_lost_seal(path: Path) -> ValueError:
 
 
 def check(path: Path) -> bool:
-    """Read a whole artifact; return whether it has a checksum.
+    """Read a whole artifact; return True if it has a checksum.
 
     Raises:
         ValueError: The file is missing or damaged.
@@ -291,7 +291,7 @@ def check(path: Path) -> bool:
 
 
 def is_sealed(path: Path) -> bool:
-    """Tell whether an artifact has a checksum, as those of this version and later have.
+    """Return True if an artifact has a checksum, as artifacts of this version and later have.
 
     Raises:
         ValueError: The file is missing or damaged.
@@ -317,7 +317,7 @@ def explain_damage(path: Path) -> Iterator[None]:
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """Return the provenance record of an artifact; nothing where there is none.
+    """Return the provenance record of an artifact; empty if it has none.
 
     Raises:
         ValueError: The file is missing or damaged.
@@ -330,7 +330,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return dict(seal.facts)
     if path.suffix == ".pt":
         return {}
-    with _open(path) as file, explain_damage(path):  # versions without seals had an attribute
+    with _open(path) as file, explain_damage(path):  # an attribute in versions without seals
         older: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
     return older
 
@@ -340,8 +340,8 @@ def write_json(path: Path, content: Any, provenance: Mapping[str, Any] | None = 
 
     Args:
         path: The file.
-        content: What it holds.
-        provenance: Where an object comes from, as a key of its own; None to leave that out.
+        content: The content.
+        provenance: Provenance of an object, written as a key of its own; None to leave it out.
     """
     if provenance is not None:
         content = {**content, "provenance": provenance}
@@ -353,10 +353,10 @@ def write_json(path: Path, content: Any, provenance: Mapping[str, Any] | None = 
 
 
 def read_json(path: Path, *, keep_checksum: bool = False) -> Any:
-    """Read JSON, and check it where it has a checksum, which is left out.
+    """Read JSON, and check and remove its checksum if it has one.
 
     Raises:
-        ValueError: The file is missing, no JSON, or damaged.
+        ValueError: The file is missing, not JSON, or damaged.
     """
     if not path.exists():
         raise ValueError(f"{path}: no such file; run the stage that makes it first")

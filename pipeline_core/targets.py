@@ -1,4 +1,4 @@
-"""What Snakemake is asked to compute: figures of experiments or papers, or a report of them."""
+"""Targets of the workflow: figures of experiments or papers, or a report of them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ INDEX: Final = "index.json"
 """The last file that the figures stage writes."""
 
 Paths = Callable[[Any], list[str]]
-"""What Snakemake wants as input: a function of a job's wildcards."""
+"""An input of a Snakemake rule: a function of a job's wildcards."""
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 
 def end_with_message(answer: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Make a function that Snakemake calls end it with the message alone where a user is wrong.
+    """Make a function called by Snakemake exit with the message alone after a user's mistake.
 
-    Snakemake prints what any `Exception` of such a function says between a header and a traceback.
+    Snakemake prints the message of any `Exception` between a header and a traceback.
     """
 
     @wraps(answer)
@@ -112,8 +112,8 @@ class Targets:
     def paper(self, plugin: str) -> Paths:
         """Return the function that gives all figures of a plugin at the configured scale.
 
-        Experiments whose raw files are not there, and cannot be fetched, are left out. From
-        evidence those of all scales are drawn that have any.
+        Experiments without raw files, or a way to fetch them, are left out. From evidence, the
+        experiments of all scales are drawn that have any.
         """
 
         @end_with_message
@@ -124,7 +124,7 @@ class Targets:
 
     @end_with_message
     def all_papers(self, wildcards: Any) -> list[str]:
-        """Return what `paper` gives of all plugins, from evidence of those that have any."""
+        """Return the results of `paper` for all plugins; from evidence, for those that have any."""
         plugins = self.papers
         if self.options.evidence:
             kept = self.project.workflows / EVIDENCE
@@ -160,7 +160,7 @@ class Targets:
         return chosen
 
     def _explain(self, experiment: ExperimentRun) -> str | None:
-        """Return why an experiment cannot be computed or drawn; None if it can."""
+        """Return the reason why an experiment cannot be computed or drawn; None if it can."""
         if not self.options.evidence:
             return explain_missing(experiment)
         archive = self.project.find_evidence(experiment.experiment)
@@ -168,7 +168,7 @@ class Targets:
 
 
 def is_reporting() -> bool:
-    """Tell whether Snakemake has been asked for a report, and not to compute."""
+    """Return True if Snakemake is called for a report instead of a computation."""
     return any(re.fullmatch(r"--report(=.*)?", word) for word in sys.argv[1:])
 
 

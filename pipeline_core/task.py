@@ -1,8 +1,8 @@
-"""What the shared trainer, the load balancer and the shared evaluation know of a model.
+"""Interface of a model to the shared trainer, the load balancer and the shared evaluation.
 
-Losses travel as sums and counts. A count depends on the labels of a batch alone, so that ranks can
-agree on the global count before any of them goes backward; then gradients of unequal shares add up
-to exactly the gradient of the whole batch.
+Losses travel as sums and counts. A count depends on the labels of a batch only, so that ranks can
+agree on the global count before any of them runs the backward pass; then gradients of unequal
+shares add up to exactly the gradient of the whole batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline_core.seeds import seed_everything
 
 Outputs = dict[str, Tensor]
 Sizes = Mapping[str, NDArray[np.int64]]
-"""Rows of each kind in each sample: kind -> (n_samples,); "sample" itself counts 1."""
+"""Number of rows of each kind in each sample: kind -> (n_samples,); "sample" itself counts 1."""
 
 
 def sum_rows(sizes: Sizes) -> NDArray[np.float64]:
@@ -39,23 +39,23 @@ class Samples(Protocol):
         ...
 
     def sizes(self) -> Sizes:
-        """Return the rows of each kind that each sample has."""
+        """Return the number of rows of each kind in each sample."""
         ...
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return the samples with these numbers as one batch on the CPU.
 
-        Called ahead of time on another thread: nothing may be drawn from a global generator.
+        Called ahead of time on another thread: do not draw from a global generator.
         """
         ...
 
 
 @runtime_checkable
 class DrawnSamples(Samples, Protocol):
-    """Samples that are drawn, not stored, such as those of a flow's prior.
+    """Samples that are drawn, not stored, such as samples of a flow's prior.
 
     Training takes new ones in each epoch. Draw each from its number and the epoch alone: then a
-    resumed training, and one on other ranks, sees the same.
+    resumed training, and one on other ranks, gets the same samples.
     """
 
     def of_epoch(self, epoch: int) -> Samples:
@@ -65,7 +65,7 @@ class DrawnSamples(Samples, Protocol):
 
 @runtime_checkable
 class StructureSamples(Samples, Protocol):
-    """Samples that can be read without their graph, as a rank does that makes a part of it."""
+    """Samples that can be read without their graph, by a rank that builds only a part of it."""
 
     def read_structures(self, indices: Sequence[int]) -> Batch:
         """Return atoms, cells and labels of the samples with these numbers, as `batch` does."""
@@ -95,10 +95,9 @@ class Quantity:
 
     Attributes:
         name: Field name, the same in outputs and in batches.
-        per_atom: True if it is compared after division by the number of atoms, as total energies
-            are.
-        own_field: Shape, unit and kind of a field that is the plugin's own; None for one of the
-            shared `FIELDS`.
+        per_atom: True to compare values divided by the number of atoms, as for total energies.
+        own_field: Shape, unit and kind of a field of the plugin's own; None for one of the shared
+            `FIELDS`.
 
     Raises:
         ValueError: The own field has another name.
@@ -117,10 +116,10 @@ class Quantity:
 
     @property
     def field(self) -> Field:
-        """What is compared: shape, unit and kind.
+        """Shape, unit and kind of the quantity.
 
         Raises:
-            ValueError: It is no shared field and brings none of its own.
+            ValueError: It is not a shared field and has none of its own.
         """
         return self.own_field or find_field(self.name)
 
@@ -133,19 +132,20 @@ class Task:
         module: `module(batch)` returns the outputs; a gradient is recorded only if the caller has
             gradients enabled.
         objective: The training loss.
-        quantities: What is compared with labels, in training logs and in evaluation; may be empty.
+        quantities: Fields compared with labels, in training logs and in evaluation; may be empty.
         samples: Function from the name of a split to its samples.
-        cost: Function from sizes to the relative time a sample takes, (n_samples,); used to
-            balance ranks. The number of rows if it is left out.
-        metadata: What `model.pt` needs besides weights to rebuild the module, JSON-able.
-        probe: Makes a small input by which a stored model is checked; None for the smallest samples
-            of the data, which one process has to be able to predict.
-        receptive_field: How many edges of the graph away atoms have an influence on the energy or
-            the features of an atom: message-passing layers. With it, ranks can divide single
-            structures (`partition.parts: graph`), of which each works on its own atoms and all that
-            they depend on; None for a model that cannot be divided so. Not used where samples are
-            `DomainSamples`, whose model exchanges features itself.
-        bytes_per_atom: What ranks exchange of an atom in a layer, by which structures are divided.
+        cost: Function from sizes to the relative time of a sample, (n_samples,), to balance ranks;
+            the number of rows by default.
+        metadata: Data of `model.pt` besides weights to rebuild the module, JSON-able.
+        probe: Makes a small input to check a stored model with; None for the smallest samples of
+            the data, which one process must be able to predict.
+        receptive_field: Distance, in edges of the graph, within which atoms influence the energy or
+            the features of an atom: the number of message-passing layers. It allows domain
+            decomposition of single structures (`partition.parts: graph`), in which each rank works
+            on its own atoms and all ghost atoms that they depend on; None for a model that cannot
+            be divided like this. Not used where samples are `DomainSamples`, whose model exchanges
+            features itself.
+        bytes_per_atom: Bytes that ranks exchange per atom and layer, a weight in the decomposition.
     """
 
     module: nn.Module
@@ -164,7 +164,7 @@ def build_task(run: Run, metadata: Mapping[str, Any] | None = None) -> Task:
 
     Args:
         run: The run.
-        metadata: What the trained model says of itself that is to be rebuilt; None for a new one.
+        metadata: Metadata of the trained model that is to be rebuilt; None for a new one.
 
     Raises:
         ValueError: The plugin has none.
@@ -176,7 +176,7 @@ def build_task(run: Run, metadata: Mapping[str, Any] | None = None) -> Task:
     task: Task | None = run.registry.select_hook("task", name)(run=run)
     if task is None:
         raise ValueError(
-            f"plugin {name!r} gives no task: implement the hook task(run), or the stages that ask "
-            "for one"
+            f"plugin {name!r} gives no task: implement the hook task(run), or the stages that need "
+            "one"
         )
     return task

@@ -1,4 +1,4 @@
-"""The only place that converts units.
+"""All conversions of units.
 
 Inside the engine: eV, Å, eV/Å, eV/Å³ with tension positive (as ASE), µB, fs, K. Constants are
 CODATA 2018 (https://physics.nist.gov/cuu/Constants), checked against `ase.units` in the tests.
@@ -76,13 +76,15 @@ def find_factor(dimension: str, unit: str) -> float:
         unit: A unit of that dimension, spelled as in the table above.
 
     Raises:
-        ValueError: The unit is not known for this dimension.
+        ValueError: The unit does not exist for this dimension.
     """
     table = _UNITS[dimension]
     if unit not in table:
         near = difflib.get_close_matches(unit, table, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown unit of {dimension} {unit!r}; known: {', '.join(table)}{hint}")
+        raise ValueError(
+            f"unknown unit of {dimension} {unit!r}; choose from {', '.join(table)}{hint}"
+        )
     return table[unit]
 
 
@@ -104,7 +106,7 @@ def find_stress_factor(unit: str, sign: str) -> float:
 
 
 def measure_distances(dimension: str, value: float) -> dict[str, float]:
-    """Return how far the factor of each unit of a dimension is from `value`.
+    """Return the distance of `value` from the factor of each unit of a dimension.
 
     Args:
         dimension: As for `find_factor`.

@@ -1,10 +1,10 @@
-"""Files of earlier versions: one function a version, from its content to that of the next.
+"""Upgrades of files of earlier versions: one function per version, to the next one.
 
-A kind of file that changes gets a function under the number of the version that it had, here for
-what the engine writes, in `ModelInfo.upgrades` for the weights and options of a plugin. Nothing
-that a user has is rewritten: files are upgraded while they are read.
+When a kind of file changes, a function is added under the number of its previous version: here for
+files of the engine, in `ModelInfo.upgrades` for weights and options of a plugin. No file of a user
+is rewritten: files are upgraded while they are read.
 
-To change one, keep files of the version that goes: see `tests/plugins/older/make.py`.
+Before a change, keep files of the previous version: see `tests/plugins/older/make.py`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ import h5py
 Content = dict[str, Any]
 Item = TypeVar("Item")
 StoreUpgrade = Callable[[h5py.File, h5py.File], None]
-"""Changes an artifact, whose datasets are links, given the file that they lead to."""
+"""Changes an artifact, whose datasets are links, given the file that they point to."""
 
 
 def count_version(upgrades: Mapping[int, Any]) -> int:
-    """Return the version that is written today: one more than the last that has an upgrade."""
+    """Return the current version: one more than the last that has an upgrade."""
     return 1 + max(upgrades, default=0)
 
 
 def upgrade(
     content: Item, version: int, upgrades: Mapping[int, Callable[[Item], Item]], place: str
 ) -> Item:
-    """Bring content of a version to that of today.
+    """Upgrade content of a version to the current one.
 
     Args:
-        content: What a file holds.
+        content: Content of a file.
         version: Its version.
-        upgrades: From each version to the function that makes the next one of it.
+        upgrades: From each version to the function that converts it to the next one.
         place: File and part, for messages.
 
     Raises:
-        ValueError: The version is of the future, or none.
+        ValueError: The version is newer than the current one, or invalid.
     """
     for number in _list_steps(version, upgrades, place):
         content = upgrades[number](content)
@@ -52,17 +52,17 @@ def upgrade(
 def open_upgraded(
     file: h5py.File, upgrades: Mapping[int, StoreUpgrade], path: Path
 ) -> Iterator[h5py.File]:
-    """Yield an artifact as the version of today would have written it.
+    """Yield an artifact upgraded to the current version.
 
     Datasets are links into the file as it is, so that nothing large is copied.
 
     Args:
         file: The artifact, open for reading.
-        upgrades: Of its schema.
+        upgrades: Upgrades of its schema.
         path: Its name.
 
     Raises:
-        ValueError: The version is of the future, or none.
+        ValueError: The version is newer than the current one, or invalid.
     """
     steps = _list_steps(int(file.attrs.get("schema_version", 0)), upgrades, str(path))
     if not steps:
@@ -108,7 +108,7 @@ def _link_members(old: h5py.Group, new: h5py.Group, path: str) -> None:
 
 
 def _name_mace_bins(new: h5py.File, old: h5py.File) -> None:
-    """The strategy of MACE's paper was called by the word "paper"."""
+    """The strategy of MACE's paper was called "paper" before."""
     if old.attrs.get("strategy") == "paper":
         new.attrs["strategy"] = "mace_bins"
     forecast = json.loads(old.attrs.get("balance", "[]"))
@@ -117,14 +117,14 @@ def _name_mace_bins(new: h5py.File, old: h5py.File) -> None:
 
 
 def _add_plugin_version(model: Content) -> Content:
-    """The part of the plugin had no version of its own."""
+    """The plugin's part had no version of its own."""
     return {**model, "plugin_version": 1}
 
 
 def _name_learner(state: Content) -> Content:
-    """HT-FBR called by the word "descent" what others called "learner".
+    """HT-FBR used the name "descent" for the option that others call "learner".
 
-    That the source of the plugin has changed since is no reason to start afresh.
+    A change of the plugin's source since then is not a reason to start again.
     """
     facts = dict(state["facts"])
     facts.pop("plugin source", None)
@@ -145,10 +145,10 @@ STORES: Final[dict[str, dict[int, StoreUpgrade]]] = {
     "frames": {},
     "restart": {},
 }
-"""Of each schema; a plugin's own schemas have none."""
+"""By schema; a plugin's own schemas have none."""
 
 MODEL: Final[dict[int, Callable[[Content], Content]]] = {1: _add_plugin_version}
-"""Of the engine's part of `model.pt`."""
+"""Upgrades of the engine's part of `model.pt`."""
 
 STATE: Final[dict[int, Callable[[Content], Content]]] = {0: _name_learner}
-"""Of the engine's part of `state/last.pt`, whose first version had no number."""
+"""Upgrades of the engine's part of `state/last.pt`, whose first version had no number."""

@@ -1,4 +1,4 @@
-"""Whether the artifacts of an experiment are whole and belong together."""
+"""Integrity and consistency of all artifacts of an experiment."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from pipeline_core.run import ExperimentRun, Run
 
 
 def inspect_experiment(experiment: ExperimentRun, checked: dict[Path, bool]) -> Iterator[Fault]:
-    """Read all artifacts of an experiment; yield what is wrong with them.
+    """Read all artifacts of an experiment; yield their faults.
 
     Args:
         experiment: The experiment.
-        checked: Gets each file that is read, and whether it has a checksum; those that it holds are
-            not read again.
+        checked: Receives each file that is read, and whether it has a checksum; files that it holds
+            already are not read again.
     """
     for run in experiment.runs.values():
         for dataset in run.datasets:
             files = dict.fromkeys((dataset.data, dataset.report), dataset.command)
             yield from _check_files(files, checked)
-            yield from _ask(dataset.data, dataset.command, lineage.find_dataset_fault, dataset)
-            yield from _ask(dataset.report, dataset.command, lineage.find_report_fault, dataset)
+            yield from _find(dataset.data, dataset.command, lineage.find_dataset_fault, dataset)
+            yield from _find(dataset.report, dataset.command, lineage.find_report_fault, dataset)
         yield from _check_files(_list_files(run), checked)
         for name, stage in MAKERS.items():
             path, command = getattr(run, name), run.name_command(stage)
-            yield from _ask(path, command, lineage.find_fault, run, name)
-        yield from _ask(run.model, run.name_command("train"), lineage.find_history_fault, run)
+            yield from _find(path, command, lineage.find_fault, run, name)
+        yield from _find(run.model, run.name_command("train"), lineage.find_history_fault, run)
 
 
 def _list_files(run: Run) -> dict[Path, str]:
-    """Return the files of a run, and the command that makes each new; plugins may write more."""
+    """Return the files of a run with the commands that make them; plugins may write more."""
     more = sorted(path for kind in ("h5", "json") for path in run.folder.rglob(f"*.{kind}"))
     stages = dict.fromkeys(more, "infer") | {run.state / "last.pt": "train"}
     stages |= {getattr(run, name): stage for name, stage in MAKERS.items()}
@@ -51,7 +51,7 @@ def _check_files(commands: Mapping[Path, str], checked: dict[Path, bool]) -> Ite
                 yield _describe(path, error, command)
 
 
-def _ask(
+def _find(
     path: Path, command: str, find: Callable[..., Fault | None], *subject: Any
 ) -> Iterator[Fault]:
     try:

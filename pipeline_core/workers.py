@@ -1,4 +1,4 @@
-"""Worker processes: work in many pieces, done by all cores, its results in order."""
+"""Worker processes that share many pieces of work, with results in order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Result = TypeVar("Result")
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def can_be_sent(value: object) -> bool:
-    """Tell whether another process can be given a value: no function of a function, for example."""
+    """Return True if a value can be pickled for another process, unlike a local function."""
     try:
         pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -34,10 +34,10 @@ class Workers:
     """Processes that do pieces of work, to be used as a context.
 
     Args:
-        wanted: Whether there are to be any; without, and on one core, the caller does the work.
+        wanted: True for worker processes; else, or on one core, the caller does the work.
 
     Attributes:
-        n_processes: How many work at once.
+        n_processes: Number of processes that work at once.
     """
 
     def __init__(self, *, wanted: bool) -> None:
@@ -61,12 +61,12 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """Yield `function(task)` of each task, in order, however many are done at once.
+        """Yield `function(task)` of each task, in order, whatever the order of completion.
 
         Few results wait in memory: tasks are taken as results are.
 
         Args:
-            function: One that can be pickled, as its tasks and results can.
+            function: A function that can be pickled, as its tasks and results can.
             tasks: The pieces of work.
         """
         if self._pool is None:
@@ -82,7 +82,7 @@ class Workers:
 
 
 def _end_with_parent() -> None:
-    """Have this process end when its parent is killed: it would wait for work for ever."""
+    """Make this process end when its parent is killed: it would wait for work for ever."""
     parent = parent_process()
     assert parent is not None
 

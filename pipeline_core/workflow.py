@@ -1,8 +1,8 @@
-"""What the rules ask of the engine: the inputs and parameters of each job, and the targets.
+"""Interface of the Snakemake rules to the engine: inputs and parameters of jobs, targets.
 
 Rules hold no Python: they call the methods of one `Plan`. It takes every path from the same
-`Project` that the command line uses, so both agree on where an artifact lies. Nothing heavy is
-imported here: a job on a cluster reads the Snakefile again.
+`Project` as the command line, so both agree on the place of an artifact. Nothing heavy is imported
+here: each job on a cluster reads the Snakefile again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
 
 _AROUND: Final = 15
-"""Minutes of a job beside the budget of its training."""
+"""Minutes of a job in addition to the budget of its training."""
 
 
 class Plan(Targets):
@@ -56,7 +56,7 @@ class Plan(Targets):
             folder; so do all methods where an experiment or a dataset is wrong.
 
     Attributes:
-        latest: The plan that was made last in this process: that of the Snakefile.
+        latest: The last plan made in this process: the plan of the Snakefile.
     """
 
     NAME = NAME
@@ -66,7 +66,7 @@ class Plan(Targets):
     @end_with_message
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
         if (path := Path("workflows") / CONFIG).exists():
-            read_yaml(path)  # which refuses what Snakemake reads otherwise than it is written
+            read_yaml(path)  # refuses values that Snakemake reads otherwise than written
         note = check_folder(Path())
         if note and note.schema_version < SCHEMA:
             sys.stderr.write(
@@ -83,14 +83,14 @@ class Plan(Targets):
         Plan.latest = self
 
     def replace_report(self) -> None:
-        """Let `snakemake --report FILE.html` write the engine's page."""
+        """Make `snakemake --report FILE.html` write the engine's page."""
         from pipeline_core.report.reporter import replace_reporter
 
         replace_reporter(self.options.experiments)
 
     @property
     def shell_prefix(self) -> str:
-        """What goes before each shell command: strict mode, this environment's programs first."""
+        """Prefix of each shell command: strict mode, and this environment's programs first."""
         programs = quote(str(Path(sys.executable).parent))
         return f'set -euo pipefail; export PATH={programs}:"$PATH"; '
 
@@ -99,22 +99,22 @@ class Plan(Targets):
         return f"--workflows {quote(self.options.workflows)}"
 
     def container(self, wildcards: Any) -> str | None:
-        """Return the image of a job."""
+        """Return the container image of a job."""
         return self.options.container
 
     @end_with_message
     def raw_files(self, wildcards: Any) -> list[str]:
-        """Return the raw files of a dataset, and what is read with them."""
+        """Return the raw files of a dataset and the files read with them."""
         dataset = self._find_dataset(wildcards)
         files = {**dataset.find_raw_files(), **dataset.find_dependencies().files}
         return list(map(str, files.values()))
 
     @end_with_message
     def dataset(self, wildcards: Any) -> str:
-        """Return what the data stage depends on, apart from raw files.
+        """Return the facts that the data stage depends on, apart from raw files.
 
-        That is the content of the dataset file, less what has no effect on the samples, that of raw
-        files, and fingerprints of the plugins that make or read the data.
+        They are the content of the dataset file without keys that do not affect the samples, hashes
+        of raw files, and fingerprints of the plugins that make or read the data.
         """
         dataset = self._find_dataset(wildcards)
         params = {**dataset.select_params(), "raw": _hash_raw_files(dataset)}
@@ -127,7 +127,7 @@ class Plan(Targets):
         return _format_json(params)
 
     def _find_dataset(self, wildcards: Any) -> DatasetRun:
-        """Return the dataset of a job: a named one, or that of a round."""
+        """Return the dataset of a job: a named one, or the dataset of a round."""
         if hasattr(wildcards, "dataset"):
             return self.project.load_dataset(wildcards.dataset)
         run = self._run(wildcards)
@@ -139,7 +139,7 @@ class Plan(Targets):
 
     @end_with_message
     def pick_inputs(self, wildcards: Any) -> list[str]:
-        """Return what a round picks by: models and data of the one before, starts of dynamics."""
+        """Return the inputs of a pick: models and data of the round before, starts of dynamics."""
         experiment, one = self._load_experiment(wildcards.experiment), self._round(wildcards)
         models = [experiment.run(name).model for name in one.explorers]
         starts = [md.start for md in one.options.md if parse_start(md.start) is None]
@@ -147,9 +147,9 @@ class Plan(Targets):
 
     @end_with_message
     def pick_params(self, wildcards: Any) -> str:
-        """Return what else a round picks by."""
+        """Return the further parameters of a pick."""
         one = self._round(wildcards)
-        # More rounds, or another who labels, pick nothing anew.
+        # More rounds, or another labeller, do not change the picks.
         options = one.options.model_dump(
             mode="json", exclude={"rounds", "label_with", "random", "train", "threads"}
         )
@@ -157,25 +157,25 @@ class Plan(Targets):
 
     @end_with_message
     def label_inputs(self, wildcards: Any) -> list[str]:
-        """Return the picks of a round, and the input of the code that labels them."""
+        """Return the inputs of labelling: the picks of a round, and the input of the code."""
         one = self._round(wildcards)
         cp2k = one.options.label_with.cp2k
         return [str(one.picks), *([cp2k] if cp2k is not None else [])]
 
     @end_with_message
     def label_params(self, wildcards: Any) -> str:
-        """Return who labels."""
+        """Return the options of the code that labels."""
         return _format_json(self._round(wildcards).options.label_with.model_dump(mode="json"))
 
     @end_with_message
     def label_threads(self, wildcards: Any) -> int:
-        """Return the cores of a label."""
+        """Return the cores of one labelling job."""
         return self._round(wildcards).options.threads
 
     def _round(self, wildcards: Any) -> Round:
         run = self._run(wildcards)
         if run.round is None:
-            raise ValueError(f"{run.experiment}: the variant {run.variant!r} is no round")
+            raise ValueError(f"{run.experiment}: the variant {run.variant!r} is not a round")
         return run.round
 
     @property
@@ -200,13 +200,13 @@ class Plan(Targets):
 
     @cached_property
     def _downloads(self) -> dict[str, tuple[str, str]]:
-        """The name of each file to be fetched to its dataset and its hash."""
+        """The name of each file to be fetched, with its dataset and its hash."""
         files: dict[str, tuple[str, str]] = {}
         for path in sorted(Path(self.datasets).glob("*.yaml")):
             try:
                 run = self.project.load_dataset(path.stem)
             except ValueError:
-                continue  # a broken file stops those jobs alone that need it
+                continue  # a broken file stops only the jobs that need it
             for name, download in run.options.downloads.items():
                 files.setdefault(name, (run.name, download.sha256))
         return files
@@ -225,7 +225,7 @@ class Plan(Targets):
         return list_paths
 
     def _list_sources(self, experiment: ExperimentRun) -> list[Path]:
-        """Return what the figures of an experiment are drawn from."""
+        """Return the files behind the figures of an experiment."""
         paper = experiment.path.with_name("expected.yaml")
         papers = [paper] if paper.exists() else []
         if self.options.evidence:
@@ -235,11 +235,11 @@ class Plan(Targets):
         return [*files, *(run.profile for run in runs if run.has_work("profile")), *papers]
 
     def params(self, stage: str) -> Callable[[Any], str]:
-        """Return the function that gives what, apart from its inputs, a stage depends on.
+        """Return the function that gives the facts a stage depends on, apart from its inputs.
 
-        That is its own part of the experiment, the seed, and a fingerprint of the plugin's source,
-        for figures those of all variants: an edit of any of them reruns exactly the stages that it
-        touches.
+        They are its part of the experiment, the seed, and a fingerprint of the plugin's source, for
+        figures the ones of all variants: an edit of any of them reruns exactly the stages that it
+        affects.
         """
 
         @end_with_message
@@ -256,10 +256,10 @@ class Plan(Targets):
         return format_params
 
     def ranks(self, stage: str) -> Callable[[Any], int]:
-        """Return the function that gives the processes of a stage, as its experiment says.
+        """Return the function that gives the processes of a stage, as set in its experiment.
 
-        A resource and no parameter, so that other ranks train nothing again; what a profile says of
-        it wins, and the launcher of a profile wins over it.
+        They are a resource and not a parameter, so that a new number of ranks does not retrain
+        anything; a profile overrides it, and the launcher of a profile overrides the profile.
         """
 
         @end_with_message
@@ -269,10 +269,10 @@ class Plan(Targets):
         return count
 
     def threads(self, stage: str) -> Callable[[Any], int]:
-        """Return the function that gives the cores of a stage: one a process at least.
+        """Return the function that gives the cores of a stage: at least one per process.
 
-        Runs of the scale `smoke` take one: more of them are under way at once, which ends sooner.
-        What the experiment says goes before.
+        Runs of the scale `smoke` take one: more of them run at once, which finishes sooner. A
+        number in the experiment takes precedence.
         """
 
         @end_with_message
@@ -287,12 +287,12 @@ class Plan(Targets):
     def limit(self, wildcards: Any, otherwise: int) -> int:
         """Return the minutes that the job of a training may take.
 
-        A profile asks it. Beside the budget of the training they hold what goes before and after,
-        and an epoch that takes longer than others did.
+        Profiles call it. Beyond the budget of the training it includes time before and after, and
+        an epoch that takes longer than others.
 
         Args:
-            wildcards: Those of the job.
-            otherwise: For a training without a budget of time.
+            wildcards: Wildcards of the job.
+            otherwise: Result for a training without a budget of time.
         """
         minutes = getattr(self._run(wildcards).sections["train"], "minutes", None)
         return otherwise if minutes is None else math.ceil(1.1 * minutes + _AROUND)
@@ -301,14 +301,14 @@ class Plan(Targets):
         return self._load_experiment(wildcards.experiment).run(wildcards.variant)
 
     def read_overviews(self) -> list[Overview]:
-        """Return what the stages of the planned experiments do."""
+        """Return the states of the stages of the planned experiments."""
         from pipeline_core.cli.overview import read_overview
 
         now = time.time()
         return [read_overview(one, now) for one in list(self._experiments.values())]
 
     def report_failures(self) -> None:
-        """Write what has failed in the planned experiments, and why, to standard error."""
+        """Write the failures of the planned experiments, with causes, to standard error."""
         from pipeline_core.cli.status_lines import describe_failures
 
         lines = describe_failures(self.read_overviews())
@@ -320,7 +320,7 @@ class Plan(Targets):
         return str(_read_index(output)[wildcards.figure]["category"])
 
     def figure_labels(self, wildcards: Any, output: Any) -> dict[str, str]:
-        """Return what the report's table says of a drawn figure."""
+        """Return the entries of the report's table for a drawn figure."""
         return {"figure": _read_index(output)[wildcards.figure]["title"]}
 
 
@@ -329,7 +329,7 @@ _NOTHING: Final = r"(?!)"
 
 
 def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
-    """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
+    """Return name and SHA-256 of raw files; of downloads, the hash in the dataset file."""
     declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
     found = {**dataset.find_raw_files(), **dataset.find_dependencies().files}
     made = {n for part in dataset.parts for n in part.options.expected}
@@ -338,9 +338,9 @@ def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
 
 
 def _count_ranks(run: Run, stage: str) -> int:
-    """Return the processes of a stage: of a use, several only where they divide structures.
+    """Return the processes of a stage; `infer` has several only where they divide structures.
 
-    Those of a committee are not divided.
+    A committee's structures are not divided.
     """
     if stage == "infer" and run.members:
         return 1

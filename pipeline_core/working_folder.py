@@ -1,8 +1,8 @@
-"""A working folder: what `snakemake` needs where there is no clone.
+"""Working folders: everything that `snakemake` needs where there is no clone.
 
-It holds files of the engine (Snakefile, rules, profiles), which a newer package replaces, and files
-of the user (configuration, datasets, experiments), which nothing touches once they are written. A
-note says which files the engine wrote, so that an edited one is never overwritten.
+A working folder holds files of the engine (Snakefile, rules, profiles), which a newer package
+replaces, and files of the user (configuration, datasets, experiments), which are never changed once
+written. A note lists the files that the engine wrote, so that an edited one is never overwritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 
 SCHEMA: Final = 1
-"""Of the engine's files in a folder: it rises where older ones would ask for what is gone."""
+"""Version of the engine's files in a folder: it rises when older ones no longer work."""
 
 NOTE: Final = ".pipeline_core.json"
 
@@ -32,11 +32,11 @@ CONFIG: Final = "workflows/config.yaml"
 
 
 class Note(BaseModel):
-    """What the engine wrote into a folder.
+    """Record of the files that the engine wrote into a folder.
 
     Attributes:
         schema_version: `SCHEMA` of the package.
-        version: Of the package.
+        version: Version of the package.
         files: SHA-256 of the engine's files as they were written, by path in the folder.
     """
 
@@ -48,10 +48,10 @@ class Note(BaseModel):
 
 
 def find_template() -> Path:
-    """Return the folder from which others are made: in a wheel, or the clone itself.
+    """Return the template of working folders: in a wheel, or the clone itself.
 
     Raises:
-        ValueError: The package was built from less than a clone.
+        ValueError: The package was built without it.
     """
     package = Path(__file__).parent
     for folder in (package / "template", package.parent):
@@ -64,7 +64,7 @@ def find_template() -> Path:
 
 
 def has_configuration(folder: Path) -> bool:
-    """Tell whether a folder says what is to be computed, as the repository of a plugin does."""
+    """Return True if a folder has a configuration, as the repository of a plugin does."""
     return (folder / CONFIG).exists()
 
 
@@ -72,9 +72,9 @@ def make_folder(folder: Path, experiments: Iterable[str], registry: Registry) ->
     """Make a working folder.
 
     Args:
-        folder: Where; it may hold other files.
-        experiments: Those of the template that come with it, with their datasets; none to write the
-            engine's files alone beside a configuration that is there.
+        folder: The folder; it may hold other files.
+        experiments: Experiments of the template to copy, with their datasets; none to write only
+            the engine's files beside an existing configuration.
         registry: The plugins.
 
     Raises:
@@ -100,17 +100,17 @@ def make_folder(folder: Path, experiments: Iterable[str], registry: Registry) ->
 
 
 def upgrade_folder(folder: Path) -> list[str]:
-    """Bring the engine's files of a folder to the state of this package.
+    """Upgrade the engine's files in a folder to this package.
 
     Args:
         folder: A working folder.
 
     Returns:
-        What has been done, a line each. A file that the user has edited stays; the new one lies
-        beside it, with `.new` at its end.
+        The changes, one per line. A file that the user has edited stays; the new one is written
+        beside it, with the suffix `.new`.
 
     Raises:
-        ValueError: It is no folder that `init` has made, or of a newer package.
+        ValueError: `init` has not made the folder, or a newer package has.
     """
     note = check_folder(folder)
     if note is None:
@@ -128,7 +128,7 @@ def upgrade_folder(folder: Path) -> list[str]:
 
 
 def check_folder(folder: Path) -> Note | None:
-    """Return what the engine wrote into a folder, or None if `init` has not made it.
+    """Return the record of the engine's files in a folder; None if `init` has not made it.
 
     Raises:
         ValueError: A newer package has made it, or its note is damaged.
@@ -161,7 +161,7 @@ def _list_user_files(
 ) -> Iterator[str]:
     """Yield the files of experiments, of their datasets, and the folders of their raw files.
 
-    Whole folders, because readers look for more beside a raw file, such as the input of a CP2K run.
+    Whole folders, because readers also read files beside a raw file, such as a CP2K input.
     """
     project = Project(template / "workflows", template / "results", registry)
     for name in experiments:
@@ -196,7 +196,7 @@ def _format_config(experiments: Iterable[str]) -> str:
 
 
 def _renew(folder: Path, name: str, content: bytes, note: Note) -> str | None:
-    """Write a file of the engine unless the user has edited it, and say what was done."""
+    """Write a file of the engine unless the user has edited it; return what was done."""
     path = folder / name
     if not _differs(path, content):
         _write(path, content)
@@ -210,7 +210,7 @@ def _renew(folder: Path, name: str, content: bytes, note: Note) -> str | None:
 
 
 def _remove(folder: Path, name: str, note: Note) -> str | None:
-    """Remove what the engine no longer has, unless the user has edited it."""
+    """Remove a file that the engine no longer has, unless the user has edited it."""
     path = folder / name
     if not path.exists() or _hash(path.read_bytes()) != note.files[name]:
         return None
@@ -219,12 +219,12 @@ def _remove(folder: Path, name: str, note: Note) -> str | None:
 
 
 def _differs(path: Path, content: bytes) -> bool:
-    """Return whether a file is there that has another content."""
+    """Return True if a file exists with another content."""
     return path.exists() and (not path.is_file() or path.read_bytes() != content)
 
 
 def _write(path: Path, content: bytes) -> None:
-    from pipeline_core.store import write_atomic  # not needed by those who ask for a name alone
+    from pipeline_core.store import write_atomic  # not needed for a name alone
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomic(path) as temporary:

@@ -1,12 +1,12 @@
 """Cache folders of compiled code, and checks of their owner.
 
-What lies there is executed, so it counts only if nobody but this user can have put it there. That
-holds for libraries in C, and for what numba and Triton keep (numba's files are pickles, too).
+Cached code is executed, so it is used only if nobody but this user can have written it: C
+libraries, and the caches of numba and Triton (numba's files are pickles, too).
 
 | variable                 | the folder of                                                   |
 |--------------------------|-----------------------------------------------------------------|
 | `PIPELINE_KERNELS_CACHE` | all of them, `$XDG_CACHE_HOME/pipeline_kernels` if not set      |
-| `NUMBA_CACHE_DIR`        | numba, `__pycache__` beside a source of this user if not set    |
+| `NUMBA_CACHE_DIR`        | numba, `__pycache__` next to a source of this user if not set   |
 | `TRITON_CACHE_DIR`       | Triton                                                          |
 """
 
@@ -25,7 +25,7 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def open_cache() -> Path:
-    """Return the folder, after making it unless it is there.
+    """Return the folder, after creating it if it is missing.
 
     Without a usable folder of the user, as in a container without a home, it is a temporary one
     that goes with the process; the user has been warned.
@@ -53,7 +53,7 @@ def open_numba_cache(sources: Path) -> Path:
 
 
 def find_cache(program: str = "", variable: str = VARIABLE) -> Path:
-    """Return the folder of the user, after making it unless it is there.
+    """Return the folder of the user, after creating it if it is missing.
 
     Args:
         program: a program that keeps files of its own there, such as Triton.
@@ -104,11 +104,11 @@ def is_private(path: Path) -> bool:
 
 
 def prepare(folder: Path, variable: str = VARIABLE) -> Path:
-    """Return a folder, after making it unless it is there.
+    """Return a folder, after creating it if it is missing.
 
     Args:
         folder: the folder.
-        variable: what sets it, for messages.
+        variable: environment variable that sets it, for messages.
 
     Raises:
         OSError: if it cannot be written, or others could have put code there.

@@ -79,7 +79,7 @@ def compile_library(text: str, macros: Mapping[str, str], level: str, path: Path
 
 
 def keep_library(file: str, text: str, macros: Mapping[str, str], level: str) -> Path:
-    """Return the path of a library in the user's cache, after compiling it unless it is there.
+    """Return the path of a library in the user's cache, after compiling it if it is missing.
 
     Args:
         file: its name, of `name_library`.
@@ -89,7 +89,7 @@ def keep_library(file: str, text: str, macros: Mapping[str, str], level: str) ->
 
     Raises:
         subprocess.CalledProcessError: if the compiler refuses.
-        OSError: if there is no compiler, or the cache cannot be written.
+        OSError: if the compiler is missing, or the cache cannot be written.
     """
     path = open_cache() / file
     if not (is_intact(path) and is_private(path)):

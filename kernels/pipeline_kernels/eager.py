@@ -1,7 +1,7 @@
-"""Operators called at once, past torch's dispatcher, which takes longer for one than many a kernel.
+"""Direct calls of operators that bypass torch's dispatcher, which takes longer than many kernels.
 
-An operator of Python passes through several layers of it in the dispatcher: 0.1 to 0.3 ms with
-lists of tensors. What compilers, tracers and transforms see is the operator still: only a call with
+A Python operator passes through several Python layers of the dispatcher: 0.1 to 0.3 ms with
+lists of tensors. Compilers, tracers and transforms still see the operator: only a call with
 plain tensors that nothing observes goes straight to the implementation for their device, with the
 derivative that the operator has.
 """
@@ -27,7 +27,7 @@ Backward = Callable[..., tuple[Any, ...]]
 
 
 class EagerOperator(CustomOpDef):
-    """An operator of torch, called at once where that makes no difference.
+    """Operator of torch, called directly where the dispatcher makes no difference.
 
     Args:
         name: In the namespace `pipeline_kernels`.
@@ -109,7 +109,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 def list_wanted(ctx: Any) -> list[bool]:
-    """Return by which tensors the differentiation under way leads on.
+    """Return True for each tensor that the current backward pass differentiates by.
 
     Forces are derivatives by positions alone, though parameters could be differentiated by, too.
     """

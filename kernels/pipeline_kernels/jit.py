@@ -1,10 +1,9 @@
 """numba's `njit`, with its cache in a folder that only the user can write.
 
-By itself it keeps that beside the source or in the user's home, whoever else can write there, and
-refuses to compile at all where neither can be written, as in a container. It also takes what it has
-kept for a file though a loop or a constant that this imports is another by now. Here each state of
-a folder of sources has a folder of its own, so compiled loops may import from their own folder
-alone.
+By default numba caches next to the source or in the user's home, even if others can write there,
+and refuses to compile if neither is writable, as in a container. It also reuses the cache of a file
+after a loop or constant that the file imports has changed. Here each state of a folder of sources
+has its own cache folder, so compiled loops may import from their own folder only.
 """
 
 import hashlib

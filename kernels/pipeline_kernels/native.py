@@ -2,8 +2,8 @@
 
 A library comes with the built package; a source tree compiles it at first use and keeps it in a
 folder of the user (`cache.py`), so a machine compiles each source once. It is called through
-ctypes: nothing is linked to torch, and the interpreter's lock is free meanwhile. Where there is
-neither a library nor a compiler, operators run their reference, and the user is warned once.
+ctypes: nothing is linked to torch, and the interpreter's lock is released. With neither a library
+nor a compiler, operators run their reference, and the user is warned once.
 
 | variable                 | meaning                                                              |
 |--------------------------|----------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Threads of a kernel: as many as torch has, as far as the work repays them.
+"""Threads of a kernel: up to the number of torch's threads, as many as the work justifies.
 
 Routines in C run on the thread pool of thread_pool.c (`native.call_routine`). Loops of numba run on
 numba's own (`prange`), which starts sooner than Python's threads; long ones that share pieces by a
@@ -39,7 +39,7 @@ def choose_threads(n_elements: int) -> int:
 
 
 def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
-    """Run `work` in so many threads at once, one of them the caller's.
+    """Run `work` in `n_threads` threads at once, one of them the caller's.
 
     Each call takes its pieces from a shared counter until none is left: a thread that starts late
     then finds nothing to do, and calls that have not started when the caller has finished are

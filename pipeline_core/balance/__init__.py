@@ -1,1 +1,1 @@
-"""What samples cost, and how the work of a step is shared between ranks."""
+"""Sample costs, and the sharing of a step's work between ranks."""

@@ -4,7 +4,7 @@ A batch with n_k rows of kind k (atoms, edges, angles) takes
 
     t = c + Σ_k c_k n_k
 
-where c is what any batch costs, such as the launch of kernels, and no coefficient is negative.
+where c is the cost of any batch, such as the launch of kernels, and no coefficient is negative.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Seconds = NDArray[np.float64]
 
 _CONSTANT: Final = "constant"
 _WIDTH: Final = 5 * 1.4826
-"""Largest deviation that counts, in median absolute deviations: 5 σ of normal errors."""
+"""Largest deviation of an inlier, in median absolute deviations: 5 σ of normal errors."""
 _LEAST_WIDTH: Final = 1e-3
-"""Relative errors that are never an outlier, however well the others fit."""
+"""Relative error below which a batch is never an outlier, however well the others fit."""
 _ROUNDS: Final = 20
 
 
@@ -46,11 +46,11 @@ class CostModel:
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """All of them by name: "constant" and the kinds; JSON-able."""
+        """All coefficients by name: "constant" and the kinds; JSON-able."""
         return {_CONSTANT: self.constant, **self.per}
 
     def predict_seconds(self, sizes: Mapping[str, ArrayLike]) -> Seconds:
-        """Return what each sample adds to the time of a batch, Σ_k c_k n_k, (n_samples,).
+        """Return the contribution of each sample to the time of a batch, Σ_k c_k n_k, (n_samples,).
 
         Args:
             sizes: Rows of each kind in each sample, kind -> (n_samples,); may have further kinds.
@@ -75,16 +75,16 @@ class CostModel:
 def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:
     """Fit the time of batches to measurements.
 
-    Relative errors count, so that small batches are as important as large ones: with measured
-    times t_b and fitted ones f_b,
+    The fit is to relative errors, so that small batches are as important as large ones: with
+    measured times t_b and fitted ones f_b,
 
         minimize Σ_b ((f_b - t_b) / t_b)²  with all coefficients ≥ 0,
 
     the non-negative least squares of C. L. Lawson and R. J. Hanson, "Solving Least Squares
-    Problems" (1974), chapter 23. Where kinds grow together, as edges do with atoms, it leaves those
-    out that others explain. Then batches are left out whose relative error is further from the
-    median than five standard deviations, as the median absolute deviation of all of them tells
-    (F. R. Hampel, doi:10.1080/01621459.1974.10482962), until these no longer change. A batch that
+    Problems" (1974), chapter 23. Where kinds grow together, as edges do with atoms, it omits those
+    that others explain. Then batches are omitted whose relative error is further from the median
+    than five standard deviations, estimated by the median absolute deviation of all of them (F. R.
+    Hampel, doi:10.1080/01621459.1974.10482962), until the selection no longer changes. A batch that
     took far too long has little weight from the beginning, as its errors are divided by its time.
 
     Args:
@@ -112,7 +112,7 @@ def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:
 
 
 def _fit_robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the coefficients, (n_columns,), that make most products with `rows` one."""
+    """Return the coefficients, (n_columns,), that bring most products with `rows` close to one."""
     kept = np.ones(len(rows), dtype=bool)
     solution = _solve(rows)
     for _ in range(_ROUNDS):
@@ -125,10 +125,10 @@ def _fit_robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _solve(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    # Slow to import, and trainings that measure nothing do without.
+    # Slow to import, and not needed by trainings that measure nothing.
     from scipy.optimize import nnls
 
-    # Kinds differ by orders of magnitude: columns of one length keep the problem well conditioned.
+    # Kinds differ by orders of magnitude: columns of equal norm keep the problem well conditioned.
     lengths = np.linalg.norm(rows, axis=0)
     lengths[lengths == 0] = 1.0
     solution: Any = nnls(rows / lengths, np.ones(len(rows)))[0]

@@ -1,7 +1,7 @@
-"""Stage `partition`: what samples cost, fixed batches for evaluation, and a forecast of balance.
+"""Stage `partition`: sample costs, fixed evaluation batches, and a forecast of balance.
 
-How a training step is shared follows from the costs and the number of ranks and is computed when it
-runs; what is written here holds for any number of ranks.
+The shares of a training step follow from the costs and the number of ranks and are computed at run
+time; the file holds for any number of ranks.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WAYS: Final[dict[str, tuple[Strategy, Literal["count", "cost"]]]] = {
     "balanced": ("balanced", "count"),
     "balanced_by_cost": ("balanced", "cost"),
 }
-"""Ways to share an epoch that are compared: `partition.strategy` and `train.batch_by`."""
+"""Compared ways to share an epoch: `partition.strategy` and `train.batch_by`."""
 
 _SHOWN: Final = 8
 """Largest number of ranks for which shares are stored."""
 _LISTED: Final = 256
-"""Most samples of a step whose costs are stored one by one."""
+"""Largest number of samples of a step with individually stored costs."""
 _STEPS: Final = 16
-"""Steps of which the shares of the ranks are stored."""
+"""Number of steps with stored shares."""
 
 _BATCH: Final = 16
 """Samples of an evaluation batch without capacity, on average."""
@@ -50,14 +50,14 @@ _BATCH: Final = 16
 
 @dataclass(frozen=True)
 class Shares:
-    """How the samples of one split are to be shared.
+    """Costs and sharing of the samples of one split.
 
     Attributes:
         costs: Cost of each sample, (n_samples,).
-        bins: Evaluation batch that each sample belongs to, (n_samples,).
-        capacity: Largest cost of what one rank holds in memory at once, infinite for no limit.
+        bins: Evaluation batch of each sample, (n_samples,).
+        capacity: Largest cost that one rank holds in memory at once, infinite for no limit.
         strategy: How an epoch is shared between steps and ranks.
-        cost: Whether shares are made equal by `costs` or by the time that they turn out to take.
+        cost: Whether shares are equal by `costs` or by measured times.
         sizes: Rows of each kind in each sample, kind -> (n_samples,); may be empty.
     """
 
@@ -94,8 +94,8 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
     splits = {split: _compute_shares(task, split, capacity) for split in SPLITS}
     if options.cost == "fitted" and len(splits["train"].costs) and not splits["train"].sizes:
         raise ValueError(
-            f"{run.experiment}: partition.cost: 'fitted' needs sizes to fit times to, but all that "
-            "is known of the samples is their number; set it to 'given'"
+            f"{run.experiment}: partition.cost: 'fitted' needs sizes to fit times to, but the "
+            "samples have none besides their number; set it to 'given'"
         )
     costs = splits["train"].costs
     size = options.samples_per_rank
@@ -125,12 +125,12 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
 
 
 def read_shares(path: Path, split: str, n_samples: int) -> Shares:
-    """Read how the samples of one split are to be shared.
+    """Read costs and sharing of the samples of one split.
 
     Args:
         path: The artifact of the stage.
         split: Name of the split.
-        n_samples: Number of samples that the split has now.
+        n_samples: Current number of samples of the split.
 
     Raises:
         ValueError: The file is missing or damaged, or was made for other samples.
@@ -155,7 +155,7 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
 
 
 def _are_sound(costs: Costs, bins: Numbers, sizes: Mapping[str, Numbers], capacity: float) -> bool:
-    """Tell whether all say something of the same samples, and bins number batches of them."""
+    """Return True if all arrays are of the same samples, and bins number batches of them."""
     shapes = {costs.shape, bins.shape, *(rows.shape for rows in sizes.values())}
     types = (*((rows, "iu") for rows in (bins, *sizes.values())), (costs, "f"))
     if len(shapes) != 1 or costs.ndim != 1 or any(x.dtype.kind not in t for x, t in types):

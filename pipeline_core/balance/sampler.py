@@ -1,13 +1,13 @@
-"""Which samples an optimizer step takes, and which of them a rank takes.
+"""Sampler: the samples of each optimizer step, and the share of each rank.
 
 By default a step belongs to the experiment: a window of the shuffled samples, the same for any
 number of ranks. The ranks share the window so that their costs are as equal as possible, and each
-goes through its share in micro-batches that fit into its memory. Other strategies are there to be
-compared, and some of them form steps that depend on the number of ranks.
+goes through its share in micro-batches that fit into its memory (gradient accumulation). Other
+strategies exist for comparison, and some of them form steps that depend on the number of ranks.
 
-Costs are given by the plugin and stand for time and memory at once. Once the time of samples has
-been measured, `times` takes the place of the costs where ranks share a step, but not where steps
-are formed or memory is limited: a training has the same steps then, and other shares.
+Costs are given by the plugin and stand for both time and memory. Once the time of samples has been
+measured, `times` replaces the costs where ranks share a step, but not where steps are formed or
+memory is limited: a training then has the same steps with other shares.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ _BY_RANKS: Final = ("capped", "next_fit", "mace_bins")
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank does in one step.
+    """The work of one rank in one step.
 
     Attributes:
-        micro_batches: Numbers of the samples that go through memory together; none for a rank
-            without work.
-        loads: Cost of the share of every rank, (n_ranks,), or its time where that is shared.
+        micro_batches: Numbers of the samples in each micro-batch; empty for a rank without work.
+        loads: Cost of the share of every rank, (n_ranks,), or its time if times are shared.
     """
 
     micro_batches: list[Numbers]
@@ -55,7 +54,7 @@ class Sampler:
         capacity: Largest cost of a micro-batch, and with "capped" of a share.
         seed: Seed of the order.
         strategy: How an epoch is shared, as `PartitionOptions.strategy`.
-        times: What balanced and capped shares have equal parts of, (n_samples,); None for `costs`.
+        times: Quantity that balanced and capped shares make equal, (n_samples,); None for `costs`.
     """
 
     costs: Costs
@@ -67,7 +66,7 @@ class Sampler:
     times: Costs | None = None
 
     def plan_epoch(self, epoch: int, n_ranks: int) -> Plan:
-        """Return what each rank takes in each step of an epoch; all ranks compute the same.
+        """Return the samples of each rank in each step of an epoch, the same on all ranks.
 
         Raises:
             ValueError: The strategy cannot form steps of that size.
@@ -77,7 +76,7 @@ class Sampler:
             return packing.pack_next_fit(self.costs, order, n_ranks, self._bin(n_ranks))
         if self.strategy == "mace_bins":
             plan = packing.pack_mace_bins(self.costs, order, n_ranks, self._bin(n_ranks))
-            # Else each epoch would go from large samples to small ones.
+            # Otherwise each epoch would go from large samples to small ones.
             return plan.reorder(draw_order(len(plan), self.seed, epoch))
         offsets = self._find_offsets(order)
         if self.strategy == "random":
@@ -88,16 +87,16 @@ class Sampler:
         return packing.pack_balanced(self._shared, order, offsets, n_ranks, limit, self.costs)
 
     def share(self, step: Plan, rank: int) -> Share:
-        """Return what a rank does of a step; `step` is the plan of that step alone."""
+        """Return the work of a rank in a step; `step` is the plan of only that step."""
         mine = step.share(0, rank)
         bins = split_by_capacity(self.costs[mine], self.capacity)
         batches = [mine[bins == number] for number in range(bins.max(initial=-1) + 1)]
         return Share(batches, step.sum_loads(self._shared)[0])
 
     def describe_sharing(self, n_ranks: int) -> dict[str, str]:
-        """Return what the samples of steps depend on beside the options of the training.
+        """Return the facts that determine the steps, besides the options of the training.
 
-        A state that was saved within an epoch can be continued only if the steps stay the same.
+        A checkpoint within an epoch can be resumed only if the steps stay the same.
         """
         if self.strategy not in _BY_RANKS:
             return {}
@@ -113,7 +112,7 @@ class Sampler:
         return n_samples if self.batch_size == "all" else min(self.batch_size, n_samples)
 
     def _bin(self, n_ranks: int) -> float:
-        """Return the capacity of bins of which `n_ranks` hold a step of the right size."""
+        """Return the capacity of a bin such that `n_ranks` bins hold a step of the right size."""
         if self.batch_size == "all":
             raise ValueError(
                 f"partition.strategy: {self.strategy!r} fills bins and cannot take all samples in "

@@ -1,4 +1,4 @@
-"""The application that all commands belong to, and the one place where errors become messages."""
+"""The command-line application, and the one place where errors become messages."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from pipeline_core.cli import (
 
 
 class _Group(TyperGroup):
-    """The engine's commands, and those of plugins, which are loaded where they are asked for.
+    """Group of the engine's commands and the plugins' commands, which are loaded when needed.
 
-    It says what went wrong in words where the user can do something about it.
+    Errors that the user can correct are printed as messages without traceback.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -54,9 +54,9 @@ class _Group(TyperGroup):
 
 @cache
 def load_plugin_commands() -> Mapping[str, Any]:
-    """Return the commands that plugins bring, by name."""
+    """Return the plugins' commands, by name."""
     group = typer.Typer()
-    group.callback()(lambda: None)  # else a single command would be no group
+    group.callback()(lambda: None)  # else a single command would not make a group
     for given in load_registry().manager.hook.commands():
         for name, (panel, function) in given.items():
             group.command(name, rich_help_panel=panel)(function)

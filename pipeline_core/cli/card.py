@@ -1,4 +1,4 @@
-"""`pipeline-core card`: what a model is, of what data, with which errors, and where it ends."""
+"""`pipeline-core card`: description of a model with its data, errors and limits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import typer
 from pipeline_core.cli.models import ModelPath, find_model
 
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Markdown to write; printed if not given.")
+    Path | None, typer.Option("--output", "-o", help="Markdown to write; printed by default.")
 ]
 Copy = Annotated[
     Path | None,
-    typer.Option(help="Write a copy of the model with the whole card in it, to be given away."),
+    typer.Option(help="Write a copy of the model that contains the whole card, for distribution."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`pipeline-core validate`: everything that can be known to be wrong, before anything runs."""
+"""`pipeline-core validate`: all checks of experiments that are possible before a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARTIFACTS = {
     "evaluate": "metrics",
     "infer": "inference",
 }
-"""Stage to the artifact that shows that it has run."""
+"""Stage to the artifact that exists once it has run."""
 
 Names = Annotated[
     list[str] | None,
@@ -65,7 +65,7 @@ def validate(
 
 
 def load_checked(project: Project, name: str) -> ExperimentRun:
-    """Load an experiment, having checked all that it names but raw files.
+    """Load an experiment after a check of everything that it names except raw files.
 
     Raises:
         ValueError: Something is wrong or missing.
@@ -78,7 +78,7 @@ def load_checked(project: Project, name: str) -> ExperimentRun:
 
 
 def _check_inputs(run: Run, results: Path) -> None:
-    """Check that the files are there that training and inference read and no stage writes."""
+    """Check that the input files of training and inference that no stage writes exist."""
     for stage, key in (("train", "train.start_from"), ("infer", "infer")):
         for path in run.list_inputs(stage).values():
             is_made = path.resolve().is_relative_to(results.resolve())
@@ -90,9 +90,9 @@ def _check_inputs(run: Run, results: Path) -> None:
 
 
 def _check_figures(experiment: ExperimentRun) -> None:
-    """Check that the figures exist that an experiment names, unless its plugin draws them itself.
+    """Check that the figures of an experiment exist, unless its plugin draws them itself.
 
-    Those of all plugins are not loaded in vain.
+    Figures of all plugins are only loaded if needed.
     """
     section = experiment.runs[BASE].sections["figures"]
     plugins = [p for p in experiment.registry.plugins if p.model in (None, experiment.model_info)]
@@ -111,19 +111,19 @@ def _list_datasets(experiment: ExperimentRun) -> list[DatasetRun]:
 
 
 def explain_absence(dataset: DatasetRun) -> str | None:
-    """Return how to get raw files of a dataset that are missing; None if all are there."""
+    """Return a message on missing raw files of a dataset; None if all exist."""
     try:
         files = dataset.find_raw_files()
     except MissingFilesError as error:
         return str(error)
-    # What a round labels is no absence.
+    # Labels of a round are made later, not missing.
     if all(path.is_file() for path in files.values()) or dataset.grows:
         return None
     return f"pipeline-core download --dataset {dataset.name}"
 
 
 def _check_data(experiment: ExperimentRun, *, may_miss: bool) -> None:
-    """Check the raw files of an experiment, those that are not there only if they must be."""
+    """Check the raw files of an experiment; missing ones are accepted if `may_miss`."""
     for dataset in _list_datasets(experiment):
         for part in dataset.parts:
             try:
@@ -134,13 +134,13 @@ def _check_data(experiment: ExperimentRun, *, may_miss: bool) -> None:
 
 
 def _check_files(dataset: DatasetRun) -> None:
-    """Check that the raw files of a dataset are there, or can be fetched, and can be read."""
+    """Check that the raw files of a dataset exist or can be fetched, and can be read."""
     dataset.registry.select_hook("check_data", dataset.options.plugin)(run=dataset)
     dataset.find_raw_files()
 
 
 def describe(experiment: ExperimentRun) -> str:
-    """Return what would run: one row a variant, one column a stage.
+    """Return the planned work as a table: one row a variant, one column a stage.
 
     Plugin, dataset, seed and ranks have columns where they differ.
     """
@@ -179,7 +179,7 @@ def _describe_data(dataset: DatasetRun) -> str:
 
 
 def _describe_state(run: Run, stage: str) -> str:
-    """Say whether a stage has run, would run, or is shared with the variant that runs it."""
+    """Return "exists", "to run", or the variant with which a stage is shared."""
     if not run.has_work(stage):
         return "none"
     artifact = getattr(run, ARTIFACTS[stage])

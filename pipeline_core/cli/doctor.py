@@ -1,4 +1,4 @@
-"""`pipeline-core doctor`: what this machine has, what it lacks, and the cure."""
+"""`pipeline-core doctor`: a check of this machine, with cures for what is missing."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def diagnose(
         bool, typer.Option("--slurm", help="Check the Slurm cluster for `--profile slurm` instead.")
     ] = False,
 ) -> None:
-    """Say what this machine has and what it lacks; exit with 1 if something needed is missing."""
+    """Report what this machine has and lacks; exit with 1 if something needed is missing."""
     print_findings(examine_cluster(results) if slurm else examine(results))
 
 
 def examine(results: Path) -> Iterator[Finding]:
-    """Yield what there is, from the interpreter to the plugins."""
+    """Yield all findings, from the interpreter to the plugins."""
     yield _check_python()
     yield Finding("cores", str(len(os.sched_getaffinity(0))))
     yield Finding("memory", f"{find_total_memory() / 2**30:.1f} GiB")
@@ -117,7 +117,7 @@ def _find_program(what: str, names: tuple[str, ...], cure: str) -> Finding:
 
 
 def _check_folder(results: Path) -> Finding:
-    """Whether artifacts can be written, and how much fits."""
+    """Check whether artifacts can be written, and the free space."""
     there = next(p for p in (results.absolute(), *results.absolute().parents) if p.exists())
     try:
         with tempfile.TemporaryFile(dir=there):
@@ -132,7 +132,7 @@ def _check_folder(results: Path) -> Finding:
 
 
 def _check_caches() -> Iterator[Finding]:
-    """Whether compiled code, and what Snakemake keeps, outlive a process."""
+    """Check whether compiled code and Snakemake's cache outlive a process."""
     kernels = Path(pipeline_kernels.__file__).parent
     finders: dict[str, Callable[[], Path]] = {
         "cache of kernels in C": find_cache,

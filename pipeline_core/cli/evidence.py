@@ -15,8 +15,8 @@ Redrawn = Annotated[
     bool,
     typer.Option(
         "--redrawn",
-        help="Leave the kept files as they are, draw again, and keep what figures are now: "
-        "after a change of figures on purpose.",
+        help="Leave the kept files as they are, draw again, and keep the new figures: after an "
+        "intended change of figures.",
     ),
 ]
 Checked = Annotated[
@@ -46,7 +46,7 @@ def keep_evidence(
 
 def _echo_drift(files: list[str], name: str) -> None:
     if files:
-        typer.echo(f"{name}: made before changes of {', '.join(files)}")
+        typer.echo(f"{name}: older than changes of {', '.join(files)}")
 
 
 def check_evidence(
@@ -54,7 +54,7 @@ def check_evidence(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Draw from evidence; name what differs from what was kept, and code that has changed."""
+    """Draw from evidence; list differences from the kept figures, and code that has changed."""
     from pipeline_core.figures import evidence
 
     project, n_faults = options.load_project(workflows, results), 0

@@ -1,4 +1,4 @@
-"""What a check of a machine or of a cluster has found, and how it is printed."""
+"""Findings of a check of a machine or a cluster, and their output."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        name: What was looked for.
-        detail: What was found; empty if it is missing or wrong.
-        cure: What to do if it is missing or wrong.
-        needed: Whether nothing works without it.
+        name: Name of the check.
+        detail: Result; empty if something is missing or wrong.
+        cure: What to do if something is missing or wrong.
+        needed: True if nothing works without it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Print a line a finding; exit with 1 if something needed is missing."""
+    """Print one line per finding; exit with 1 if something needed is missing."""
     findings = list(findings)
     typer.echo(align([(f.name, f.status, f.detail or f.cure) for f in findings]))
     if any(f.needed and not f.detail for f in findings):

@@ -1,4 +1,4 @@
-"""Commands that list what this environment and this folder offer."""
+"""Commands that list plugins and experiments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Annotated[
     str | None,
     typer.Option(
         metavar="PLUGIN",
-        help="Run the conformance suite on a plugin, by its name or that of its package, instead; "
+        help="Run the conformance suite on a plugin instead, given by its name or its package's; "
         "needs pytest.",
     ),
 ]
@@ -31,8 +31,8 @@ Example = Annotated[
     str | None,
     typer.Option(
         "--experiment",
-        help="With --check: where options and data come from; if none is named, an experiment of "
-        "the plugin of the scale smoke, else its defaults on alloys.",
+        help="With --check: the experiment that gives options and data; by default one of the "
+        "plugin's of the scale smoke, else its defaults on alloys.",
     ),
 ]
 
@@ -48,7 +48,7 @@ def list_plugins(
         _check(check, experiment, workflows)
         return
     if experiment is not None:
-        raise ValueError("--experiment says what --check takes; add --check PLUGIN")
+        raise ValueError("--experiment is an option of --check; add --check PLUGIN")
     plugins = load_registry().plugins
     if as_json:
         typer.echo(json.dumps([_describe_plugin(plugin) for plugin in plugins]))
@@ -65,7 +65,7 @@ def _check(name: str, experiment: str | None, workflows: Path) -> None:
             raise
         raise ValueError("the conformance suite needs pytest: pip install pytest") from None
     if experiment is not None:
-        options.require_folder(workflows)  # without one, a plugin is checked wherever one is
+        options.require_folder(workflows)  # without an experiment, no folder is needed
     project = Project(workflows, options.RESULTS, load_registry())
     if not check_plugin(project, name, experiment):
         raise typer.Exit(1)
@@ -108,7 +108,7 @@ def _describe_plugin(plugin: Plugin) -> dict[str, Any]:
 def list_experiments(
     as_json: Json = False, workflows: options.Workflows = options.WORKFLOWS
 ) -> None:
-    """List the experiments of this folder, with a star those that plain `snakemake` computes."""
+    """List the experiments of this folder; a star marks those that plain `snakemake` computes."""
     options.require_folder(workflows)
     configured = read_options(workflows).experiments
     rows = [
@@ -123,7 +123,7 @@ def list_experiments(
 
 
 def _describe_experiment(workflows: Path, name: str) -> dict[str, Any]:
-    """Return what the file of an experiment says; of a broken one what is wrong with it."""
+    """Return the contents of an experiment file, or its error."""
     path = workflows / "experiments" / f"{name}.yaml"
     try:
         file = validate_content(ExperimentFile, read_yaml(path), path)

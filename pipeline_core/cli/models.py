@@ -9,7 +9,7 @@ import typer
 
 from pipeline_core.training.model_files import MODEL, find_model_file
 
-_ARCHIVE: Final = b"PK\x03\x04"  # what files of torch begin with
+_ARCHIVE: Final = b"PK\x03\x04"  # first bytes of torch files
 
 ModelPath = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model.pt, or the folder of a run that holds one.")
@@ -17,9 +17,9 @@ ModelPath = Annotated[
 
 
 def find_model(path: Path) -> Path:
-    """Return the file of a model, which a path or its folder names.
+    """Return the model file at a path, or in the folder at a path.
 
-    It is the best so far of a training that has not ended, with a warning.
+    For an unfinished training it is the best model so far, with a warning.
 
     Raises:
         ValueError: There is none.

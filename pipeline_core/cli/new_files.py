@@ -15,7 +15,7 @@ from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.project import check_name
 
 EPOCHS: Final = {"smoke": 2, "laptop": 50, "paper": 200}
-"""Where training is to end."""
+"""Default number of epochs."""
 
 LOSS: Final = {
     "energy": {"kind": "huber", "weight": 1.0},
@@ -23,7 +23,7 @@ LOSS: Final = {
     "stress": {"kind": "huber", "weight": 0.1, "unit": "GPa"},
     "magmoms": {"kind": "huber", "weight": 0.1},
 }
-"""Terms to start from."""
+"""Default terms of the loss."""
 
 Name = Annotated[str, typer.Argument(help="Name of the new file, without its ending.")]
 Scale = Annotated[Literal["smoke", "laptop", "paper"], typer.Option(help="Size of the experiment.")]
@@ -39,10 +39,10 @@ def write_experiment(
     """Write an experiment file with every option at its default."""
     project = options.load_project(workflows, options.RESULTS)
     info = project.registry.get_model_info(plugin)
-    labels = getattr(project.load_dataset(dataset).options, "labels", [])  # of atoms, if it has any
+    labels = getattr(project.load_dataset(dataset).options, "labels", [])  # only for atoms
     folder, _, stem = name.rpartition("/")
     if folder not in ("", plugin):
-        raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")
+        raise ValueError(f"{name!r}: experiments of {plugin} belong in the folder {plugin}")
     path = workflows / "experiments" / plugin / f"{stem}.yaml"
     check_name(stem, str(path))
     write_new(path, format_experiment(info, dataset, scale, labels))
@@ -51,7 +51,7 @@ def write_experiment(
 
 
 def format_experiment(info: ModelInfo, dataset: str, scale: str, labels: Sequence[str]) -> str:
-    """Return the content of an experiment file that trains on what the dataset holds."""
+    """Return the content of an experiment file that trains on the labels of a dataset."""
     lines = [
         f"description: {format_scalar(f'{info.name} on {dataset}')}",
         f"plugin: {info.name}",

@@ -27,11 +27,11 @@ class Package:
     """A kind of package.
 
     Attributes:
-        folders: Where its templates lie; all of them belong to it.
+        folders: Folders of its templates, all of which it takes.
         dataset: Name of its dataset.
-        summary: What its model is, for its files.
-        engine: What of its work the engine does.
-        words: What its templates ask for besides.
+        summary: One sentence about its model, for its files.
+        engine: Parts of its work that the engine does.
+        words: Further values for its templates.
     """
 
     folders: tuple[str, ...]
@@ -74,7 +74,7 @@ _PLACES: Final = {
     "gitignore": ".gitignore",
     "init.py": "$name/__init__.py",
 }
-"""Where files go that are neither modules nor tests nor in the folder of the package itself."""
+"""Paths of files other than modules, tests and files of the package's own folder."""
 
 
 def write_plugin(
@@ -105,7 +105,7 @@ def write_plugin(
 
 
 def _require_free(name: str) -> None:
-    """Check that a package and a plugin can be called so beside what is installed.
+    """Check that the name of a package and a plugin is free among the installed ones.
 
     Raises:
         ValueError: The name is taken.
@@ -118,7 +118,7 @@ def _require_free(name: str) -> None:
         )
     if keyword.iskeyword(name) or (name.isidentifier() and importlib.util.find_spec(name)):
         raise ValueError(
-            f"{name!r}: Python has a word or an installed module of this name, so that the package "
+            f"{name!r}: Python has a keyword or an installed module of this name, so the package "
             f"could not be imported beside it; choose another name, such as '{name}_model'"
         )
 
@@ -127,7 +127,7 @@ def render_files(name: str, kind: Kind) -> dict[str, str]:
     """Return the files of a new plugin: path to content.
 
     Raises:
-        ValueError: The name is no lower-case identifier.
+        ValueError: The name is not a lower-case identifier.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"{name!r} is not a lower-case identifier such as 'my_model'")
@@ -151,14 +151,14 @@ def render_files(name: str, kind: Kind) -> dict[str, str]:
 
 
 def _read_templates(package: Package) -> dict[str, str]:
-    """Return the templates of a kind: name of the file that becomes of it to content."""
+    """Return the templates of a kind: name of the resulting file to content."""
     root = files("pipeline_core.cli") / "templates"
     found = [path for folder in package.folders for path in (root / folder).iterdir()]
     return {p.name.removesuffix(".tmpl"): p.read_text(encoding="utf-8") for p in found}
 
 
 def _place(source: str) -> str:
-    """Return where the file of a template goes, relative to the package."""
+    """Return the path of a template's file, relative to the package."""
     if source in _PLACES:
         return _PLACES[source]
     if not source.endswith(".py"):

@@ -1,4 +1,4 @@
-"""Options that many commands share, and what they lead to."""
+"""Options that many commands share, and the project that they select."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dataset = Annotated[str, typer.Option(help="Name of a dataset: datasets/NAME.yam
 Experiment = Annotated[str, typer.Option(help="Plugin/name: experiments/PLUGIN/NAME.yaml.")]
 Variant = Annotated[str, typer.Option(help="A variant of the experiment.")]
 Ranks = Annotated[
-    int, typer.Option(min=1, help="Processes on this machine, where no launcher has started them.")
+    int, typer.Option(min=1, help="Processes on this machine, if no launcher has started them.")
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
@@ -31,7 +31,7 @@ __all__ = ["BASE", "RESULTS", "WORKFLOWS", "load_project", "require_folder"]
 
 
 def load_project(workflows: Path, results: Path) -> Project:
-    """Return the project in two folders, with the plugins of this environment.
+    """Return the project of two folders, with the plugins of this environment.
 
     Raises:
         ValueError: There is no folder of workflows.

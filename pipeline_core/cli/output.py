@@ -14,7 +14,7 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and what it counts: "1 file", "2 files"."""
+    """Return a number with a noun: "1 file", "2 files"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""What all stages of an experiment do, as far as small files tell."""
+"""States of all stages of an experiment, read from small files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipeline_core.run import ExperimentRun
 
 @dataclass(frozen=True)
 class Overview:
-    """What the stages of an experiment do.
+    """States of the stages of an experiment.
 
     Attributes:
         experiment: Its name.
-        datasets: Name to its data stage.
-        runs: Variant to its stages, in order; one that is not asked for is left out.
+        datasets: Data stage by the dataset's name.
+        runs: Stages by variant, in order; a stage that is not needed is left out.
         figures: Its figures.
-        labels: Variant of a round to how many of its picks are labelled, and of how many.
+        labels: By variant of a round, the numbers of its labelled picks and of all its picks.
     """
 
     experiment: str
@@ -30,7 +30,7 @@ class Overview:
     labels: Mapping[str, tuple[int, int]]
 
     def list_activities(self) -> Iterator[tuple[str, Activity]]:
-        """Yield each stage once, with what it belongs to: a dataset, a variant, or nothing."""
+        """Yield each stage once, with its owner: a dataset, a variant, or nothing."""
         yield from self.datasets.items()
         for variant, stages in self.runs.items():
             for activity in stages.values():
@@ -39,7 +39,7 @@ class Overview:
         yield "", self.figures
 
     def is_running(self) -> bool:
-        """Return whether one of the stages runs."""
+        """Return True if one of the stages runs."""
         return any(activity.state == "running" for _, activity in self.list_activities())
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Overview:
 
 
 def read_overview(experiment: ExperimentRun, now: float) -> Overview:
-    """Return what the stages of an experiment do.
+    """Return the states of the stages of an experiment.
 
     Args:
         experiment: The experiment.

@@ -1,4 +1,4 @@
-"""`pipeline-core plan`: what a training will take on more ranks."""
+"""`pipeline-core plan`: prediction of the cost of a training on more ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline_core.cli.output import align
 from pipeline_core.run import Run
 
 Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
-Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones, too.")]
+Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones as well.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Machines like this one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="All numbers as JSON.")]
 
@@ -33,7 +33,7 @@ def plan(
 ) -> None:
     """Predict time, memory, efficiency and cost of a training on 1, 2, 4, ... ranks.
 
-    Some of its steps are measured here; data, graph and partition must have been made.
+    Some steps are measured here; data, graph and partition must exist.
     """
     from pipeline_core.profiling.planning import plan_training
 
@@ -43,7 +43,7 @@ def plan(
 
 
 def list_ranks(most: int) -> list[int]:
-    """Return powers of two below a number, and the number."""
+    """Return powers of two below a number, and the number itself."""
     return [2**k for k in range(most.bit_length()) if 2**k < most] + [most]
 
 
@@ -54,13 +54,13 @@ def load_run(
     variant: str,
     device: str,
 ) -> Run:
-    """Return the run that a plan is of."""
+    """Return the run of a plan."""
     run = options.load_project(workflows, results).run(experiment, variant)
     return replace(run, device=device)
 
 
 def format_plan(content: Mapping[str, Any]) -> str:
-    """Return a plan as a table of 80 columns, and what of it is measured."""
+    """Return a plan as a table of 80 columns, with a note on its measured parts."""
     unit = content["units"]
     cost = f"{unit[:-1]} h"
     head = ("ranks", "nodes", "step", "epoch", "speedup", "balance", "network", "memory", cost)
@@ -98,7 +98,7 @@ def format_plan(content: Mapping[str, Any]) -> str:
 
 
 def _describe_length(content: Mapping[str, Any]) -> str:
-    """Return how long a planned training is: in epochs, in minutes, or what comes first."""
+    """Return the length of a planned training: in epochs, in minutes, or both limits."""
     epochs, minutes = content["epochs"], content.get("minutes")
     parts = [] if epochs is None else [f"{epochs} epochs"]
     parts += [] if minutes is None else [f"{minutes:g} minutes, epochs"]
@@ -106,7 +106,7 @@ def _describe_length(content: Mapping[str, Any]) -> str:
 
 
 def _describe_measured(content: Mapping[str, Any]) -> str:
-    """Return what of a plan is measured."""
+    """Return a note on the measured parts of a plan."""
     if "measured" not in content:
         return "measured here: steps of own shares, the ranks of a machine at once, and memory"
     sizes = ", ".join(str(part["own"]) for part in content["measured"])
@@ -114,7 +114,7 @@ def _describe_measured(content: Mapping[str, Any]) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time of three digits in the unit that suits it."""
+    """Return a time with three digits in a suitable unit."""
     sizes = (("h", 7200.0, 3600.0), ("min", 120.0, 60.0), ("s", 1.0, 1.0), ("ms", 0.0, 1e-3))
     unit, size = next((unit, size) for unit, least, size in sizes if seconds >= least)
     return f"{seconds / size:.3g} {unit}"

@@ -12,7 +12,7 @@ from pipeline_core.cli import options
 Names = Annotated[
     list[str] | None, typer.Argument(help="Experiments as plugin/name; all with figures if none.")
 ]
-Output = Annotated[Path | None, typer.Option(help="The page; RESULTS/report.html if not given.")]
+Output = Annotated[Path | None, typer.Option(help="The page; RESULTS/report.html by default.")]
 
 
 def write(

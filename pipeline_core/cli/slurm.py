@@ -1,6 +1,6 @@
-"""`pipeline-core doctor --slurm`: whether a cluster gives what `profiles/slurm` will ask of it.
+"""`pipeline-core doctor --slurm`: a check of a cluster against `profiles/slurm`.
 
-Everything is asked of Slurm's own commands; one job of seconds shows what only a node can show.
+All facts come from Slurm's own commands; one job of seconds checks what only a node can show.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 from pipeline_core.cli.findings import Finding
 
 PATIENCE = 120
-"""Seconds for an answer, and for the job to start."""
+"""Seconds to wait for a command, and for the start of the job."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """What the variables PIPELINE_* say, read as `profiles/slurm/profile.yaml` reads them.
+    """Settings in the variables PIPELINE_*, read as in `profiles/slurm/profile.yaml`.
 
     Attributes:
-        partition: Where jobs go; the cluster's default if None.
-        gpu_partition: Where jobs that use a GPU go.
-        account: Who pays; the user's default if None.
+        partition: Partition of jobs; the cluster's default if None.
+        gpu_partition: Partition of jobs that use a GPU.
+        account: Account that pays; the user's default if None.
         gpus: GPUs of each node of a training.
         nodes: Nodes of a training.
         ranks: Processes of a node.
@@ -51,13 +51,13 @@ class Site:
         """Read it from the environment.
 
         Raises:
-            ValueError: A number is none.
+            ValueError: A number is not a whole number.
         """
 
         def read_number(name: str, default: int) -> int:
             text = variables.get(name, str(default))
             if not text.isdigit():
-                raise ValueError(f"{name}={text}: expected a whole number; set it anew or unset it")
+                raise ValueError(f"{name}={text}: expected a whole number; correct or unset it")
             return int(text)
 
         partition = variables.get("PIPELINE_PARTITION")
@@ -75,9 +75,9 @@ class Site:
 
 
 def examine_cluster(results: Path) -> Iterator[Finding]:
-    """Yield what the cluster gives, from its commands to a file that a node reads."""
+    """Yield findings about the cluster, from its commands to a file that a node reads."""
     site = Site.read(os.environ)
-    answer, problem = _ask("scontrol", "ping")
+    answer, problem = _call("scontrol", "ping")
     if "UP" not in answer:
         cure = f"{problem or answer.strip()}: load the module of Slurm, or call it on a login node"
         yield Finding("controller", "", cure)
@@ -94,8 +94,8 @@ def examine_cluster(results: Path) -> Iterator[Finding]:
     yield from _check_node(site, results)
 
 
-def _ask(*command: str) -> tuple[str, str]:
-    """Return what a command says, and what is wrong if it fails."""
+def _call(*command: str) -> tuple[str, str]:
+    """Return the output of a command, and the error if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE
@@ -111,21 +111,21 @@ def _ask(*command: str) -> tuple[str, str]:
 
 
 def _check_accounting() -> Finding:
-    configuration, _ = _ask("scontrol", "show", "config")
+    configuration, _ = _call("scontrol", "show", "config")
     kind = re.search(r"AccountingStorageType\s*=\s*(\S+)", configuration)
-    _, problem = _ask("sacct", "--noheader", "--allocations")
+    _, problem = _call("sacct", "--noheader", "--allocations")
     if kind and kind[1].endswith("slurmdbd") and not problem:
         return Finding("accounting", "on: states by sacct, efficiency report after each run")
     cure = (
         f"{problem or 'no accounting storage'}: jobs are watched by squeue, without efficiency "
-        "report; nothing to change, or ask for slurmdbd"
+        "report; nothing to change, or have slurmdbd installed"
     )
     return Finding("accounting", "", cure, needed=False)
 
 
 def _check_account(site: Site) -> Finding:
     query = ("show", "associations", f"user={getpass.getuser()}", "format=account")
-    text, problem = _ask("sacctmgr", "--noheader", "--parsable2", *query)
+    text, problem = _call("sacctmgr", "--noheader", "--parsable2", *query)
     accounts = sorted({line.strip() for line in text.splitlines()} - {""})
     if problem or not accounts:
         name = site.account or "none set"
@@ -139,19 +139,19 @@ def _check_account(site: Site) -> Finding:
 
 
 def _check_partition(what: str, name: str | None, site: Site) -> Iterator[Finding]:
-    """Check that a partition is there, and that its limits hold what the profile asks."""
-    text, _ = _ask("sinfo", "--noheader", "--format=%P|%a|%l|%m|%c|%G|%D")
+    """Check that a partition exists, and that its limits suffice for the profile."""
+    text, _ = _call("sinfo", "--noheader", "--format=%P|%a|%l|%m|%c|%G|%D")
     rows = [line.strip().split("|") for line in text.splitlines()]
     default = next((row[0] for row in rows if row[0].endswith("*")), None)
     mine = [row for row in rows if row[0].rstrip("*") == name or (not name and row[0] == default)]
-    known = ", ".join(dict.fromkeys(row[0].rstrip("*") for row in rows))
+    listed = ", ".join(dict.fromkeys(row[0].rstrip("*") for row in rows))
     variable = "PIPELINE_GPU_PARTITION" if what.startswith("GPU") else "PIPELINE_PARTITION"
     if not mine:
         problem = f"no partition {name!r}" if name else "no default partition"
-        yield Finding(what, "", f"{problem}: export {variable}= one of {known}")
+        yield Finding(what, "", f"{problem}: export {variable}= one of {listed}")
         return
     if mine[0][1] != "up":
-        yield Finding(what, "", f"{mine[0][0]} is {mine[0][1]}: export {variable}= one of {known}")
+        yield Finding(what, "", f"{mine[0][0]} is {mine[0][1]}: export {variable}= one of {listed}")
         return
     yield Finding(what, f"{mine[0][0].rstrip('*')}, {sum(int(r[6]) for r in mine)} nodes")
     trains = what.startswith("GPU") or not site.gpus
@@ -166,8 +166,8 @@ def _check_partition(what: str, name: str | None, site: Site) -> Iterator[Findin
     fitting = [r for r in mine if _count(r[3]) >= memory and (not trains or _count(r[4]) >= cores)]
     largest = max(mine, key=lambda row: _count(row[3]))
     found = f"{_count(largest[3])} MB and {_count(largest[4])} cores a node"
-    asked = f"less than {memory} MB and {cores} cores"
-    cure = f"{found}, {asked}: lower PIPELINE_RANKS or PIPELINE_THREADS"
+    needed = f"less than {memory} MB and {cores} cores"
+    cure = f"{found}, {needed}: lower PIPELINE_RANKS or PIPELINE_THREADS"
     yield Finding("  nodes", found if fitting else "", cure)
     if trains and site.gpus:
         most = max(count_gpus(row[5]) for row in mine)
@@ -178,12 +178,12 @@ def _check_partition(what: str, name: str | None, site: Site) -> Iterator[Findin
 
 
 def _count(text: str) -> int:
-    """Return a number of sinfo, which marks it with + where nodes differ."""
+    """Return a number of sinfo, which appends + where nodes differ."""
     return int(text.rstrip("+"))
 
 
 def parse_time(text: str) -> int | None:
-    """Return the seconds of a time limit as Slurm writes it; None if there is none."""
+    """Return the seconds of a time limit in Slurm's format; None if there is none."""
     if text in {"infinite", "UNLIMITED"}:
         return None
     days, _, clock = text.rpartition("-")
@@ -193,7 +193,7 @@ def parse_time(text: str) -> int | None:
 
 
 def count_gpus(gres: str) -> int:
-    """Return the GPUs among the generic resources of a node, as gpu:a100:4(S:0-1)."""
+    """Return the GPUs among the generic resources of a node, such as gpu:a100:4(S:0-1)."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     words = [word.split(":") for word in plain.split(",") if word.split(":")[0] == "gpu"]
     return sum(int(word[-1]) if word[-1].isdigit() else 1 for word in words)
@@ -202,7 +202,7 @@ def count_gpus(gres: str) -> int:
 def _check_mpi(site: Site) -> Finding:
     if site.nodes * site.ranks == 1:
         return Finding("ranks", "one: no launcher is needed")
-    text, problem = _ask("srun", "--mpi=list")
+    text, problem = _call("srun", "--mpi=list")
     kinds = re.findall(r"^\s*(none|pmi2|pmix\w*|cray_shasta)\b", text, re.MULTILINE)
     if problem:
         return Finding("ranks", "", f"{problem}: trainings on several ranks are started by srun")
@@ -210,7 +210,7 @@ def _check_mpi(site: Site) -> Finding:
 
 
 def _check_node(site: Site, results: Path) -> Iterator[Finding]:
-    """Run one small job: does a node see the results folder, and this Python?"""
+    """Run one small job to check that a node sees the results folder and this Python."""
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=results.absolute(), suffix=".doctor") as file:
         file.write("seen")
@@ -220,7 +220,7 @@ def _check_node(site: Site, results: Path) -> Iterator[Finding]:
         words = ["--ntasks=1", "--time=5", f"--immediate={PATIENCE}", "--job-name=pipeline-doctor"]
         words += [f"--partition={site.partition}"] if site.partition else []
         words += [f"--account={site.account}"] if site.account else []
-        text, problem = _ask("srun", *words, "sh", "-c", script)
+        text, problem = _call("srun", *words, "sh", "-c", script)
     lines = text.splitlines()
     if not lines:
         cure = f"{problem}: no node was free within {PATIENCE} s, or the job was refused; try again"

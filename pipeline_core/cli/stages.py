@@ -1,4 +1,4 @@
-"""One command a stage: by hand what the workflow does by rule."""
+"""One command per stage: the work of the workflow's rules, by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline_core.run import ExperimentRun, Run
 logger = logging.getLogger(__name__)
 
 HELP = {
-    "graph": "Build what the model needs to know of a sample besides its data.",
+    "graph": "Build the structure of samples that the model needs, such as neighbour graphs.",
     "partition": "Share the work between ranks.",
     "evaluate": "Compare predictions with labels of held-out samples.",
     "infer": "Use the trained model: molecular dynamics or what its plugin offers.",
@@ -81,7 +81,7 @@ def train(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Train, resuming where a call stopped; many ranks by --ranks, srun, mpiexec or torchrun."""
+    """Train, resuming an earlier call; on many ranks by --ranks, srun, mpiexec or torchrun."""
     if ranks > 1 and find_world().size == 1:
         start_ranks(ranks)
     run = options.load_project(workflows, results).run(experiment, variant)
@@ -99,7 +99,7 @@ def infer(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Use the trained model; many ranks, which divide structures, by --ranks or a launcher."""
+    """Use the trained model; on many ranks, which divide structures, by --ranks or a launcher."""
     if ranks > 1 and find_world().size == 1:
         start_ranks(ranks)
     run = options.load_project(workflows, results).run(experiment, variant)

@@ -1,7 +1,7 @@
-"""`pipeline-core status`: which stages are done, which run and how far they have come.
+"""`pipeline-core status`: state of all stages, and progress of those that run.
 
-Small files are read, and neither artifacts nor locks are touched: it may be called at any time,
-also on a machine that sees the folder alone, such as the login node of a cluster.
+Only small files are read, neither artifacts nor locks: it may be called at any time, also on a
+machine that only sees the folder, such as the login node of a cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Names = Annotated[
     typer.Argument(help="Experiments as plugin/name; those of workflows/config.yaml if none."),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on until nothing runs; Ctrl-C ends it.")
+    bool, typer.Option("--follow", "-f", help="Update until nothing runs; Ctrl-C ends it.")
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object, with --follow one a line.")
@@ -71,7 +71,7 @@ def status(
 def load_experiments(
     project: Project, names: Iterable[str]
 ) -> tuple[list[ExperimentRun], list[str]]:
-    """Return experiments, and what is wrong with those that cannot be loaded."""
+    """Return experiments, and the errors of those that cannot be loaded."""
     loaded, problems = [], []
     for name in names:
         try:
@@ -102,7 +102,7 @@ def choose_experiments(project: Project) -> Iterator[str]:
 def print_overviews(
     overviews: Iterable[Overview], problems: Iterable[str], *, as_json: bool
 ) -> None:
-    """Print all experiments, and what is wrong with those that could not be read."""
+    """Print all experiments, and the errors of those that could not be read."""
     if as_json:
         content = {"experiments": [one.to_json() for one in overviews], "problems": list(problems)}
         typer.echo(json.dumps(content))

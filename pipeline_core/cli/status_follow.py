@@ -1,4 +1,4 @@
-"""`pipeline-core status --follow`: a picture that is drawn anew, or lines without a terminal."""
+"""`pipeline-core status --follow`: a screen that is updated, or lines without a terminal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipeline_core.cli.overview import Overview
 from pipeline_core.cli.status_lines import describe, format_overview, format_summary
 
 Display = Callable[[list[Overview]], None]
-"""Shows what has been read."""
+"""A function that shows overviews."""
 
 _EVERY: Final = 2.0
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 _PATIENCE: Final = 10.0
-"""Seconds in which nothing runs after which nothing is waited for: stages need some to start."""
+"""Seconds without a running stage after which following ends: stages need time to start."""
 _LINE_EVERY: Final = 60.0
-"""Seconds after which a training within an epoch is news."""
+"""Seconds after which progress of a training within an epoch is reported."""
 
 
 def follow_until_nothing_runs(
@@ -38,10 +38,10 @@ def follow_until_nothing_runs(
     """Read and show until nothing runs and no Snakemake will start anything, or Ctrl-C.
 
     Args:
-        read: Returns the experiments as they are.
+        read: Returns the current overviews.
         display: Shows them.
         sleep: Waits for so many seconds.
-        snakemake: Where the Snakemake of the folder keeps its locks.
+        snakemake: Folder of Snakemake's locks.
     """
     quiet = 0.0
     try:
@@ -58,21 +58,21 @@ def follow_until_nothing_runs(
 
 
 def is_locked(snakemake: Path) -> bool:
-    """Return whether a Snakemake works in a folder, or was killed there and not unlocked since."""
+    """Return True if a Snakemake works in a folder, or was killed there and not unlocked since."""
     return any((snakemake / "locks").glob("*"))
 
 
 @contextmanager
 def open_screen(console: Console, describe_end: Callable[[], str]) -> Iterator[Display]:
-    """Yield what shows experiments on a terminal, over what was there before.
+    """Yield a function that shows experiments on a terminal, replacing what it showed before.
 
-    Those in which something runs or has failed are shown whole, of others there is a line.
+    Experiments with running or failed stages are shown in full, others in one line.
 
     Args:
         console: The terminal.
-        describe_end: Returns the last line, which stands after the time.
+        describe_end: Returns the last line, shown after the time.
     """
-    # A line that is too long for a narrow terminal is cut: folded ones would not be overwritten.
+    # A line too long for a narrow terminal is cut: folded ones would not be overwritten.
     with Live(console=console, auto_refresh=False) as live:
 
         def show(overviews: list[Overview]) -> None:
@@ -90,7 +90,7 @@ def _format(overview: Overview) -> list[str]:
 
 
 class News:
-    """Tells what has changed since it was shown last.
+    """Reports changes since the last call.
 
     Args:
         write: Takes a line.
@@ -101,27 +101,27 @@ class News:
         self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._write, self._clock = write, clock
-        self._known: dict[tuple[str, str, str], tuple[tuple[State, int | None], float]] = {}
+        self._last: dict[tuple[str, str, str], tuple[tuple[State, int | None], float]] = {}
 
     def __call__(self, overviews: list[Overview]) -> None:
         """Write lines about stages that have changed their state, and about trainings."""
         for overview in overviews:
             for owner, activity in overview.list_activities():
-                self._tell(overview.experiment, owner, activity)
+                self._report(overview.experiment, owner, activity)
 
-    def _tell(self, experiment: str, owner: str, activity: Activity) -> None:
+    def _report(self, experiment: str, owner: str, activity: Activity) -> None:
         key, now = (experiment, owner, activity.stage), self._clock()
         training = activity.training
         fact = (activity.state, None if training is None else training.epoch)
-        before, told = self._known.get(key, (None, now))
-        is_late = training is not None and now - told >= _LINE_EVERY
+        before, reported = self._last.get(key, (None, now))
+        is_late = training is not None and now - reported >= _LINE_EVERY
         if fact == before and not is_late:
             return
-        self._known[key] = (fact, now)
+        self._last[key] = (fact, now)
         if before is None:  # the table has just been shown
             return
         if training is not None and activity.state == before[0]:
-            activity = replace(activity, holder=None)  # it has been named
+            activity = replace(activity, holder=None)  # it has been reported already
         words = filter(None, [f"{datetime.now():%H:%M:%S}", experiment, owner, activity.stage])
         name = " ".join(words)
         for line in describe(activity, name) or [f"{name}: {activity.state}"]:

@@ -1,4 +1,4 @@
-"""What `pipeline-core status` prints, in lines of 80 columns."""
+"""Output of `pipeline-core status`, in lines of 80 columns."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pipeline_core.pace import count_done, format_duration
 
 WIDTH: Final = 80
 _LONGEST_NAME: Final = 20
-"""Columns of the name of a variant in the table; it stands whole where something runs."""
+"""Columns of a variant's name in the table; running stages have its full name."""
 _BRIEF: Final = 100
-"""Characters of the cause of a failure, where there is little room."""
+"""Characters of the cause of a failure in brief output."""
 _LAST_LINES: Final = 10
 """Lines of the log of a failed stage that are shown."""
 _STATES: Final[tuple[State, ...]] = ("running", "failed", "waiting", "done")
 
 
 def format_overview(overview: Overview, *, brief: bool = False) -> list[str]:
-    """Return an experiment as a table of its variants, and more of what runs or has failed.
+    """Return an experiment as a table of its variants, with details of running or failed stages.
 
     Args:
         overview: The experiment.
-        brief: Whether causes of failures are cut, so that a picture has room on a terminal.
+        brief: True to shorten causes of failures, so that the screen has room.
     """
     data = [f"data of {name} {one.state}" for name, one in overview.datasets.items()]
     facts = ", ".join([*data, f"figures {overview.figures.state}"])
@@ -51,19 +51,19 @@ def format_overview(overview: Overview, *, brief: bool = False) -> list[str]:
 
 
 def format_summary(overview: Overview) -> list[str]:
-    """Return an experiment in one line: how many stages are in which state."""
+    """Return an experiment in one line: the number of stages in each state."""
     states = [activity.state for _, activity in overview.list_activities()]
     counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
     return _fold(f"{overview.experiment}: {', '.join(counts)}", "  ")
 
 
 def describe(activity: Activity, name: str, *, brief: bool = False) -> list[str]:
-    """Return what is to be known of a stage that runs or has failed; nothing of others.
+    """Return details of a running or failed stage; nothing for others.
 
     Args:
         activity: The stage.
-        name: What it is called, as lines begin.
-        brief: Whether the cause of a failure is cut.
+        name: Its name, at the beginning of lines.
+        brief: True to shorten the cause of a failure.
     """
     lines: list[str] = []
     if activity.state == "running":
@@ -84,8 +84,8 @@ def describe(activity: Activity, name: str, *, brief: bool = False) -> list[str]
 
 
 def describe_failures(overviews: Iterable[Overview]) -> list[str]:
-    """Return what has failed in experiments: the cause, and the end of each log."""
-    found: dict[str, list[str]] = {}  # experiments may have a dataset in common
+    """Return the failures in experiments: the cause, and the end of each log."""
+    found: dict[str, list[str]] = {}  # experiments may share a dataset
     for overview in overviews:
         for owner, one in overview.list_activities():
             experiment = "" if one.stage == "data" else overview.experiment
@@ -97,7 +97,7 @@ def describe_failures(overviews: Iterable[Overview]) -> list[str]:
 
 
 def read_end(log: Path | None) -> list[str]:
-    """Return the last lines of a log, without how to get more of it."""
+    """Return the last lines of a log, without hints on how to get more of it."""
     if log is None:
         return []
     with suppress(OSError), log.open(encoding="utf-8", errors="replace") as file:
@@ -107,7 +107,7 @@ def read_end(log: Path | None) -> list[str]:
 
 
 def describe_training(training: Training) -> str:
-    """Return how far a training has come."""
+    """Return the progress of a training."""
     done, of = (training.epoch, training.step), (training.epochs, training.steps)
     named = (("loss", training.loss, ".2e"), ("val", training.val_loss, ".2e"))
     parts = [count_done(training.word, done, of)]
@@ -135,7 +135,7 @@ def _name_holder(activity: Activity) -> list[str]:
 
 
 def _format_time(text: str) -> str:
-    """Return a time in ISO 8601 as that of this place, with the day if it is not today."""
+    """Return an ISO 8601 time in the local time zone, with the day if it is not today."""
     try:
         time = datetime.fromisoformat(text).astimezone()
     except ValueError:
@@ -153,7 +153,7 @@ def _fold(text: str, indent: str, first: str = "") -> list[str]:
 
 
 def format_all(overviews: Iterable[Overview], problems: Iterable[str]) -> list[str]:
-    """Return all experiments, and what is wrong with those that could not be read."""
+    """Return all experiments, and the errors of those that could not be read."""
     lines: list[str] = []
     for overview in overviews:
         lines += [*format_overview(overview), ""]

@@ -1,4 +1,4 @@
-"""`pipeline-core verify`: whether all artifacts are whole and belong together."""
+"""`pipeline-core verify`: integrity and consistency of all artifacts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def verify(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Read all artifacts; say which are damaged or stale, and what makes them new."""
+    """Read all artifacts; list damaged or stale ones, with the commands that make them again."""
     from pipeline_core.verification import inspect_experiment
 
     project = options.load_project(workflows, results)

@@ -1,4 +1,4 @@
-"""`pipeline-core init`: a folder in which `snakemake` works, where there is no clone."""
+"""`pipeline-core init`: a folder for `snakemake` where there is no clone."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pipeline_core.builtin import load_registry
 
 EXAMPLE = "chgnet/hfo2"
 
-Folder = Annotated[Path, typer.Argument(help="The folder; it is made if it is not there.")]
+Folder = Annotated[Path, typer.Argument(help="The folder; it is made if it does not exist.")]
 Example = Annotated[
     list[str] | None,
     typer.Option(
         "--experiment",
-        help=f"An experiment of the package that comes with it, more than once for several; "
-        f"{EXAMPLE} if none is named. A folder that has a workflows/config.yaml needs none.",
+        help="An experiment of the package to copy, more than once for several; "
+        f"{EXAMPLE} by default. A folder with a workflows/config.yaml needs none.",
     ),
 ]
 Upgrade = Annotated[
     bool,
     typer.Option(
-        "--upgrade", help="Bring Snakefile, rules and profiles of an older folder to this version."
+        "--upgrade", help="Upgrade Snakefile, rules and profiles of an older working folder."
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""YAML with every option, its default and what it means, from the models that validate it."""
+"""YAML with every option, its default and its description, from the models that validate it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def format_section(
     """Return the lines of a section: each key after its description, with its default.
 
     Args:
-        model: What validates the section.
-        values: What to write instead of defaults; nested sections as mappings.
+        model: Model of the section.
+        values: Values other than defaults; nested sections as mappings.
         indent: Spaces before each line.
-        skip: Keys that are left out.
+        skip: Keys to leave out.
     """
     values = values or {}
     pad = " " * indent

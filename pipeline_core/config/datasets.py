@@ -1,4 +1,4 @@
-"""Dataset files: where raw data come from, their units, how they are split."""
+"""Dataset files: sources of raw data, their units, and the split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline_core.config.sections import Count, Fraction, Positive, Section
 
 Label = Literal["energy", "forces", "stress", "magmoms"]
 
-# Downloads are words of shell commands, and no part of their paths is hidden or leads upwards.
+# Downloads are words of shell commands; no part of their paths is hidden or leads upwards.
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 
 
@@ -27,14 +27,14 @@ class UnitsOverride(Section):
 
 
 class Limits(Section):
-    """What the numbers of a frame may be; a frame beyond a limit is bad. null is no limit."""
+    """Plausible ranges of the numbers of a frame; a frame beyond one is bad. null sets no limit."""
 
     length: Positive | None = 1e4
-    """Å: coordinates, and the lengths of lattice vectors."""
+    """Å: largest coordinate, and largest length of a lattice vector."""
     volume: Positive | None = 0.5
-    """Å³ an atom, of cells that are periodic in three directions, at least."""
+    """Å³ per atom: smallest volume of a cell that is periodic in three directions."""
     distance: Positive | None = 0.2
-    """Of two atoms, over the sum of their covalent radii, at least."""
+    """Smallest distance of two atoms, over the sum of their covalent radii."""
     force: Positive | None = 1e3
     """eV/Å"""
     energy: Positive | None = 1e7
@@ -44,8 +44,8 @@ class Limits(Section):
     magmom: Positive | None = 50.0
     """µB"""
     net_force: Positive | None = 0.1
-    """Sum of the forces over the sum of their sizes, where positions add up to zero as forces do:
-    the two have been exchanged."""
+    """Largest sum of the forces over the sum of their sizes where positions add up to zero, as
+    forces do: beyond it, the two have been exchanged."""
 
 
 class Source(Section):
@@ -56,27 +56,27 @@ class Source(Section):
     reader: str | None = None
     """Format; null to take it from the ending of the file name."""
     keys: dict[Label, str] = {}
-    """Names that the labels have in the file, where the format leaves the choice."""
+    """Names of the labels in the file, where the format leaves the choice."""
     units: UnitsOverride = UnitsOverride()
     group: str | None = None
-    """What a group is: "folder", "file", "composition", or a key of the frames' information."""
+    """Grouping of frames: "folder", "file", "composition", or a key of the frames' information."""
     split: Literal["train", "val", "test"] | None = None
     """Puts the whole source into one split."""
     limits: Limits = Limits()
-    """What is plausible; set a limit to another value, or to null, if such frames are meant."""
+    """Plausible ranges; set a limit to another value, or to null, if such frames are intended."""
     energy_corrections: Literal["none", "mp2020"] = "none"
-    """What is added to the energies. mp2020: the corrections of the Materials Project, for energies
-    of PBE and PBE+U calculated with its settings (MPtrj without corrections)."""
+    """Correction added to the energies. mp2020: the corrections of the Materials Project, for
+    energies of PBE and PBE+U calculated with its settings (MPtrj without corrections)."""
     repeat: Copies | None = None
-    """Copies of each periodic cell along its vectors, with labels to match, which is exact.
+    """Copies of each periodic cell along its vectors; labels are repeated to match, exactly.
 
     Sources may share files if their copies differ. All copies of a frame are in one split.
     """
     repeat_to: Atoms | None = None
-    """Instead: as many copies of each periodic cell as fit into so many atoms.
+    """Alternative to `repeat`: as many copies of each periodic cell as fit into so many atoms.
 
-    No edge of the copies becomes more than twice as long as another, unless it was so before; what
-    is not periodic, or too large already, is kept as it is.
+    No edge of the copies becomes more than twice as long as another, unless it was so before; cells
+    that are not periodic, or too large already, are kept as they are.
     """
 
     @model_validator(mode="after")
@@ -87,13 +87,13 @@ class Source(Section):
 
 
 class Split(Section):
-    """How samples are divided. Sources that name their split keep it."""
+    """Split of the samples. Sources that name their split keep it."""
 
     method: Literal["random", "group", "composition", "list", "energy"] = "random"
-    """How.
+    """Method of the split.
 
     At random, whole groups together, each composition divided alike, groups by name, or by energy:
-    the highest energies per atom for the test, those below them for validation.
+    the highest energies per atom for the test, the next highest for validation.
     """
     val: Fraction = 0.1
     test: Fraction = 0.1
@@ -118,13 +118,13 @@ class Download(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Hash of the file, in hexadecimal."""
     max_gb: Annotated[float, Field(gt=0)] = 100.0
-    """A longer answer is refused, GB."""
+    """Largest size of an answer, GB; a larger one is refused."""
 
 
 class DatasetFile(Section):
-    """What every dataset file says, `workflows/datasets/<name>.yaml`.
+    """Keys of every dataset file, `workflows/datasets/<name>.yaml`.
 
-    A plugin whose data are not frames of atoms derives its own from this (`ModelInfo.dataset`).
+    A plugin with data other than frames of atoms derives its own from this (`ModelInfo.dataset`).
     """
 
     description: str
@@ -152,7 +152,7 @@ class DatasetFile(Section):
 
     @property
     def expected(self) -> list[str]:
-        """Names of raw files that count as there, since they can be had."""
+        """Names of raw files that count as present because they can be fetched or made."""
         return list(self.downloads)
 
 
@@ -162,7 +162,7 @@ class Structures(DatasetFile):
     reference_energies: Literal["least_squares", "none"] | dict[str, float] = "least_squares"
     """Energies of the free atoms, eV: fitted on the training split, none, or given by symbol."""
     max_reference_energy: Positive = 1e5
-    """Import stops at a larger fitted magnitude, eV: a sign of wrong units or mixed methods."""
+    """Largest fitted magnitude, eV; beyond it the import stops: wrong units or mixed methods."""
 
 
 class Dataset(Structures):
@@ -170,14 +170,14 @@ class Dataset(Structures):
 
     sources: Annotated[list[Source], Field(min_length=1)]
     labels: list[Label] = ["energy", "forces", "stress"]
-    """Labels that are kept; each frame must carry them, unless they are listed in `partial`."""
+    """Labels to keep; each frame must have them, unless they are listed in `partial`."""
     partial: list[Label] = []
     """Labels that may be missing in a part of the frames."""
     strict: bool = False
-    """Whether a bad frame stops the import; otherwise it is skipped and reported."""
+    """True if a bad frame stops the import; otherwise it is skipped and reported."""
     split: Split = Split()
     stress_check_samples: Count = 64
-    """Pairs of strained frames that the sign check of the stress uses at most."""
+    """Largest number of pairs of strained frames for the sign check of the stress."""
 
     @property
     def raw_patterns(self) -> dict[str, str]:
@@ -186,14 +186,14 @@ class Dataset(Structures):
 
 
 class LabelledFrames(Dataset):
-    """Structures that a learning experiment has picked, which have been labelled or will be."""
+    """Structures picked by active learning, labelled or yet to be labelled."""
 
     files: list[str]
-    """Names of the files to come."""
+    """Names of the files, existing or to come."""
 
     @property
     def expected(self) -> list[str]:
-        """The files to come."""
+        """All files, existing or to come."""
         return self.files
 
 
@@ -201,17 +201,17 @@ class MixturePart(Section):
     """A dataset that belongs to a mixture."""
 
     dataset: str
-    """Its name; its file lies beside that of the mixture."""
+    """Its name; its file lies in the folder of the mixture's file."""
     head: str | None = None
-    """The head of the model that its energies belong to, such as the level of theory: parts with
-    one name share it. Each head has a fit of the reference energies of its own."""
+    """The head of the model for its energies, such as a level of theory: parts with one name share
+    it. Each head has its own fit of the reference energies."""
 
 
 class Mixture(Structures):
-    """Structures of several datasets, each imported and divided as its own file says.
+    """Structures of several datasets, each imported and split as its own file states.
 
-    Energies of different methods differ by more than any fit of reference energies takes away. The
-    report tells what is left of the energies of each part.
+    Energies of different methods differ by more than a fit of reference energies can remove. The
+    report gives the residual energies of each part.
     """
 
     parts: Annotated[list[MixturePart], Field(min_length=1)]

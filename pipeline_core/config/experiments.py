@@ -19,7 +19,7 @@ from pipeline_core.config.sections import (
 )
 
 BASE = "base"
-"""The variant that every experiment has: nothing overridden."""
+"""The variant that every experiment has, without overrides."""
 
 Seed = Annotated[int, Field(ge=0)]
 
@@ -31,7 +31,7 @@ class Sections(Section):
     """
 
     model: dict[str, Any] = {}
-    """Options of the plugin's model; those of the stages below, each under its name."""
+    """Options of the plugin's model; options of the stages below, each under its name."""
     graph: dict[str, Any] = {}
     partition: dict[str, Any] = {}
     train: dict[str, Any] = {}
@@ -42,41 +42,41 @@ class Sections(Section):
 
 
 class Variant(Sections):
-    """What a variant overrides. Its sections are laid over those of the experiment."""
+    """Overrides of a variant. Its sections are merged over the sections of the experiment."""
 
     plugin: str | None = None
-    """Another model; as its options are others too, the section `model` then starts anew."""
+    """Another model; since its options differ too, the section `model` then starts empty."""
     dataset: str | None = None
-    """Other data, as for a model that starts from another variant; errors are then those on other
-    samples, which the report says."""
+    """Other data, as for a model that starts from another variant; its errors are then on other
+    samples, which the report states."""
     seed: Seed | None = None
     ranks: Ranks | None = None
     members: Count | None = None
 
 
 _WORDS: Final = ("plugin", "dataset", "seed", "ranks", "members")
-"""What a variant may override beside sections."""
+"""Keys that a variant may override besides sections."""
 
 
 class ExperimentFile(Sections):
     """An experiment file, `workflows/experiments/<plugin>/<name>.yaml`."""
 
     description: str
-    """One sentence, which the report shows."""
+    """One sentence, shown in the report."""
     plugin: str
     """Name of a model, see `pipeline-core plugins`."""
     dataset: str | None = None
     """Name of a dataset file; null for a plugin without data."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
-    """What it takes: minutes, up to an hour, or a cluster."""
+    """Expected effort: minutes, up to an hour, or a cluster."""
     seed: Seed = 0
-    """Of weights and of the order of samples."""
+    """Seed of the initial weights and the order of samples."""
     ranks: Ranks = 1
-    """Processes that the workflow trains on, unless its profile says how many."""
+    """Processes that the workflow trains on, unless its profile sets another number."""
     members: Count = 1
-    """Trainings of each variant that differ by their seeds alone: together a committee, which says
-    how uncertain its predictions are. The first is the variant itself, the second of the base is
-    the run `base.2` with the next seed, and so on."""
+    """Trainings of each variant that differ only by their seeds: together an ensemble (committee),
+    whose spread estimates the uncertainty of predictions. The first is the variant itself, the
+    second of the base is the run `base.2` with the next seed, and so on."""
     threads: Count | None = None
     """Cores of each job of the workflow; null for as many as its stage gains from.
 
@@ -84,9 +84,10 @@ class ExperimentFile(Sections):
     side by side have equal shares of the machine.
     """
     learn: LearnOptions | None = None
-    """Rounds in which the committee asks for labels; each becomes a variant."""
+    """Rounds of active learning, in which the committee picks structures to label; each becomes a
+    variant."""
     variants: dict[str, Variant] = {}
-    """By name, what is overridden in each: sections, `plugin`, `dataset`, `seed`, `ranks`,
+    """Overrides by name of the variant: sections, `plugin`, `dataset`, `seed`, `ranks`,
     `members`."""
 
     @field_validator("variants")
@@ -103,7 +104,7 @@ class ExperimentFile(Sections):
     def _check_learn(self) -> Self:
         if self.learn is not None and self.members == 1:
             raise ValueError(
-                "learn: a committee picks what is labelled; set `members` to 2 or more, such as 4"
+                "learn: a committee picks the structures; set `members` to 2 or more, such as 4"
             )
         return self
 
@@ -119,7 +120,7 @@ class ExperimentFile(Sections):
         return self
 
     def make_variant(self, variant: str) -> ExperimentFile:
-        """Return the experiment that a variant is, with its overrides and without variants."""
+        """Return the experiment of a variant, with its overrides and without variants."""
         if variant == BASE:
             return self.model_copy(update={"variants": {}})
         chosen = self.variants[variant]
@@ -133,13 +134,13 @@ class ExperimentFile(Sections):
         return self.model_copy(update={**words, **sections, "variants": {}})
 
     def make_member(self, variant: str, number: int) -> ExperimentFile:
-        """Return the experiment that a member of a committee is.
+        """Return the experiment of a member of a committee.
 
-        What a committee is used for is done once, with its first member.
+        Stages that use the committee are done once, with its first member.
 
         Args:
-            variant: Whose committee.
-            number: Of the member, from 1, which is the variant itself.
+            variant: The variant of the committee.
+            number: Number of the member, from 1, which is the variant itself.
         """
         chosen = self.make_variant(variant)
         if number == 1:
@@ -162,7 +163,7 @@ def name_member(variant: str, number: int) -> str:
 
 
 def merge_sections(base: dict[str, Any], override: dict[str, Any]) -> dict[str, Any]:
-    """Return `base` under `override`: mappings merge, lists and scalars are replaced."""
+    """Return `base` overridden by `override`: mappings merge, lists and scalars are replaced."""
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
@@ -189,7 +190,7 @@ class IdleStage(Section):
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to do."""
+        """True if there is anything to do."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""The section `learn` of an experiment: rounds in which a model asks for labels."""
+"""The section `learn` of an experiment: active learning in rounds."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pipeline_core.config.sections import (
 
 
 class LabelWith(Section):
-    """What computes energy, forces and stress of a structure; one of the first three."""
+    """Source of the labels energy, forces and stress: one of the first three keys."""
 
     cp2k: str | None = None
     """Path of a CP2K input for a single point; its cell and its atoms are replaced."""
     command: str | None = None
     """Command of another code: {structure} stands for the extended-XYZ file that it reads, {label}
-    for the one that it writes, with energy (eV), forces (eV/Å) and stress (eV/Å³, tension
+    for the file that it writes, with energy (eV), forces (eV/Å) and stress (eV/Å³, tension
     positive), {threads} for the cores that it may use."""
     calculator: str | None = None
-    """Name of a calculator of ASE that needs no program, such as emt, for trials of the loop."""
+    """Name of an ASE calculator that needs no program, such as emt, for trials of the loop."""
     program: str = "cp2k.psmp"
-    """How CP2K is started, such as "/usr/bin/mpiexec -n {threads} cp2k.psmp"."""
+    """Command that starts CP2K, such as "/usr/bin/mpiexec -n {threads} cp2k.psmp"."""
     parameters: dict[str, Any] = {}
     """Arguments of the calculator."""
 
@@ -50,39 +50,39 @@ class LabelWith(Section):
 
 
 class PickLimits(Limits):
-    """What a structure may be that is labelled: narrower limits than those of data."""
+    """Plausible ranges of structures to label, narrower than the limits of data."""
 
     distance: Positive | None = 0.6
-    """Of two atoms, over the sum of their covalent radii, at least."""
+    """Smallest distance of two atoms, over the sum of their covalent radii."""
     force: Positive | None = 50.0
-    """eV/Å, of the mean of the committee."""
+    """eV/Å: largest force, as the mean of the committee."""
 
 
 class LearnOptions(Section):
-    """Rounds of exploring, picking, labelling and training on."""
+    """Active learning: rounds of exploring, picking, labelling and further training."""
 
     rounds: Count
-    """How many, known beforehand; more of them later go on where the last one ended."""
+    """Number of rounds, fixed beforehand; a larger number later continues after the last one."""
     per_round: Count
-    """Structures that are labelled in each round."""
+    """Structures to label in each round."""
     label_with: LabelWith
-    """Who labels them."""
+    """Source of the labels."""
     md: Annotated[list[MolecularDynamics], Field(min_length=1)]
-    """Dynamics that explore, as in `infer.md`; each round begins them anew with its own committee
-    and other velocities. One that breaks down gives the frames until then."""
+    """Dynamics that explore, as in `infer.md`; each round starts them again with its own committee
+    and other velocities. A run that breaks down contributes its frames until then."""
     distance: Positive = 0.2
-    """Å: root mean square displacement of the atoms between two picks, or a pick and a sample of
-    the dataset with the same atoms, at least. It is halved until there are enough picks."""
+    """Å: smallest root mean square displacement of the atoms between two picks, or a pick and a
+    sample of the dataset with the same atoms. It is halved until there are enough picks."""
     limits: PickLimits = PickLimits()
-    """Structures beyond them are refused."""
+    """Structures beyond these limits are not picked."""
     random: bool = False
-    """Whether as many structures are also picked at random, from the dynamics of one model of their
-    own, to see what the committee is worth. That doubles the labels."""
+    """Whether as many structures are also picked at random, from the dynamics of a single model, as
+    a baseline for the committee. That doubles the labels."""
     train: dict[str, Any] = {}
-    """What trainings of rounds have otherwise than the first one, such as fewer epochs."""
+    """Overrides of `train` in the rounds after the first training, such as fewer epochs."""
     threads: Count = 1
     """Cores of each label: as many threads (OMP_NUM_THREADS) or, where the word {threads} stands in
-    `label_with`, one thread and what is made of the word, such as processes."""
+    `label_with`, one thread, with the word replaced by the number, such as of processes."""
 
     @field_validator("md")
     @classmethod
@@ -90,8 +90,8 @@ class LearnOptions(Section):
         for one in md:
             if one.uncertainty is not None:
                 raise ValueError(
-                    f"{one.name!r} has limits of uncertainty, but a round wants what its committee "
-                    "does not know; remove `uncertainty`, and see `learn.limits`"
+                    f"{one.name!r} has limits of uncertainty, but active learning needs uncertain "
+                    "structures; remove `uncertainty`, and see `learn.limits`"
                 )
         require_different([one.name for one in md])
         return md

@@ -1,9 +1,9 @@
-"""Numbers of a configuration that this machine cannot follow: refused, with what they would take.
+"""Limits of numbers in a configuration, by the memory of this machine.
 
-What is asked for must fit into the memory of the machine, by an estimate that is too low in any
-case. What else it takes is known when a stage has read its data. Where a scheduler hands out other
-machines, the one that reads an experiment may be the smallest of them: what no machine holds is
-refused there, and the rest is found out by the job.
+A number is refused if the memory that it needs, by a lower estimate, exceeds the machine's. The
+full requirement is only known when a stage has read its data. Where a scheduler runs jobs on other
+machines, the one that reads an experiment may be the smallest of them: then only numbers that no
+machine could hold are refused, and the job finds out the rest.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pydantic import AfterValidator, Field
 from pipeline_core.memory import describe_bytes, find_total_memory
 
 ATOM_BYTES: Final = 200
-"""Bytes that an atom takes while it is moved or copied, at the least."""
+"""Lower bound of the bytes per atom while atoms are moved or copied."""
 _CORES: Final = 2**24
 """More than the largest computers have."""
 _SCHEDULERS: Final = ("sbatch", "qsub", "bsub", "condor_submit", "flux")
-"""Commands that hand jobs to other machines."""
+"""Commands that submit jobs to other machines."""
 _LARGEST_NODE: Final = 2**45
 """Bytes, more than single machines of clusters have."""
 
 
 def require_memory(n_bytes: float, what: str, cure: str = "lower it") -> None:
-    """Check that something would fit into the memory of a machine, if nothing else were in it.
+    """Check that something would fit into the memory of a machine with nothing else in it.
 
-    The machine is this one, or the largest that there are where a scheduler chooses.
+    The machine is this one, or the largest in existence where a scheduler chooses.
 
     Args:
-        n_bytes: What it takes, at the least.
-        what: What takes it, in the plural.
-        cure: What to do.
+        n_bytes: Lower bound of its size.
+        what: What is stored, in the plural, for the message.
+        cure: What to do, for the message.
 
     Raises:
         ValueError: It would not.
@@ -43,9 +43,9 @@ def require_memory(n_bytes: float, what: str, cure: str = "lower it") -> None:
     here = not _has_scheduler()
     total = find_total_memory() if here else _LARGEST_NODE
     if n_bytes > total:
-        whose = "this machine has" if here else "no node has more than"
+        limit = "this machine has" if here else "no node has more than"
         raise ValueError(
-            f"{what} take at least {describe_bytes(n_bytes)}, and {whose} {describe_bytes(total)} "
+            f"{what} take at least {describe_bytes(n_bytes)}, and {limit} {describe_bytes(total)} "
             f"of memory; {cure}"
         )
 
@@ -56,12 +56,12 @@ def _has_scheduler() -> bool:
 
 
 def limit_power(power: int, n_bytes: float, what: str) -> AfterValidator:
-    """Return a validator of a whole number with whose power memory grows.
+    """Return a validator of a whole number with memory that grows as a power of it.
 
     Args:
         power: The power.
-        n_bytes: Bytes for each unit of it, at the least.
-        what: What takes them, in the plural; {} is the number.
+        n_bytes: Lower bound of the bytes per unit of that power.
+        what: What is stored, in the plural, for the message; {} is the number.
     """
 
     def check(value: int) -> int:
@@ -89,10 +89,10 @@ _Count = Annotated[int, Field(ge=1)]
 Width = Annotated[
     _Count, limit_power(2, 16, "weights between layers of {} features, as they are trained,")
 ]
-"""Features of a layer: maps from one to the next have its square of weights, of which each has a
-gradient and two moments."""
+"""Features of a layer: maps from one layer to the next have the square of it as weights, each with
+a gradient and two moments."""
 Depth = Annotated[_Count, limit_power(1, 10_000, "{} layers")]
-"""Layers, of which each is a module."""
+"""Layers, each of which is a module."""
 Ranks = Annotated[_Count, AfterValidator(_limit_ranks)]
 """Processes of a computer."""
 Atoms = Annotated[_Count, limit_power(1, ATOM_BYTES, "{} atoms")]

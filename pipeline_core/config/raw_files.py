@@ -1,4 +1,4 @@
-"""Finding the raw files that a dataset file names by patterns, and knowing them by content."""
+"""Raw files of a dataset: finding them by pattern, and identifying them by content."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class MissingFilesError(ValueError):
 def match_files(
     dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()
 ) -> dict[str, Path]:
-    """Return the files that match a pattern of a dataset file, each once whatever leads to it.
+    """Return the files that match a pattern of a dataset file, each once in spite of links.
 
     Args:
         dataset: The dataset file; the pattern is relative to its folder, and may lead out of it.
-        key: Where the pattern stands in the file, such as "sources.0.path".
-        pattern: With wildcards; ** crosses folders, those behind links as well.
-        declared: Names of files that count as there, since they can be fetched.
+        key: Key of the pattern in the file, such as "sources.0.path".
+        pattern: Pattern with wildcards; ** crosses folders, including links.
+        declared: Names of files that count as present because they can be fetched.
 
     Returns:
         Name relative to the dataset file to path, sorted by name.
@@ -44,7 +44,7 @@ def match_files(
 def match_names(
     dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()
 ) -> dict[str, Path]:
-    """Return all names that match a pattern, as `match_files` does; links make several of a file.
+    """Return all names that match a pattern, as `match_files` does; a file may have several.
 
     Raises:
         MissingFilesError: No file matches.
@@ -67,7 +67,7 @@ def match_names(
 
 
 def _refuse_other_encodings(folder: Path, names: Iterable[str]) -> None:
-    """Check that artifacts can say in UTF-8 which files they come from."""
+    """Check that artifacts can record the names of their files in UTF-8."""
     for name in names:
         try:
             name.encode()
@@ -79,10 +79,10 @@ def _refuse_other_encodings(folder: Path, names: Iterable[str]) -> None:
 
 
 def drop_links(files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, str]]:
-    """Keep one name of each file, that of fewest folders.
+    """Keep one name of each file: the one with the fewest folders.
 
     Returns:
-        Name to path of those kept, and name to kept name of those that lead to the same files.
+        Kept names to paths, and the other names to the kept names of the same files.
     """
     names: dict[Path, list[str]] = {}
     for name, path in files.items():
@@ -93,12 +93,12 @@ def drop_links(files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, st
 
 
 def _expand_pattern(folder: Path, pattern: str) -> list[str]:
-    """Return what matches a pattern, relative to `folder`.
+    """Return the matches of a pattern, relative to `folder`.
 
     Unlike `glob` it stops where a link leads back to a folder that it is in.
     """
     parts = PurePosixPath(pattern).parts
-    # Path.glob refuses absolute patterns and those that lead upwards.
+    # Path.glob refuses absolute patterns and patterns that lead upwards.
     if "**" not in parts:
         return glob.glob(pattern, root_dir=folder)  # noqa: PTH207
     depth = parts.index("**")
@@ -119,7 +119,7 @@ def _expand_pattern(folder: Path, pattern: str) -> list[str]:
 def _walk_files(
     folder: Path, name: PurePosixPath, above: frozenset[Path]
 ) -> Iterator[PurePosixPath]:
-    """Yield all files below a folder, relative to it, but hidden ones and folders that it is in."""
+    """Yield all files below a folder, relative to it, without hidden ones and link cycles."""
     real = folder.resolve()
     if real in above:
         return
@@ -140,7 +140,7 @@ def _walk_files(
 
 
 def _is_match(name: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether a path matches a pattern, both in parts, as `glob` would find it."""
+    """Return True if a path matches a pattern, both in parts, as `glob` would find it."""
     if not pattern:
         return not name
     if pattern[0] == "**":
@@ -149,14 +149,14 @@ def _is_match(name: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def hash_raw_files(files: Mapping[str, Path], memory: Path) -> dict[str, str]:
-    """Return name and SHA-256 of the files that are there.
+    """Return name and SHA-256 of the files that exist.
 
-    A file is read again only if its size, times or inode differ from those that it had when it was
-    read last: a copy that keeps the time of what it replaces has another inode or change time.
+    A file is read again only if its size, times or inode have changed since the last reading: a
+    copy that keeps the time of the file it replaces has another inode or change time.
 
     Args:
         files: Their names and paths.
-        memory: Where this is remembered, as far as the folder can be written (JSON).
+        memory: JSON file that caches the hashes, if its folder can be written.
 
     Raises:
         ValueError: A file cannot be read.
@@ -180,7 +180,7 @@ def hash_raw_files(files: Mapping[str, Path], memory: Path) -> dict[str, str]:
 
 
 def stamp_file(path: Path) -> list[int]:
-    """Return size, times and inode of a file, of which one is another when it changes."""
+    """Return size, times and inode of a file, at least one of which changes when the file does."""
     facts = path.stat()
     return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 
@@ -194,9 +194,9 @@ def _read_memory(path: Path) -> dict[str, list[Any]]:
     return files if is_checked else {}
 
 
-def _write_memory(path: Path, known: Mapping[str, list[Any]]) -> None:
+def _write_memory(path: Path, hashes: Mapping[str, list[Any]]) -> None:
     with suppress(OSError):  # it only saves time
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(add_checksum(known)), encoding="utf-8")
+        part.write_text(json.dumps(add_checksum(hashes)), encoding="utf-8")
         part.replace(path)

@@ -1,10 +1,10 @@
-"""Options that had another name or default in earlier versions, read as they were meant.
+"""Options with another name or default in earlier versions, read with their old meaning.
 
-A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` for one of a plugin; a renamed
-word that an option can have gets a line in `WORDS`. An option whose default has changed since there
-have been artifacts that do not name it gets `Formerly` in its annotation. An option that another
-section had beside the one that it belongs to is listed in `Section.moved`: artifacts that name it
-are read without it, and experiments that give it are refused with the place where it belongs.
+A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` if it is a plugin's; a renamed
+value of an option gets a line in `WORDS`. An option gets `Formerly` in its annotation if its
+default has changed and there are artifacts that do not contain it. An option that used to be in two
+sections is listed in `Section.moved`: artifacts that contain it are read without it, and
+experiments with it are refused with the place where it belongs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pydantic import BaseModel
 logger = logging.getLogger(__name__)
 
 _SAMPLES: Final = [1, 2, 4, 8, 16, 32]
-"""What `infer.workload` measured unless told otherwise."""
+"""Former default of `infer.workload`."""
 
 
 @dataclass(frozen=True)
 class RenamedOption:
-    """An option that stands elsewhere now.
+    """An option that has another place now.
 
     Attributes:
-        old: Its keys, joined by dots.
-        new: Those of today.
-        convert: From the value that it had to that of today.
+        old: Its former keys, joined by dots.
+        new: Its current keys.
+        convert: From the former value to the current one.
     """
 
     old: str
@@ -42,7 +42,7 @@ class RenamedOption:
 
 @dataclass(frozen=True)
 class RenamedWord:
-    """A value of an option, or of an entry of its list, that is another word now."""
+    """A renamed value of an option, or of an entry of its list."""
 
     option: str
     old: str
@@ -51,7 +51,7 @@ class RenamedWord:
 
 @dataclass(frozen=True)
 class Formerly:
-    """What artifacts that do not name an option were made with: `Annotated[bool, Formerly(False)]`.
+    """Former default of an option, for artifacts without it: `Annotated[bool, Formerly(False)]`.
 
     Attributes:
         value: Its value.
@@ -71,16 +71,16 @@ WORDS: Final = (
     RenamedWord("partition.strategy", "paper", "mace_bins"),
     RenamedWord("profile.projection.strategies", "paper", "mace_bins"),
 )
-"""Values of options, under the names that the options have today."""
+"""Values of options, under the current names of the options."""
 
 
 def upgrade_options(
     sections: Mapping[str, dict[str, Any]], options: Iterable[RenamedOption], path: Path
 ) -> dict[str, dict[str, Any]]:
-    """Return sections of an experiment under the names of today, and warn once of each old one.
+    """Return sections of an experiment with current names, and warn once of each old one.
 
     Args:
-        sections: As they stand in the file, with the overrides of a variant.
+        sections: Sections of the file, with the overrides of a variant.
         options: Renamed options of the plugin.
         path: The file.
 

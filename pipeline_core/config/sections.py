@@ -19,11 +19,11 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 UNLIMITED: Final = 1_000_000_000
-"""Epochs of a training that time alone ends."""
+"""Epochs of a training that only time ends."""
 PUBLISHED: Final = "published:"
-"""What `train.start_from` begins with if it names published weights and no file."""
+"""Prefix of `train.start_from` for published weights, which are not a file."""
 OF_VARIANT: Final = "variant:"
-"""What `train.start_from` begins with if it names a variant of the same experiment."""
+"""Prefix of `train.start_from` for a variant of the same experiment."""
 
 
 def require_different(names: Sequence[str]) -> None:
@@ -37,12 +37,12 @@ def require_different(names: Sequence[str]) -> None:
 
 
 class Section(BaseModel):
-    """Base of all that is read from YAML: unknown keys and wrong types are errors."""
+    """Base of all models of YAML files: unknown keys and wrong types are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     moved: ClassVar[Mapping[str, str]] = {}
-    """Options that stood here in earlier versions, and where each stands now."""
+    """Options of this section in earlier versions, with the current place of each."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that fine-tuning shares with the model that it starts from."""
 
@@ -51,67 +51,69 @@ Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "mace_
 
 
 PartitionMethod = Literal["auto", "low_nn", "metis", "metis_volume", "grid", "slices"]
-"""Methods of `pipeline_kernels.partition`, which is too heavy to be imported here."""
+"""Methods of `pipeline_kernels.partition`, which is too heavy to import here."""
 
 
 class LinkOptions(Section):
-    """What messages between ranks take, by which auto and grid choose.
+    """Cost of messages between ranks, by which auto and grid choose.
 
-    The defaults are those of GPUs: the bandwidth that the paper of Low-NN measures
-    (arXiv:2507.03840), and an assumed latency.
+    The defaults are for GPUs: the bandwidth measured in the paper of Low-NN (arXiv:2507.03840), and
+    an assumed latency.
     """
 
     latency: NotNegative = 20e-6
-    """Seconds of a message."""
+    """Latency of a message, s."""
     bandwidth: Positive = 20.4e9
-    """Bytes per second."""
+    """Bandwidth, bytes/s."""
 
 
 class PartitionOptions(Section):
-    """How work is divided between ranks: samples, or the atoms of each structure."""
+    """Division of work between ranks: whole samples, or domains of each structure."""
 
     parts: Literal["samples", "graph", "auto"] = "samples"
-    """samples: each rank takes whole samples. graph: each rank takes a domain of each structure,
-    for structures that are too large for one rank, or fewer than ranks; the model must say how far
-    atoms influence each other. A training takes those whole that cost no more than a rank's part of
-    the costliest. auto: a training is divided as graph if a structure costs more than `capacity` or
-    than twice a rank's equal share of a step, and the model can; else as samples. Its log says
-    which. Evaluation takes whole samples then."""
+    """samples: data parallel, each rank takes whole samples. graph: domain decomposition, each rank
+    takes a domain of each structure, with ghost atoms, for structures that are too large for one
+    rank, or fewer structures than ranks; the model must declare the range over which atoms
+    influence each other. In training, structures that cost less than one rank's share of the
+    largest are not split. auto: graph in training if a structure costs more than `capacity` or than
+    twice a rank's equal share of a step, and the model can be divided; else samples, and always
+    samples in evaluation. The training log states the choice."""
     method: PartitionMethod = "auto"
-    """How the atoms of a structure are divided, with parts: graph."""
+    """Domain decomposition of the atoms of a structure, with parts: graph."""
     link: LinkOptions = LinkOptions()
-    """What an exchange between domains takes, with parts: graph."""
+    """Cost of a halo exchange between domains, with parts: graph."""
     capacity: Positive | None = None
-    """Largest cost that a rank holds in memory at once; null for no limit.
+    """Largest cost that a rank holds in memory at once (a micro-batch): a larger share of a step is
+    split, with gradient accumulation; null for no limit.
 
     The partition stage reports the costs of the samples.
     """
     strategy: Strategy = "balanced"
-    """How the samples of an epoch are shared between steps and ranks.
+    """Distribution of the samples of an epoch over steps and ranks.
 
-    The first four share windows of the shuffled samples. balanced: equal cost for all ranks, as
-    the costliest sample left goes to the rank that has least. capped: the same, but what would
-    exceed `capacity` waits for a later step. random: equal numbers. pairing: the cheapest and the
-    costliest sample left, in turn, as FastCHGNet does. With balanced, random and pairing a step
-    holds the same samples whatever the number of ranks.
+    The first four share windows of the shuffled samples. balanced: equal cost for all ranks; the
+    costliest remaining sample goes to the rank with the lowest cost. capped: the same, but samples
+    beyond `capacity` wait for a later step. random: equal numbers. pairing: the cheapest and the
+    costliest remaining sample, in turn, as in FastCHGNet. With balanced, random and pairing a step
+    has the same samples for any number of ranks.
 
-    The others fill one bin a rank and step, of `train.batch_size` samples of mean cost over the
-    number of ranks, and ignore `train.batch_by`. next_fit: in order, as PyTorch Geometric
-    and fairchem do. mace_bins: algorithm 1 of MACE's training paper, arXiv:2504.10700.
+    The others fill one bin per rank and step, of `train.batch_size` samples of mean cost over the
+    number of ranks, and ignore `train.batch_by`. next_fit: in order, as in PyTorch Geometric and
+    fairchem. mace_bins: algorithm 1 of MACE's training paper, arXiv:2504.10700.
     """
     cost: Literal["given", "fitted"] = "given"
-    """What balanced and capped shares are to have equal parts of.
+    """Cost that balanced and capped shares make equal.
 
-    given: the costs that the plugin gives, which follow from sizes alone. fitted: the time that a
-    sample takes, Σ_k c_k n_k over its atoms, edges and angles, fitted after each epoch to the
-    times of the shares of all ranks. Ranks then finish together on the machine that they are on,
-    but a repeated training on several ranks no longer has the same bits, as times differ. The given
-    costs share the first epoch, and always form windows (`train.batch_by`) and limit memory.
+    given: the costs of the plugin, which follow from sizes alone. fitted: the time of a sample, Σ_k
+    c_k n_k over its atoms, edges and angles, fitted after each epoch to the times of the shares of
+    all ranks. Ranks then finish together on the machine in use, but a repeated training on several
+    ranks is no longer bit-identical, as times differ. The given costs are used in the first epoch,
+    and always for windows (`train.batch_by`) and memory.
     """
     ranks: list[Ranks] = [1, 2, 4, 8, 16, 32, 64]
     """Numbers of ranks for which the balance is reported."""
     samples_per_rank: Count = 16
-    """Samples of a step that each rank takes on average where the balance is reported."""
+    """Mean number of samples per rank and step for which the balance is reported."""
 
     @model_validator(mode="after")
     def _check_capacity(self) -> Self:
@@ -144,17 +146,16 @@ class Optimizer(Section):
 
 
 class Schedule(Section):
-    """Learning rate over the training."""
+    """Learning-rate schedule."""
 
     name: Literal["constant", "cosine", "step", "plateau"] = "constant"
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    """Linear rise from a tenth of the rate, before the named schedule starts."""
+    """Linear warm-up from a tenth of the rate, before the named schedule starts."""
     final_fraction: Fraction = 0.01
-    """Cosine: last rate over first; with `train.minutes` the curve follows the share of the time
-    that is used, or that of the epochs if it is larger. Step and plateau: lowest rate over
-    first."""
+    """Cosine: last rate over first; with `train.minutes` the curve follows the used fraction of the
+    time, or of the epochs if that is larger. Step and plateau: lowest rate over first."""
     factor: Fraction = 0.5
-    """Step and plateau: what the rate is multiplied with."""
+    """Step and plateau: factor of each reduction."""
     every: Count = 10
     """Step: epochs between two reductions. Plateau: epochs without improvement before one."""
 
@@ -167,79 +168,80 @@ class LossTerm(Section):
     delta: Positive = 0.1
     """Huber: error, in `unit`, at which the square turns linear."""
     unit: str | None = None
-    """Unit in which the error is taken, such as GPa; null for the engine's unit."""
+    """Unit of the error, such as GPa; null for the engine's unit."""
 
 
 class TrainOptions(Section):
-    """The shared trainer."""
+    """Hyperparameters and limits of the shared trainer."""
 
     epochs: Annotated[int, Field(ge=0)] = 100
-    """0 trains nothing: the weights of `start_from` are used as they are. Where `minutes` are given
-    and no epochs, there is no limit to them."""
+    """Number of epochs; 0 trains nothing and uses the weights of `start_from` as they are. With
+    `minutes` and without epochs, their number is not limited."""
     minutes: Positive | None = None
-    """Wall time that the training may take, over all its starts; null for no limit. With `epochs`
-    ends what comes first. The time before the last saved state counts where a training was killed.
-    An epoch that would end too late is not begun, but for the first."""
+    """Longest wall time of the training, over all its starts; null for no limit. With `epochs` as
+    well, the first limit ends it. The time before the last checkpoint counts where a training was
+    killed. An epoch that would end too late is not started, except the first."""
     batch_size: Count | Literal["all"] = 16
-    """Samples of one optimizer step over all ranks, however many there are."""
+    """Samples of one optimizer step over all ranks, for any number of ranks."""
     batch_by: Literal["count", "cost"] = "count"
     """Whether the windows of the shuffled samples hold equal numbers or equal costs."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     loss: dict[str, LossTerm] = {}
-    """Terms by field name."""
+    """Terms of the loss by field name."""
     head_weights: dict[str, NotNegative] = {}
-    """What samples of a head of the model count in the loss, by its name; 1 where none is given."""
+    """Weight in the loss of the samples of each head of the model, by its name; 1 by default."""
     clip_norm: Positive | None = None
     """Largest norm of the gradient; null for no limit."""
     ema_decay: Fraction | None = None
-    """Decay per step of the moving average of the weights; null for none.
+    """Decay per step of the exponential moving average of the weights; null for none.
 
-    Where there is an average, it is what is evaluated and kept.
+    If there is an average, it is evaluated and stored.
     """
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
     patience: Count | None = None
-    """Epochs without a better validation loss before training ends; null to train all epochs."""
+    """Early stopping: epochs without a lower validation loss before training ends; null for
+    none."""
     checkpoint_steps: Count | None = None
-    """Steps between two saved states within an epoch; null to save after each epoch only."""
+    """Steps between two checkpoints within an epoch; null for one after each epoch only."""
     start_from: str | None = None
-    """Weights to fine-tune: the path of a model.pt, "variant:NAME" for that of another variant of
-    the experiment, as in a training of two stages, or "published:NAME" if the plugin has it. Heads
-    for forces and stress of a model.pt are left out where the model here has others or none."""
+    """Weights to fine-tune: the path of a model.pt, "variant:NAME" for the model of another variant
+    of the experiment, as in a training of two stages, or "published:NAME" if the plugin has it.
+    Heads for forces and stress of a model.pt are dropped where the model here has others or
+    none."""
     freeze: list[str] = []
-    """Parts of the model that keep the weights that the training begins with: names that the plugin
+    """Parts of the model with frozen weights, as at the start of training: names that the plugin
     gives its parts, or the beginnings of names of parameters, such as "interactions.0"."""
     reference_energies: Literal["model", "dataset"] = "model"
-    """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained
-    beside, or those of the dataset, for energies of another level of theory. Of elements that the
-    model does not know, and of heads that it does not have, they are those of the dataset in any
-    case."""
+    """Free-atom energies of a fine-tuned potential: those its weights were trained with, or the
+    dataset's, for energies of another level of theory. For elements and heads that the model does
+    not have, the dataset's are always taken."""
     profile: bool = False
-    """Whether the history says how long each rank computed, communicated and waited.
+    """Whether the history records how long each rank computed, communicated and waited.
 
     To separate waiting from communication the ranks synchronise once more in each step.
     """
     deterministic: bool = True
-    """Use algorithms that give the same bits for the same input where the device offers them."""
+    """Use deterministic algorithms, bit-identical for the same input, where the device has them."""
 
     @property
     def uses_shared_trainer(self) -> bool:
-        """Whether the engine does the steps, not the plugin by itself."""
+        """True if the engine runs the training steps, and not the plugin."""
         return True
 
     @property
     def planned_epochs(self) -> int | None:
-        """The number of epochs; None where time alone ends the training."""
+        """The number of epochs; None where only time ends the training."""
         return None if self.epochs == UNLIMITED else self.epochs
 
     def limit_seconds(self, epoch: float) -> float:
-        """Return the longest time of the training, s, of which an epoch takes `epoch` s."""
+        """Return the longest time of the training, s, if an epoch takes `epoch` s."""
         seconds = self.epochs * epoch
         return seconds if self.minutes is None else min(seconds, 60 * self.minutes)
 
     @property
     def learning_rate(self) -> float:
-        """The rate after the rise and before the schedule falls."""
+        """The learning rate after the warm-up and before the schedule lowers it."""
         if self.optimizer.lr_batch_size is None or self.batch_size == "all":
             return self.optimizer.lr
         return self.optimizer.lr * self.batch_size / self.optimizer.lr_batch_size
@@ -247,7 +249,7 @@ class TrainOptions(Section):
     @model_validator(mode="after")
     def _lift_epochs(self) -> Self:
         if self.minutes is not None and "epochs" not in self.model_fields_set:
-            # The section is frozen from here on. Before validation JSON could not be read strictly.
+            # The section is frozen after this. Before validation JSON could not be read strictly.
             object.__setattr__(self, "epochs", UNLIMITED)
         return self
 
@@ -290,34 +292,34 @@ class TrainOptions(Section):
     def _check_reference_energies(self) -> Self:
         if self.reference_energies == "dataset" and self.start_from is None:
             raise ValueError(
-                "reference_energies: those of the dataset are taken in any case where no model is "
-                "fine-tuned; remove the key, or set train.start_from"
+                "reference_energies: without fine-tuning those of the dataset are used; remove "
+                "the key, or set train.start_from"
             )
         return self
 
 
 class EvaluateOptions(Section):
-    """What is compared with the labels."""
+    """Predictions to compare with the labels."""
 
     splits: list[Literal["train", "val", "test"]] = ["val", "test"]
 
 
 _FRAME_BYTES: Final = 64
-"""Bytes of a frame's observables, which are in memory when a run is summed up."""
+"""Bytes per frame of the observables, which are in memory when a run is summarized."""
 
 
 class UncertaintyLimits(Section):
-    """What molecular dynamics of a committee may be unsure of.
+    """Largest uncertainty of molecular dynamics with a committee.
 
     Numbers are half widths of the calibrated 95 % interval of a force component, eV/Å, of the atom
-    for which it is the widest.
+    with the widest one.
     """
 
     flag_above: Positive | None = None
-    """From where on a stored frame is flagged; null for twice the half width that 99 % of the
-    validation split stay below: beyond, there is little evidence that the interval is right."""
+    """Limit above which a stored frame is flagged; null for twice the half width that 99 % of the
+    validation split stay below: beyond it, there is little evidence that the interval is right."""
     stop_above: Positive | None = None
-    """From where on a run ends, at whichever step; null to run to its end."""
+    """Limit above which a run stops, at whichever step; null to run to its end."""
 
 
 class MolecularDynamics(Section):
@@ -345,9 +347,9 @@ class MolecularDynamics(Section):
     every: Count = 10
     """Steps between two stored frames."""
     restart_every: Count = 1000
-    """Steps between two states from which an interrupted run goes on, to the same bits."""
+    """Steps between two checkpoints, from which an interrupted run resumes, bit-identically."""
     uncertainty: UncertaintyLimits | None = None
-    """Of a committee (`members`), whose runs store how sure they are in any case."""
+    """Limits for a committee (`members`), whose runs always store their uncertainty."""
 
     @model_validator(mode="after")
     def _check_frames(self) -> Self:
@@ -359,7 +361,7 @@ class MolecularDynamics(Section):
 
 
 class FiguresOptions(Section):
-    """What is drawn."""
+    """Figures to draw."""
 
     names: list[str] | Literal["all"] = "all"
     formats: list[Literal["png", "svg", "pdf"]] = ["png", "svg", "pdf"]

@@ -1,4 +1,4 @@
-"""The variables of the environment that the package reads; a misspelled one would do nothing."""
+"""Environment variables of the package; a misspelled one would have no effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIABLES: Final = (
 
 
 def find_misspelled(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Yield a sentence for each variable that is nearly one of ours; plugins may have their own."""
+    """Yield a message for each variable that is nearly one of ours; plugins may have their own."""
     for name in sorted(environment):
         if name.startswith("PIPELINE_") and name not in VARIABLES:
             for near in difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.9):

@@ -14,24 +14,24 @@ CONFIG: Final = "config.yaml"
 """Name of the file in the folder of workflows."""
 
 Folder = Annotated[str, Field(pattern=r"^[^-{}<>*?\[\]\n][^{}<>*?\[\]\n]*$")]
-"""A path that means itself to Snakemake: in braces and angles stand wildcards."""
+"""A path that Snakemake takes literally: wildcards stand in braces and angles."""
 
 
 class WorkflowOptions(Section):
     """The configuration of the workflow, `workflows/config.yaml`."""
 
     experiments: list[str]
-    """What plain `snakemake` computes: experiments as plugin/name, a list or words between commas,
-    as in `snakemake --config experiments=chgnet/hfo2,mace/smoke`."""
+    """Experiments of plain `snakemake`: plugin/name, as a list or separated by commas, as in
+    `snakemake --config experiments=chgnet/hfo2,mace/smoke`."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
-    """Scale of the experiments that the targets paper_<plugin> compute."""
+    """Scale of the experiments behind the targets paper_<plugin>."""
     workflows: Folder = "workflows"
     """Folder of datasets/ and experiments/."""
     results: Folder = "results"
     """Folder for artifacts."""
     evidence: Annotated[bool, Field(strict=False)] = False  # Snakemake gives "true" as text
-    """Whether figures are drawn from workflows/evidence; then nothing is trained, and papers have
-    the experiments of all scales."""
+    """Whether figures are drawn from workflows/evidence; then nothing is trained, and papers
+    include the experiments of all scales."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
 
@@ -44,7 +44,7 @@ class WorkflowOptions(Section):
 
 
 def read_options(workflows: Path) -> WorkflowOptions:
-    """Return what the file in a folder of workflows says; no experiments if there is none.
+    """Return the options of a folder of workflows; without experiments if it has no such file.
 
     Raises:
         ValueError: It is wrong.

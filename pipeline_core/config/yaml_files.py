@@ -1,4 +1,4 @@
-"""Reading YAML safely, and errors that name the key and its line."""
+"""Safe reading of YAML, with errors that name the key and its line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 _MOST_NODES: Final = 1_000_000
 _MISREAD: Final = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+(\.[0-9_]*)?)")
-"""A number to the base of 8 or 60, which the first YAML had and hardly anybody means."""
+"""An octal or sexagesimal number of YAML 1.1, which is hardly ever intended."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -26,7 +26,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: The file is missing, not YAML, or not a mapping; a key is given twice; it is
             nested too deeply, or aliases make it far larger than it is written; YAML reads a word
-            as something that it does not look like.
+            differently than it looks.
     """
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
@@ -50,8 +50,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _count_nodes(node: yaml.Node | None, path: Path, known: dict[int, int]) -> int:
-    """Return how many nodes there are with all aliases expanded.
+def _count_nodes(node: yaml.Node | None, path: Path, counts: dict[int, int]) -> int:
+    """Return the number of nodes with all aliases expanded.
 
     Raises:
         ValueError: They are far too many, a mapping has a key twice, or a word is misread.
@@ -59,19 +59,19 @@ def _count_nodes(node: yaml.Node | None, path: Path, known: dict[int, int]) -> i
     if not isinstance(node, yaml.CollectionNode):
         _require_as_written(node, path)
         return 1
-    if id(node) not in known:
+    if id(node) not in counts:
         children = node.value
         if isinstance(node, yaml.MappingNode):
             _require_different([key for key, _ in node.value], path)
             _require_words([key for key, _ in node.value], path)
             children = [child for pair in node.value for child in pair]
-        known[id(node)] = 1 + sum(_count_nodes(child, path, known) for child in children)
-    if known[id(node)] > _MOST_NODES:
+        counts[id(node)] = 1 + sum(_count_nodes(child, path, counts) for child in children)
+    if counts[id(node)] > _MOST_NODES:
         raise ValueError(
             f"{path}:{node.start_mark.line + 1}: aliases expand to more than {_MOST_NODES} values; "
-            "write out what is meant"
+            "write the values out"
         )
-    return known[id(node)]
+    return counts[id(node)]
 
 
 def _require_different(keys: Sequence[yaml.Node], path: Path) -> None:
@@ -95,7 +95,7 @@ def _require_as_written(node: yaml.Node | None, path: Path) -> None:
     if node.tag.endswith((":int", ":float")) and _MISREAD.fullmatch(node.value):
         raise ValueError(
             f"{path}:{node.start_mark.line + 1}: YAML reads {node.value} as "
-            f"{yaml.safe_load(node.value)}; write that number, or quote what is a text"
+            f"{yaml.safe_load(node.value)}; write that number, or quote it if it is a text"
         )
 
 
@@ -115,14 +115,14 @@ def validate_content(
     """Validate a mapping read from `path`.
 
     Args:
-        model: What it must be.
+        model: Model of the content.
         content: The mapping.
         path: The file, for messages.
         place: Keys that lead to the mapping within the file.
 
     Raises:
         ValueError: Lists every wrong key with its place, its line and, for a typo, the nearest
-            known key.
+            existing key.
     """
     try:
         return model.model_validate_json(json.dumps(content))
@@ -146,9 +146,9 @@ def _format_error(error: Any, model: type[BaseModel], path: Path, place: Sequenc
                 f"{where}: {'.'.join(keys)}: moved to {now}, which graph and model share; delete "
                 f"it here, and set {now} if it is not there"
             )
-        known = list(owner.model_fields) if _is_model(owner) else []
-        near = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        names = list(owner.model_fields) if _is_model(owner) else []
+        near = difflib.get_close_matches(keys[-1], names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}"
         return f"{where}: {'.'.join(keys)}: unknown key; {hint}"
     message = error["msg"].removeprefix("Value error, ")
     got = (
@@ -160,9 +160,10 @@ def _format_error(error: Any, model: type[BaseModel], path: Path, place: Sequenc
 
 
 def _follow(model: type[BaseModel], location: Sequence[int | str]) -> tuple[list[str], Any]:
-    """Return the keys of the file that a location stands for, and the type that holds the last.
+    """Return the keys of a location in the file, and the type that holds the last one.
 
-    A location of pydantic names the member of a discriminated union, which is no key of the file.
+    A location of pydantic names the member of a discriminated union, which is not a key of the
+    file.
     """
     keys: list[str] = []
     current: Any = model
@@ -189,7 +190,7 @@ def _find_type(current: Any, step: int | str) -> Any:
 
 
 def _has_tag(model: type[BaseModel], tag: int | str) -> bool:
-    """Return whether a field of a model is the literal `tag`."""
+    """Return True if a field of a model is the literal `tag`."""
     types = (field.annotation for field in model.model_fields.values())
     return any(get_origin(one) is Literal and get_args(one) == (tag,) for one in types)
 
@@ -199,7 +200,7 @@ def _is_model(candidate: Any) -> bool:
 
 
 def find_line(path: Path, keys: Sequence[str]) -> int | None:
-    """Return the line of the innermost of `keys` that stands in the file, from 1."""
+    """Return the line of the innermost of `keys` that is in the file, from 1."""
     node = (
         yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         if path.exists()

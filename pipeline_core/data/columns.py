@@ -1,4 +1,4 @@
-"""What the import remembers of every sample: a few numbers each, whatever its size."""
+"""Columns of an import: a few numbers for every sample, whatever its size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 def count_elements(atomic_numbers: NDArray[np.int32]) -> bytes:
-    """Return the composition of a structure, (n_atoms,) Z: its elements and how many of each."""
+    """Return the composition of a structure, (n_atoms,) Z: its elements and their counts."""
     counts = np.bincount(atomic_numbers)
     elements = np.flatnonzero(counts)
     return np.stack([elements, counts[elements]]).tobytes()
@@ -117,11 +117,11 @@ class Columns:
 
     @property
     def split(self) -> NDArray[np.int8]:
-        """Split that the source of each sample names, -1 if it names none, (n_samples,)."""
+        """Split named by the source of each sample, -1 if it names none, (n_samples,)."""
         return np.array(self._split)
 
     def append(self, name: str, part: Columns) -> None:
-        """Append the samples of the part of a mixture that has this name."""
+        """Append the samples of a part of a mixture under its name."""
         composition = self.compositions.include(part.compositions)
         names = [qualify_group(name, group) for group in part.groups]
         group = [self._group_numbers.setdefault(n, len(self._group_numbers)) for n in names]
@@ -133,5 +133,5 @@ class Columns:
 
 
 def qualify_group(part: str, group: str) -> str:
-    """Return the name that a group of a part has in a mixture."""
+    """Return the name of a part's group within a mixture."""
     return f"{part}/{group}" if group else part

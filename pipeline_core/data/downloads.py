@@ -1,4 +1,4 @@
-"""Fetching raw files that do not come with a dataset file."""
+"""Downloads of raw files that do not come with a dataset file."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _TIMEOUT: Final = 60.0  # s without a byte
 def fetch(
     run: DatasetRun, names: Collection[str], report: Callable[[str], None] = lambda line: None
 ) -> int:
-    """Fetch what is missing of the downloads of a dataset, or of all parts of a mixture.
+    """Fetch missing downloads of a dataset, or of all parts of a mixture.
 
     Files that are there already are left alone, but their hashes are checked.
 
     Args:
         run: The dataset.
         names: The files as the dataset files name them; all if empty.
-        report: What to call with one line a file.
+        report: Function to call with one line per file.
 
     Returns:
         Number of files that were fetched.
 
     Raises:
-        ValueError: A name is not declared, a file cannot be fetched, or it is not the one that was
-            declared. No file is left that is not the right one, unless it was there before.
+        ValueError: A name is not declared, a file cannot be fetched, or it is not the declared one.
+            No wrong file is left behind, unless it was there before.
     """
     declared = {
         name: (part, download)
@@ -73,7 +73,7 @@ def _fetch(download: Download, path: Path) -> None:
             raise ValueError(
                 f"{path}: {download.url} gave another file than the dataset file declares: sha256 "
                 f"{digest.hexdigest()} instead of {download.sha256}; it was not kept. Correct the "
-                "url, or the hash if the new file is meant"
+                "url, or the hash if the new file is intended"
             )
 
 
@@ -102,5 +102,5 @@ def _require_hash(sha256: str, path: Path, download: Download) -> None:
         raise ValueError(
             f"{path}: is not the file of {download.url}: its sha256 is {sha256} instead of "
             f"{download.sha256}; remove it to fetch it again, or correct the hash in the dataset "
-            "file if this file is meant"
+            "file if this file is intended"
         )

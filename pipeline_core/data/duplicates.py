@@ -1,12 +1,12 @@
-"""Samples that are equal, found by their content: they belong to one split.
+"""Detection of equal samples by their content, to keep them in one split.
 
 Plugins use `Duplicates` for samples of their own that they read one by one, `find_first_rows` for
-rows of a table, and give what these find to `splits.divide`.
+rows of a table, and pass the results to `splits.divide`.
 
 Two frames of atoms are equal if their atoms, in order, their lattice vectors, their periodic
-directions and their positions are the same to 1e-8 Å. Copies of one cell by `repeat` are made of
-equal frames. Labels do not count: a structure that was calculated twice is one structure, whose
-energy a model would know from training.
+directions and their positions are the same to 1e-8 Å. Copies of one cell by `repeat` come from
+equal frames. Labels do not count: a structure that was calculated twice is one structure, with an
+energy that a model would have seen in training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTED: Final = 20
 
 
 class Duplicates:
-    """Remembers the content of every sample in 24 bytes, whatever its size.
+    """Stores the content of every sample as hashes of 24 bytes, whatever its size.
 
     Of a million frames that differ, two have one hash of 64 bits with a probability of 3e-8.
     """
@@ -43,12 +43,12 @@ class Duplicates:
         return len(self._frames)
 
     def add(self, file: str, content: tuple[int, int], n_copies: int = 1) -> None:
-        """Remember a sample.
+        """Add a sample.
 
         Args:
             file: The file that it comes from.
             content: As `hash_frame` or `hash_content` returns it.
-            n_copies: How often the sample repeats the frame that this is the content of.
+            n_copies: How often the sample repeats the frame with this content.
         """
         frame, labels = content
         self._frames.append(frame)
@@ -57,16 +57,16 @@ class Duplicates:
         self._files.append(self._file_numbers.setdefault(file, len(self._file_numbers)))
 
     def append(self, others: Duplicates) -> None:
-        """Add the samples that were remembered elsewhere."""
-        known = self._file_numbers
-        numbers = [known.setdefault(file, len(known)) for file in others._file_numbers]
+        """Add the samples of another instance."""
+        numbered = self._file_numbers
+        numbers = [numbered.setdefault(file, len(numbered)) for file in others._file_numbers]
         self._frames.extend(others._frames)
         self._labels.extend(others._labels)
         self._copies.extend(others._copies)
         self._files.extend(numbers[n] for n in others._files)
 
     def find_first(self, begin: int = 0) -> Ints:
-        """Return for each sample from `begin` on the first of them that is of an equal frame.
+        """Return for each sample from `begin` on the first of them with an equal frame.
 
         Returns:
             Numbers from 0 on, counted from `begin`, (n_samples - begin,).
@@ -77,7 +77,7 @@ class Duplicates:
         return np.asarray(first[inverse], dtype=np.int64)
 
     def report(self) -> dict[str, Any]:
-        """Return how many samples repeat an earlier one, where, and how many change its labels."""
+        """Return the number of repeated samples, in total, by file, and with other labels."""
         pairs = list(self._iterate_pairs())
         names = list(self._file_numbers)
         between: dict[str, int] = {}
@@ -92,7 +92,7 @@ class Duplicates:
         }
 
     def _iterate_pairs(self) -> Iterator[tuple[int, int, bool]]:
-        """Yield (file, file, do the labels differ) of the first of equal samples and each other."""
+        """Yield (file, file, do labels differ) for the first of equal samples and every other."""
         frames, copies = np.array(self._frames), np.array(self._copies)
         order = np.lexsort([copies, frames])  # stable: the first of equal ones comes first
         same = frames[order[1:]] == frames[order[:-1]]
@@ -106,7 +106,7 @@ class Duplicates:
 
 
 def hash_frame(cell: Sample) -> tuple[int, int]:
-    """Return what stands for the structure of a frame, and for its labels.
+    """Return the hashes of the structure and the labels of a frame.
 
     Args:
         cell: The frame in the engine's units, before copies of it are made.
@@ -119,11 +119,11 @@ def hash_frame(cell: Sample) -> tuple[int, int]:
 def hash_content(
     inputs: Iterable[NDArray[Any]], labels: Iterable[NDArray[Any]] = ()
 ) -> tuple[int, int]:
-    """Return what stands for a sample of any kind.
+    """Return the hashes of the inputs and the labels of a sample of any kind.
 
     Args:
-        inputs: What a model is given; equal samples agree in these to 1e-8.
-        labels: What it is to predict.
+        inputs: Inputs of a model; equal samples agree in these to 1e-8.
+        labels: Quantities to predict.
     """
     return _hash_arrays(inputs), _hash_arrays(labels)
 
@@ -133,7 +133,7 @@ def describe_duplicates(report: Mapping[str, Any], what: str) -> Iterator[str]:
 
     Args:
         report: As `Duplicates.report` returns it.
-        what: What is equal, such as "the structure".
+        what: The equal part of the samples, such as "the structure".
     """
     n_samples, n_other = report["samples"], report["with_other_labels"]
     where = ", ".join(f"{n} in {files}" for files, n in list(report["files"].items())[:3])
@@ -163,10 +163,10 @@ def _hash_arrays(arrays: Iterable[NDArray[Any]]) -> int:
 
 
 def unite_splits(codes: NDArray[np.int8], first: Ints) -> NDArray[np.int8]:
-    """Put equal frames into one split: what is held out anywhere is held out everywhere.
+    """Put equal frames into one split: held out together if one of them is.
 
     Args:
-        codes: Split of each sample, (n_samples,), places in `SPLITS`; below 0 none.
+        codes: Split of each sample, (n_samples,), indices of `SPLITS`; negative for none.
         first: As `Duplicates.find_first` returns it, (n_samples,).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Raw files that may be compressed: opening them, and finding what lies beside them."""
+"""Raw files that may be compressed: opening them, and finding files beside them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OPENERS: Final[dict[str, Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lz
 _BUFFER: Final = 1 << 20
 _EXPANSION: Final = 200
 _CHECKED_FROM: Final = 1 << 23
-"""Bytes; no data of this length expand as often as _EXPANSION"""
+"""Bytes; no data of this length expand as much as _EXPANSION"""
 _DECIMALS: Final = re.compile(r"[-+]?\d+\.(\d+)((?:[eEdD][-+]?\d+)?)")
 
 
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file for reading bytes, decompressing it if its name ends in .gz, .bz2 or .xz.
 
-    A name that ends in .tgz is that of a compressed archive.
+    A name that ends in .tgz is a compressed archive.
     """
     opener = gzip.open if path.suffix == ".tgz" else _OPENERS.get(path.suffix)
     if opener is None:
@@ -31,7 +31,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 class _Expanding(io.RawIOBase):
-    """The content of a compressed file, which must not be one made to fill memory or time."""
+    """The content of a compressed file, guarded against files made to fill memory or time."""
 
     def __init__(self, path: Path, opener: Any) -> None:
         self._file = opener(path, "rb")
@@ -59,7 +59,7 @@ class _Expanding(io.RawIOBase):
 def open_text(path: Path) -> TextIO:
     """Open a file for reading lines; bytes that are not UTF-8 are replaced: labels are ASCII.
 
-    A mark of the byte order, which editors of Windows put first, is passed over.
+    A byte order mark, which editors of Windows put first, is skipped.
     """
     return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="replace")
 
@@ -76,7 +76,7 @@ def find_compressed(path: Path) -> Path | None:
 
 
 def explain_cut(last: str, others: Iterable[str]) -> str | None:
-    """Say why the last number of a file without a final end of line may have been cut.
+    """Return the reason why the last number may be cut in a file without a final end of line.
 
     Only a number with as many decimals as all its neighbours is certainly whole.
 

@@ -1,4 +1,4 @@
-"""Raw HDF5 files, which may be damaged: h5py then raises whatever HDF5 trips over."""
+"""Raw HDF5 files, with checks for damage that h5py would not report well."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ DAMAGE: Final = (
 )
 """Errors that h5py raises for a damaged file"""
 _EXPANSION: Final = 2000
-"""Largest ratio of the bytes of an array to those of the file; arrays of zeros reach 1000."""
+"""Largest ratio of the bytes of an array to the bytes of the file; zeros reach 1000."""
 _HEAP: Final = b"GCOL\x01\0\0\0"
-"""How a collection of the global heap begins, which holds texts: signature and version."""
+"""First bytes of a collection of the global heap, which holds texts: signature and version."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Open a raw file for reading, with errors that name it.
 
     Raises:
-        ValueError: The file is damaged, or what is done within the context raises an error of h5py.
+        ValueError: The file is damaged, or h5py raises an error within the context.
     """
     try:
         _require_heaps(path)
@@ -48,7 +48,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 def _require_heaps(path: Path) -> None:
-    """Check the collections of the global heap: in damaged ones HDF5 looks for their end for ever.
+    """Check the collections of the global heap: HDF5 would search damaged ones without end.
 
     "HDF5 File Format Specification", version 3.0, section III.E: a collection is a header of 16
     bytes, of which the last 8 are its size, and objects. These have headers of 16 bytes (index,
@@ -68,7 +68,7 @@ def _require_heaps(path: Path) -> None:
 
 
 def _is_sound(content: mmap.mmap, start: int) -> bool:
-    """Tell whether the objects of a collection fill it and no more."""
+    """Return True if the objects of a collection fill it exactly."""
     size = int.from_bytes(content[start + 8 : start + 16], "little")
     place, end = start + 16, start + size
     if end > len(content):
@@ -82,17 +82,17 @@ def _is_sound(content: mmap.mmap, start: int) -> bool:
 
 
 def read_dataset(node: h5py.Dataset) -> NDArray[Any]:
-    """Return all elements of a dataset, unless it promises more than its file can hold.
+    """Return all elements of a dataset, after a check of its size against the file.
 
     Raises:
         OSError: The file is far too small for it.
-        TypeError: It is no dataset.
+        TypeError: It is not a dataset.
     """
     if not isinstance(node, h5py.Dataset):
-        raise TypeError(f"{node.name} is no dataset")
+        raise TypeError(f"{node.name} is not a dataset")
     most = _EXPANSION * node.file.id.get_filesize()
     if node.size is None or node.nbytes > most:
         raise OSError(
-            f"{node.name} is to have the shape {node.shape}, more than its file can hold: damaged"
+            f"{node.name} should have the shape {node.shape}, more than its file can hold: damaged"
         )
     return np.asarray(node[()])

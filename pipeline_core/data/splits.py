@@ -1,4 +1,4 @@
-"""Dividing samples into training, validation and test, the same way for the same seed."""
+"""Split of samples into training, validation and test, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TRAIN, _VAL, _TEST = range(len(SPLITS))
 def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes:
     """Choose the split of every sample whose source does not name it.
 
-    Equal frames get one split by every method. Where sources or lists of groups give them several,
+    All methods put equal frames into one split. Where sources or lists of groups give them several,
     they are all held out.
 
     Args:
-        columns: What is known of the samples.
-        options: How to divide.
-        first: The first sample of those that are of an equal frame, (n_samples,); None if all
-            frames differ.
+        columns: Properties of the samples.
+        options: Options of the split.
+        first: For each sample the first one with an equal frame, (n_samples,); None if all frames
+            differ.
 
     Returns:
         Code of the split of each sample, (n_samples,).
@@ -57,9 +57,9 @@ def divide_rows(rows: Floats, energy: Floats, options: Split, groups: Sequence[s
     """Choose the split of each row of a table, as `divide` does; equal rows get one split.
 
     Args:
-        rows: What a model is given, (n_rows, n_columns).
-        energy: What it is to predict first, (n_rows,), for the method "energy".
-        options: How to divide; not by composition, which rows do not have.
+        rows: Inputs of a model, (n_rows, n_columns).
+        energy: First quantity to predict, (n_rows,), for the method "energy".
+        options: Options of the split; not by composition, which rows do not have.
         groups: Name of the group of each row; none if rows are not grouped.
 
     Returns:
@@ -98,7 +98,7 @@ def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:
 
 
 def _join_groups(group: Ints, first: Ints) -> Ints:
-    """Make one group of those that share equal frames, (n_samples,)."""
+    """Merge groups that share equal frames, (n_samples,)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -152,9 +152,9 @@ def _split_by_formula(composition: Ints, names: Sequence[str], rng: np.random.Ge
 
 
 def _split_whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Codes:
-    """Return the split of each group number, as near to the fractions as whole groups allow.
+    """Return the split of each group, as close to the fractions as whole groups allow.
 
-    Where that would be no group, it is the smallest, unless none were left for training.
+    A split that would stay empty gets the smallest group, unless none were left for training.
     """
     sizes = np.bincount(group)
     codes = np.full(len(sizes), _TRAIN, dtype=np.int8)
@@ -169,14 +169,14 @@ def _split_whole_groups(group: Ints, options: Split, rng: np.random.Generator) -
 
 
 def _find_nearest_subset(sizes: Ints, target: int) -> list[int]:
-    """Choose numbers whose sum is nearest to `target`, early ones first.
+    """Choose numbers with a sum closest to `target`, early ones first.
 
     Subset sum by dynamic programming: `last[s]` is the first number with which the sum s can be
-    reached, so that going back from a sum never meets a number twice. New sums lie between the
-    least that has not been reached and the sum of all numbers so far: with small numbers that is a
-    short stretch, and the time does not grow with the target.
+    reached, so that going back from a sum never uses a number twice. New sums lie between the
+    smallest unreached sum and the sum of all numbers so far: with small numbers that is a short
+    range, and the time does not grow with the target.
     """
-    last = np.full(2 * target + 1, -1)  # sums beyond twice the target are farther than none
+    last = np.full(2 * target + 1, -1)  # larger sums are worse than none
     reached = np.zeros(2 * target + 1, dtype=bool)
     reached[0] = True
     gap, total = 1, 0  # all sums below the gap have been reached
@@ -200,7 +200,7 @@ def _find_nearest_subset(sizes: Ints, target: int) -> list[int]:
 
 
 def _find_gap(reached: NDArray[np.bool_], start: int) -> int:
-    """Return the first place from `start` on that has not been reached, or the end."""
+    """Return the first unreached index from `start` on, or the end."""
     while start < len(reached):
         stretch = reached[start : start + 64]
         if not stretch.all():

@@ -1,1 +1,1 @@
-"""Ranks: which process this is, how they find each other, and what they do together."""
+"""Ranks: finding them, connecting them, and their collective operations."""

@@ -1,7 +1,7 @@
-"""Addresses: which interface of this node leads to the other ranks.
+"""Addresses: the network interface of this node that leads to the other ranks.
 
-What listens is bound to that interface alone, which on one node is the loopback: nobody else
-reaches it.
+Sockets are bound to that interface only, which on one node is the loopback: nobody else reaches
+them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 def find_address(peer: str | None) -> str:
     """Return this node's address on the way to a peer.
 
-    The routing table is asked; nothing is sent.
+    Only the routing table is used; nothing is sent.
 
     Args:
-        peer: Name or address of another node, or of this one; None if no other is known.
+        peer: Name or address of another node, or of this one; None if there is no other.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -36,9 +36,9 @@ def find_address(peer: str | None) -> str:
 
 
 def listen(address: str, port: int = 0) -> socket.socket:
-    """Return a socket that listens at an address of this node, or at all if it is none of them.
+    """Return a socket that listens at an address of this node, or on all if it has no such address.
 
-    An address may stand for this node without being one of its own, as that of a service does.
+    An address may lead to this node without being its own, such as the address of a service.
     """
     try:
         return socket.create_server((address, port), backlog=4096)
@@ -48,9 +48,9 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
 @contextmanager
 def use_interface(address: str) -> Iterator[None]:
-    """Let gloo connect ranks through the interface of an address, unless the user has named one.
+    """Make gloo connect ranks through the interface of an address, unless the user has named one.
 
-    By itself it takes that of the host's name, which may be another one or none.
+    By default it takes the interface of the host's name, which may be another one or none.
     """
     name = None if _VARIABLE in os.environ else _find_interface(address)
     if name is None:

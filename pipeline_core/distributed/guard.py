@@ -1,13 +1,13 @@
-"""The guard of a rank: a small process beside it that tells the other guards that it lives.
+"""Guard of a rank: a small process beside it that reports to other guards that it is alive.
 
 A thread would not do: C code may hold the interpreter for minutes, and a stopped process has no
-thread that runs. The guard knows its rank for dead if it has become an orphan, and for stopped by
-the state that the kernel shows. Guards speak JSON lines. That of rank 0 listens, hears of all
-ranks, and decides; the others hear of rank 0 alone. When a rank is lost, each guard tells its own
-rank, and kills one that does not end by itself, as a stopped one cannot.
+running thread. The guard detects that its rank has died by becoming an orphan, and that it is
+stopped by the state in the kernel. Guards exchange JSON lines. The guard of rank 0 listens,
+receives from all ranks, and decides; the others receive from rank 0 alone. When a rank is lost,
+each guard informs its own rank, and kills it if it does not end by itself, as a stopped one cannot.
 
 This file is a program and imports nothing but the standard library: it starts within milliseconds.
-`watch.py` starts it and talks to it.
+`watch.py` starts it and communicates with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 _LONGEST_LINE: Final = 1 << 16
 _LAST_SECONDS: Final = 5.0
-"""For a rank that is told to end, before it is killed."""
+"""Time that a lost rank has to end before it is killed."""
 
 
 class Lines:
@@ -40,7 +40,7 @@ class Lines:
         number: Its file descriptor.
 
     Attributes:
-        is_over: Whether the other side has closed it, or sent what is no line.
+        is_over: True if the other side has closed it, or sent anything but JSON lines.
     """
 
     def __init__(self, number: int) -> None:
@@ -49,7 +49,7 @@ class Lines:
         self.is_over = False
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield what has come and was not yielded yet."""
+        """Yield the lines that have arrived since the last call."""
         self._receive()
         while self._waiting:
             try:
@@ -75,15 +75,15 @@ class Lines:
 
 @dataclass
 class Member:
-    """A rank as the guard of rank 0 knows it.
+    """State of a rank, as received by the guard of rank 0.
 
     Attributes:
-        name: Rank, host and pid as people read them.
-        word: What it said last.
-        is_long: Whether that is work that may take long.
-        is_stopped: Whether it is stopped by a signal.
-        heard: When it was last known to be alive.
-        spoken: When it said something new.
+        name: Rank, host and pid, for messages.
+        word: Its last reported status.
+        is_long: True if that is work that may take long.
+        is_stopped: True if it is stopped by a signal.
+        heard: Time of the last sign of life.
+        spoken: Time of the last change of status.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Member:
     spoken: float = field(default_factory=time.monotonic)
 
     def hear(self, beat: dict[str, Any]) -> None:
-        """Take note of a sign of life."""
+        """Record a sign of life."""
         now = time.monotonic()
         self.is_stopped = beat["is_stopped"]
         if not self.is_stopped:
@@ -102,22 +102,22 @@ class Member:
         if (beat["word"], beat["is_long"]) != (self.word, self.is_long):
             self.word, self.is_long, self.spoken = beat["word"], beat["is_long"], now
 
-    def forgive(self, seconds: float) -> None:
-        """Do not count a time in which nobody listened."""
+    def extend_deadline(self, seconds: float) -> None:
+        """Extend the deadline by a time in which nobody listened."""
         self.heard = min(time.monotonic(), self.heard + seconds)
 
     def describe(self, fate: str) -> str:
-        """Return what has happened to it, and what it said last."""
-        word = f"its last word: {self.word}" if self.word else "it had said nothing yet"
+        """Return a description of a lost rank, with its last status."""
+        word = f"its last status: {self.word}" if self.word else "it had reported nothing yet"
         return f"{self.name} {fate}; {word}"
 
 
 class Rank:
-    """The process that is guarded: the parent of this one.
+    """The guarded process: the parent of this one.
 
     Args:
         pid: Its number.
-        board: File in which it writes what it does.
+        board: File with its status, which it writes.
     """
 
     def __init__(self, pid: int, board: int) -> None:
@@ -126,12 +126,12 @@ class Rank:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is there, be it stopped or not."""
+        """True if the process exists, stopped or not."""
         return os.getppid() == self._pid
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it; where the kernel does not show it, False."""
+        """True if a signal has stopped it; False where the kernel does not show it."""
         try:
             status = Path(f"/proc/{self._pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -140,12 +140,12 @@ class Rank:
 
     def beat(self) -> dict[str, Any]:
         """Return a sign of life."""
-        with suppress(ValueError):  # it is just being written: the next one will be new
+        with suppress(ValueError):  # it is being written: the next beat will be up to date
             self._word = json.loads(self._board[:].rstrip(b"\0"))
         return {"is_stopped": self.is_stopped, **self._word}
 
     def end(self, message: str, grace: float) -> None:
-        """Tell it why it has to end, and kill it if it does not."""
+        """Send it the reason to end, and kill it if it does not."""
         send(sys.stdout.fileno(), {"lost": message, "grace": grace})
         deadline = time.monotonic() + grace + _LAST_SECONDS
         while self.is_alive and not self.is_stopped and time.monotonic() < deadline:
@@ -156,10 +156,10 @@ class Rank:
 
 
 class Guard:
-    """What guards have in common: one rank, and a loop that beats.
+    """Common part of guards: one rank, and a loop that sends signs of life.
 
     Args:
-        config: What `watch.py` sends first.
+        config: First message of `watch.py`.
         rank: The guarded process.
     """
 
@@ -169,13 +169,13 @@ class Guard:
         self._every = min(5.0, self._silence / 5)
         self._selector = selectors.DefaultSelector()
         os.set_blocking(sys.stdin.fileno(), False)
-        self._selector.register(sys.stdin, selectors.EVENT_READ, self._obey)
+        self._selector.register(sys.stdin, selectors.EVENT_READ, self._read_commands)
         self._is_over = False
 
     def run(self) -> None:
         """Guard until the rank leaves or ends, or another one is lost."""
         due = time.monotonic()
-        self._obey()  # what came with the configuration
+        self._read_commands()  # commands that came with the configuration
         while not self._is_over:
             for key, _ in self._selector.select(max(0.0, due - time.monotonic())):
                 key.data()
@@ -183,38 +183,38 @@ class Guard:
             if late < 0 or self._is_over:
                 continue
             if late > self._every:
-                self._forgive(late)  # this process was asleep: what others did it cannot know
+                self._extend_deadlines(late)  # this process was asleep
             due = time.monotonic() + self._every
             if self._rank.is_alive:
                 self._beat()
             else:
-                self._mourn()
+                self._report_exit()
 
-    def _obey(self) -> None:
+    def _read_commands(self) -> None:
         for command in self._commands.read():
             self._leave(command["leave"])
             self._is_over = True
         if self._commands.is_over and not self._is_over:
-            self._mourn()
+            self._report_exit()
 
-    def _mourn(self) -> None:
+    def _report_exit(self) -> None:
         self._report("has died")
         self._is_over = True
 
     def _beat(self) -> None:
-        """Tell others that the rank lives, and look whether they do."""
+        """Send a sign of life, and check the others."""
         raise NotImplementedError
 
-    def _forgive(self, seconds: float) -> None:
-        """Count nobody silent for a time in which this process did not listen."""
+    def _extend_deadlines(self, seconds: float) -> None:
+        """Extend the deadlines of others by a time in which this process did not listen."""
         raise NotImplementedError
 
     def _leave(self, reason: str | None) -> None:
-        """Say that the rank takes leave, and why, if it has failed."""
+        """Report that the rank leaves, with the reason if it has failed."""
         raise NotImplementedError
 
     def _report(self, fate: str) -> None:
-        """Say what has become of the rank."""
+        """Report the fate of the rank."""
         raise NotImplementedError
 
     def _lose(self, message: str, grace: float) -> None:
@@ -226,14 +226,14 @@ class Outpost(Guard):
     """The guard of a rank other than 0.
 
     Args:
-        config: With `address`, that of the guard of rank 0, and `chief`, the name of rank 0.
+        config: With `address` of the guard of rank 0, and `chief`, the name of rank 0.
         rank: The guarded process.
-        commands: What it says.
+        commands: Its commands.
     """
 
     def __init__(self, config: dict[str, Any], rank: Rank, commands: Lines) -> None:
         super().__init__(config, rank, commands)
-        self._chief = Member(config["chief"])
+        self._rank_zero = Member(config["chief"])
         self._socket = socket.create_connection(tuple(config["address"]), timeout=self._silence)
         self._send({key: config[key] for key in ("token", "rank", "name")})
         self._is_alone = False
@@ -241,7 +241,7 @@ class Outpost(Guard):
         self._selector.register(self._socket, selectors.EVENT_READ, self._listen)
 
     def _send(self, content: dict[str, Any]) -> None:
-        with suppress(OSError):  # what is received next tells why
+        with suppress(OSError):  # the next message has the reason
             self._socket.sendall(json.dumps(content).encode() + b"\n")
 
     def _listen(self) -> None:
@@ -252,24 +252,24 @@ class Outpost(Guard):
             if "left" in news:
                 self._stand_alone()
                 return
-            self._chief.hear(news)
-            self._chief.heard = time.monotonic()  # its guard counts how long it is stopped
+            self._rank_zero.hear(news)
+            self._rank_zero.heard = time.monotonic()  # its own guard sees whether it stops
         if self._news.is_over:
-            self._lose(self._chief.describe("has died, and its guard with it"), self._silence)
+            self._lose(self._rank_zero.describe("has died, and its guard with it"), self._silence)
 
     def _stand_alone(self) -> None:
-        """Rank 0 has finished: nobody has to wait for it."""
+        """Rank 0 has finished: nobody has to wait for it any more."""
         self._selector.unregister(self._socket)
         self._socket.close()
         self._is_alone = True
 
     def _beat(self) -> None:
         self._send(self._rank.beat())
-        if not self._is_alone and time.monotonic() - self._chief.heard > self._silence:
-            self._lose(self._chief.describe(f"has not answered for {self._silence:g} s"), 0.0)
+        if not self._is_alone and time.monotonic() - self._rank_zero.heard > self._silence:
+            self._lose(self._rank_zero.describe(f"has not answered for {self._silence:g} s"), 0.0)
 
-    def _forgive(self, seconds: float) -> None:
-        self._chief.forgive(seconds)
+    def _extend_deadlines(self, seconds: float) -> None:
+        self._rank_zero.extend_deadline(seconds)
 
     def _leave(self, reason: str | None) -> None:
         self._send({**self._rank.beat(), "left": reason})
@@ -282,7 +282,7 @@ class Visitor:
     """A connection to the guard of rank 0.
 
     Attributes:
-        rank: The rank whose guard has called; None as long as it has not said so.
+        rank: The rank of the guard that has connected; None until it is known.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -292,12 +292,12 @@ class Visitor:
 
 
 class Post(Guard):
-    """The guard of rank 0, which hears of all ranks.
+    """The guard of rank 0, which receives from all ranks.
 
     Args:
         config: With `listen`, the address of the interface in use.
         rank: The guarded process.
-        commands: What it says.
+        commands: Its commands.
     """
 
     def __init__(self, config: dict[str, Any], rank: Rank, commands: Lines) -> None:
@@ -320,8 +320,8 @@ class Post(Guard):
     def _listen(self, visitor: Visitor) -> None:
         for line in visitor.lines.read():
             if visitor.rank is None:
-                if not self._greet(visitor, line):
-                    self._hang_up(visitor)
+                if not self._authenticate(visitor, line):
+                    self._close(visitor)
                     return
                 continue
             member = self._members[visitor.rank]
@@ -330,16 +330,16 @@ class Post(Guard):
                 self._lose(member.describe(line["died"]), self._silence)
                 return
             if "left" in line:
-                self._dismiss(visitor, line["left"])
+                self._release(visitor, line["left"])
                 return
         if visitor.lines.is_over:
-            self._hang_up(visitor)
+            self._close(visitor)
             if visitor.rank is not None:
                 member = self._members[visitor.rank]
                 self._lose(member.describe("has died, and its guard with it"), self._silence)
 
-    def _greet(self, visitor: Visitor, line: dict[str, Any]) -> bool:
-        """Return whether a visitor is the guard of a rank: strangers are not listened to."""
+    def _authenticate(self, visitor: Visitor, line: dict[str, Any]) -> bool:
+        """Return True if a connection is from the guard of a rank; others are closed."""
         rank = line.get("rank")
         if not secrets.compare_digest(str(line.get("token")), self._token):
             return False
@@ -348,18 +348,18 @@ class Post(Guard):
         self._members[rank].name, visitor.rank = line["name"], rank
         self._sockets[rank] = visitor.socket
         if len(self._sockets) == len(self._members) - 1:
-            send(sys.stdout.fileno(), {"ready": True})  # from now on all hear what it says
+            send(sys.stdout.fileno(), {"ready": True})  # from now on all receive its messages
         return True
 
-    def _hang_up(self, visitor: Visitor) -> None:
+    def _close(self, visitor: Visitor) -> None:
         self._selector.unregister(visitor.socket)
         visitor.socket.close()
         if visitor.rank is not None:
             del self._sockets[visitor.rank]
 
-    def _dismiss(self, visitor: Visitor, reason: str | None) -> None:
+    def _release(self, visitor: Visitor, reason: str | None) -> None:
         assert visitor.rank is not None
-        self._hang_up(visitor)
+        self._close(visitor)
         member = self._members.pop(visitor.rank)
         if reason is not None:
             self._lose(member.describe(f"has failed: {reason}"), self._silence)
@@ -367,7 +367,7 @@ class Post(Guard):
     def _beat(self) -> None:
         beat = self._rank.beat()
         self._own.hear(beat)
-        self._tell(beat)
+        self._broadcast(beat)
         now = time.monotonic()
         for member in self._members.values():
             if now - member.heard > self._silence:
@@ -378,53 +378,53 @@ class Post(Guard):
         self._look_for_progress(now)
 
     def _look_for_progress(self, now: float) -> None:
-        """Say it once if all live but none goes on: that may be right, so nothing is ended."""
+        """Warn once if all ranks are alive but none makes progress, which may be legitimate."""
         members = self._members.values()
         quiet = now - max(member.spoken for member in members)
         waits = quiet > 1.2 * self._silence and any(member.word for member in members)
         if waits and not self._is_stalled and not any(member.is_long for member in members):
             words = "; ".join(f"{m.name}: {m.word or 'nothing yet'}" for m in members)
-            sys.stderr.write(f"all ranks live but none has gone on for {quiet:.0f} s: {words}\n")
+            sys.stderr.write(f"all ranks live but without progress for {quiet:.0f} s: {words}\n")
         self._is_stalled = waits
 
-    def _forgive(self, seconds: float) -> None:
+    def _extend_deadlines(self, seconds: float) -> None:
         for member in self._members.values():
-            member.forgive(seconds)
+            member.extend_deadline(seconds)
 
-    def _tell(self, content: dict[str, Any]) -> None:
+    def _broadcast(self, content: dict[str, Any]) -> None:
         for connection in self._sockets.values():
             send(connection.fileno(), content)
 
     def _lose(self, message: str, grace: float) -> None:
-        self._tell({"lost": message, "grace": grace})
+        self._broadcast({"lost": message, "grace": grace})
         super()._lose(message, grace)
 
     def _leave(self, reason: str | None) -> None:
         if reason is None:
-            self._tell({"left": True})
+            self._broadcast({"left": True})
         else:
             self._report(f"has failed: {reason}")
 
     def _report(self, fate: str) -> None:
         self._own.hear(self._rank.beat())
-        self._tell({"lost": self._own.describe(fate), "grace": self._silence})
+        self._broadcast({"lost": self._own.describe(fate), "grace": self._silence})
 
 
 def send(number: int, content: dict[str, Any]) -> None:
-    """Write a line; what the other side does not take at once is lost, as are signs of life."""
+    """Write a line; if the other side is not ready for it, it is lost, as are signs of life."""
     with suppress(OSError):
         os.write(number, json.dumps(content).encode() + b"\n")
 
 
 def main() -> None:
-    """Read what to do from standard input, and guard the parent."""
+    """Read the configuration from standard input, and guard the parent."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when its rank does
     pid = os.getppid()
     commands = Lines(sys.stdin.fileno())
     config = next(commands.read(), None)
     if config is None:
-        return  # the rank has not found the others, or has found that it is alone
+        return  # the rank has not found the others, or is alone
     rank = Rank(pid, int(sys.argv[1]))
     kind = Post if "listen" in config else Outpost
     kind(config, rank, commands).run()

@@ -1,4 +1,4 @@
-"""What passes through a model at once: whole samples, or a rank's part of one structure."""
+"""Micro-batches: whole samples, or a rank's domain of one structure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SUMS: Final = ("energy", "stress")
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Whole samples.
+    """A micro-batch of whole samples.
 
     Attributes:
-        batch: Labels of this rank, and for whole samples the inputs of the model.
+        batch: Labels on this rank, and for whole samples the inputs of the model.
     """
 
     batch: Batch
 
     def predict(self, module: nn.Module) -> Outputs:
-        """Return what the model predicts of the rows of `batch`."""
+        """Return the predictions of the model for the rows of `batch`."""
         outputs: Outputs = module(self.batch)
         return outputs
 
@@ -43,33 +43,33 @@ class Piece:
         return replace(self, batch=move_to_device(self.batch, device))
 
     def pin_memory(self) -> Self:
-        """Put the tensors where a GPU can read them while it computes."""
+        """Put the tensors into pinned memory, which a GPU can read while it computes."""
         return replace(self, batch=_pin(self.batch))
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory, allocated for another stream, until this one has used it."""
+        """Keep the memory, allocated on another stream, until this stream has used it."""
         _record(self.batch, stream)
 
 
 @dataclass(frozen=True, eq=False)
 class PartPiece(Piece):
-    """A rank's part of one structure.
+    """A rank's domain of one structure.
 
     A model that exchanges features of atoms itself is given a domain. Any other one gets own atoms
-    with all that they depend on: own atoms and the edges that they receive make up one sample, all
-    others a second one, so that what a model adds up for the first is the rank's part of the
-    structure.
+    and the ghost atoms that they depend on: own atoms and the edges that they receive are one
+    sample, all others a second one, so that the model's sums over the first are the rank's part of
+    the structure.
 
-    Rank 0 alone has labels of the sample. Gradients of its fields, which all ranks have added up,
-    are added over ranks in turn.
+    Only rank 0 has labels of the sample. Gradients of its fields, which are sums over all ranks,
+    are summed over ranks in turn.
 
     Attributes:
-        inputs: What the model is given; may be `batch` itself.
-        own_atoms: Numbers of own atoms in the structure, whose rows come first, (n_own,).
-        kinds: What a row of each output is, by its name.
-        ranks: Who has the other parts.
-        domain: What the model exchanges rows of other ranks by, its second argument, on its
-            device; None for a model that exchanges nothing.
+        inputs: Inputs of the model; may be `batch` itself.
+        own_atoms: Numbers of own atoms in the structure; their rows come first, (n_own,).
+        kinds: Kind of the rows of each output, by its name.
+        ranks: The ranks with the other domains.
+        domain: Halo exchange of rows of other ranks, the model's second argument, on its device;
+            None for a model that exchanges nothing.
     """
 
     inputs: Batch
@@ -79,7 +79,7 @@ class PartPiece(Piece):
     domain: Any = None
 
     def predict(self, module: nn.Module) -> Outputs:
-        """Return own rows, and fields of samples added over ranks.
+        """Return own rows, and fields of samples summed over ranks.
 
         All ranks call it together.
         """
@@ -92,11 +92,11 @@ class PartPiece(Piece):
         return self._change(lambda batch: move_to_device(batch, device))
 
     def pin_memory(self) -> Self:
-        """Put the tensors where a GPU can read them while it computes."""
+        """Put the tensors into pinned memory, which a GPU can read while it computes."""
         return self._change(_pin)
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory, allocated for another stream, until this one has used it."""
+        """Keep the memory, allocated on another stream, until this stream has used it."""
         super().record_stream(stream)
         _record(self.inputs, stream)
 
@@ -117,13 +117,13 @@ class PartPiece(Piece):
 
 
 def require_divisible(kinds: Mapping[str, str]) -> None:
-    """Check that parts of all outputs make up the whole.
+    """Check that the parts of all outputs make up the whole.
 
     Args:
-        kinds: What a row of each output is, by its name.
+        kinds: Kind of the rows of each output, by its name.
 
     Raises:
-        ValueError: An output belongs neither to atoms nor is it a sum over them.
+        ValueError: An output neither belongs to atoms nor is a sum over them.
     """
     for name, kind in kinds.items():
         if kind != "atom" and name not in _SUMS:
@@ -150,10 +150,10 @@ LoadPart = Callable[[int], PartPiece]
 
 
 class SampleDivider(Protocol):
-    """Divides the samples of a task between all ranks."""
+    """Domain decomposition of the samples of a task over all ranks."""
 
     def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
-        """Choose what each rank owns of some samples of a split; return what makes own parts.
+        """Choose the atoms that each rank owns in some samples; return the loader of own domains.
 
         All ranks call it together.
         """
@@ -162,19 +162,19 @@ class SampleDivider(Protocol):
     def divide_alone(
         self, samples: Samples, number: int, n_parts: int
     ) -> Callable[[Transport], PartPiece]:
-        """Choose what each of some ranks would own of a sample, without the other ranks.
+        """Choose the atoms that each of some ranks would own, without the other ranks.
 
         Returns:
-            What makes the part of the rank that a transport is for.
+            Function that makes the domain of the rank of a transport.
         """
         ...
 
 
 def make_divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider:
-    """Return what divides single samples of a run between ranks (`partition.parts: graph`).
+    """Return the domain decomposition of single samples of a run (`partition.parts: graph`).
 
     Raises:
-        ValueError: Nothing does, or the model cannot work on parts.
+        ValueError: No plugin has one, or the model cannot work on domains.
     """
     hook = run.registry.select_hook("divider", run.model_info.name)
     divider: SampleDivider | None = hook(run=run, task=task, ranks=ranks)

@@ -1,4 +1,4 @@
-"""What the ranks of a stage do together, and on which device each of them works."""
+"""Collective operations of the ranks of a stage, and the device of each rank."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a running stage, as one of them sees it.
+    """The ranks of a running stage, from the view of one of them.
 
     Attributes:
         world: The place of this process.
-        device: Where it computes.
-        through_cpu: True if tensors on a GPU are added on the CPU, since ranks share a GPU and NCCL
-            refuses such ranks.
-        watch: Tells others that this process lives, and it of them; None on its own.
+        device: Device of this rank.
+        through_cpu: True if tensors on a GPU are summed on the CPU, since ranks share a GPU, which
+            NCCL refuses.
+        watch: Exchange of signs of life with the other ranks; None for a single rank.
     """
 
     world: World
@@ -53,16 +53,16 @@ class Ranks:
 
     @property
     def is_rank_zero(self) -> bool:
-        """True on the rank that writes files and talks to the user."""
+        """True on the rank that writes files and communicates with the user."""
         return self.rank == 0
 
     def report(self, word: str) -> None:
-        """Say what this rank does now, in a few words: they are its last if it is lost."""
+        """Report the status of this rank in a few words, for the message if it is lost."""
         if self.watch is not None:
             self.watch.report(word)
 
     def announce(self, word: str) -> AbstractContextManager[None]:
-        """Say what this rank does within a context, for which others may have to wait long."""
+        """Report the status of this rank within a context for which others may wait long."""
         return nullcontext() if self.watch is None else self.watch.announce(word)
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
@@ -71,10 +71,10 @@ class Ranks:
         return tensor
 
     def start_all_reduce_sum(self, tensor: Tensor) -> Callable[[], object]:
-        """Begin to replace a tensor by its sum over all ranks, in place.
+        """Start the all-reduce of a tensor: its sum over all ranks, in place.
 
         Returns:
-            What waits for the end; until then the tensor must stay as it is.
+            Function that waits for the end; until then the tensor must not change.
         """
         if self.size == 1:
             return lambda: None
@@ -91,7 +91,7 @@ class Ranks:
         return finish
 
     def all_reduce_or(self, tensor: Tensor) -> Tensor:
-        """Replace integers on the CPU by their bitwise or over all ranks, in place."""
+        """Replace integers on the CPU by their bitwise or over all ranks, in place (all-reduce)."""
         if self.size > 1:
             dist.all_reduce(tensor, op=dist.ReduceOp.BOR)
         return tensor
@@ -100,12 +100,12 @@ class Ranks:
         """Replace tensors on the CPU by those of rank 0, in place."""
         if self.size > 1:
             for tensor in tensors:
-                sent = tensor.contiguous()  # as gloo wants it
+                sent = tensor.contiguous()  # required by gloo
                 dist.broadcast(sent, src=0)
                 tensor.copy_(sent)
 
     def broadcast(self, value: T) -> T:
-        """Return the value that rank 0 has; any object that pickle can carry between processes."""
+        """Return the value of rank 0; any object that pickle can carry between processes."""
         if self.size == 1:
             return value
         values = [value]
@@ -113,7 +113,7 @@ class Ranks:
         return values[0]
 
     def barrier(self) -> None:
-        """Wait for all ranks; work that a GPU has still to do is not waited for."""
+        """Wait for all ranks, but not for unfinished work on a GPU."""
         self.all_reduce_sum(torch.zeros(1))
 
     def gather(self, value: T) -> list[T]:
@@ -125,14 +125,14 @@ class Ranks:
         return values  # type: ignore[return-value] # filled by the line above
 
     def require_same(self, facts: Mapping[str, str], cure: str) -> None:
-        """Check that all ranks know the same of what their common result depends on.
+        """Check that the facts behind a common result are the same on all ranks.
 
         Args:
-            facts: Name to value, as this rank sees it.
+            facts: Name to value, on this rank.
             cure: What to do where they differ.
 
         Raises:
-            ValueError: Some know something else than rank 0, which all ranks say alike.
+            ValueError: Some differ from rank 0's; the message is the same on all ranks.
         """
         first = self.broadcast(dict(facts))
         other = [
@@ -158,13 +158,13 @@ class Ranks:
 
 @contextmanager
 def connect_ranks(device: str, folder: Path) -> Iterator[Ranks]:
-    """Find the ranks of this stage, connect them, and part at the end.
+    """Find the ranks of this stage, connect them, and disconnect at the end.
 
-    Cores that several ranks may use are shared between them, unless OMP_NUM_THREADS says otherwise.
+    Ranks share the cores that several of them may use, unless OMP_NUM_THREADS is set.
 
     Args:
         device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
-        folder: Folder that all ranks see, where they may leave a note for each other.
+        folder: Folder that all ranks see, to exchange addresses if needed.
 
     Raises:
         ValueError: There is no GPU, the ranks do not find each other, or one of them is lost.

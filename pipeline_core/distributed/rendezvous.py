@@ -1,8 +1,8 @@
-"""How ranks find each other: every launcher's way to a torch process group.
+"""Rendezvous of the ranks: from every launcher to a torch process group.
 
 The group holds gloo for tensors on the CPU and NCCL for tensors on GPUs. It is opened here and not
-by a library's defaults, because a node may run several trainings at once (rank 0 takes a port that
-is free and tells the others), because names of nodes need not resolve, because a store listens to
+by a library's defaults, because a node may run several trainings at once (rank 0 takes a free port
+and sends it to the others), because names of nodes need not resolve, because a store listens to
 everyone unless it is given a socket, and because ranks that never come must be named.
 """
 
@@ -38,39 +38,39 @@ from pipeline_core.store import write_atomic
 _PATIENCE: Final = 300.0
 """Seconds that ranks wait for each other at the start."""
 _DOUBT: Final = 20.0
-"""The same where no launcher is to be seen that would have started others."""
+"""The same if no launcher is visible that would have started others."""
 _NOTICE: Final = 10.0
-"""Seconds after which they say what they wait for."""
+"""Seconds after which ranks report that they are waiting."""
 _LINE: Final = 256
-"""Bytes of a text that MPI carries."""
+"""Bytes of a text sent through MPI."""
 _numbers: Final = count()
-"""Of the groups of this process: a launcher's store keeps what earlier ones have written."""
+"""Numbers of the process groups of this process: a launcher's store keeps earlier entries."""
 _SILENCE: Final = timedelta(hours=12)
-"""That ranks wait in torch for another one, which may work alone for hours, as on the levels of a
-large matrix. The watch tells them earlier of one that dies or is stuck."""
+"""Timeout of torch for a rank that may work alone for hours, as on the levels of a large matrix.
+The watch reports a dead or stuck rank earlier."""
 
 
 class _Waiting:
-    """The start of the ranks: what they wait for is said after a while, and refused at last."""
+    """Waiting for the ranks at the start: reported after a while, and ended by an error."""
 
     def __init__(self, world: World) -> None:
         self._world, self._begin = world, time.monotonic()
         self._patience = _PATIENCE if may_be_launched(world) else _DOUBT
-        self._is_told = False
+        self._is_reported = False
 
     def check(self, problem: str) -> None:
-        """Say what the matter is, once.
+        """Report a problem, once.
 
         Raises:
-            ValueError: It has been so for too long.
+            ValueError: It has lasted too long.
         """
         seconds = time.monotonic() - self._begin
         claim = describe_claim(self._world)
         if seconds > self._patience:
             raise ValueError(f"{problem} within {seconds:.0f} s; {claim}")
-        if seconds > _NOTICE and not self._is_told:
+        if seconds > _NOTICE and not self._is_reported:
             sys.stderr.write(f"{problem} within {seconds:.0f} s, waiting; {claim}\n")
-            self._is_told = True
+            self._is_reported = True
 
 
 def init_process_group(world: World, folder: Path) -> str:
@@ -78,7 +78,7 @@ def init_process_group(world: World, folder: Path) -> str:
 
     Args:
         world: The place of this process.
-        folder: Where rank 0 leaves a note with its address if the launcher offers no other way.
+        folder: Folder for a file with rank 0's address, if the launcher offers no other way.
 
     Returns:
         The address of this process's interface to the others.
@@ -104,7 +104,7 @@ def init_process_group(world: World, folder: Path) -> str:
             backend, store=store, rank=world.rank, world_size=world.size, timeout=_SILENCE
         )
     if world.launcher == "srun" and world.rank == 0:
-        note.unlink()  # all have read it: gloo returns when everyone is connected to everyone
+        note.unlink()  # all have read it: gloo returns when all are connected
     return address
 
 
@@ -130,7 +130,7 @@ def _make_mpi_store(world: World, waiting: _Waiting) -> tuple[Store, str]:
 
 
 def _gather_hosts(comm: Any) -> list[str]:
-    """Return the names of the nodes of all ranks; as plain bytes, where mpi4py would pickle."""
+    """Return the names of the nodes of all ranks, as plain bytes, without mpi4py's pickles."""
     own = bytearray(socket.gethostname().encode()[:_LINE].ljust(_LINE, b"\0"))
     names = bytearray(_LINE * comm.Get_size())
     comm.Allgather(own, names)
@@ -165,7 +165,7 @@ def _make_torchrun_store(world: World, waiting: _Waiting) -> tuple[Store, str]:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     one_node = os.environ.get("LOCAL_WORLD_SIZE") == str(world.size)
     address = LOOPBACK if one_node else find_address(host)
-    # torchrun's agent has opened a store already, at all interfaces: nothing here can change that.
+    # torchrun's agent has opened a store already, on all interfaces: this cannot be changed here.
     if world.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return _start_named_server(host, port), address
     return _connect(host, port, waiting), address
@@ -173,7 +173,7 @@ def _make_torchrun_store(world: World, waiting: _Waiting) -> tuple[Store, str]:
 
 @cache
 def _start_named_server(host: str, port: int) -> TCPStore:
-    """One for all groups of this process, as each of them comes to the same address."""
+    """Start one store for all groups of this process, as each comes to the same address."""
     return _start_server(host, port)
 
 

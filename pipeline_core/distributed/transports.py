@@ -1,4 +1,4 @@
-"""What carries the messages of ranks that share a structure."""
+"""Choice of the transport for halo exchange between ranks that share a structure."""
 
 from __future__ import annotations
 

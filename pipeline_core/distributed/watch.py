@@ -1,9 +1,9 @@
-"""How a rank is told that another one has died or is stuck, and tells what it does itself.
+"""Watch over the ranks: detects a dead or stuck rank, and reports the status of this one.
 
-A process that waits for a dead or stopped one inside of torch cannot look around. Beside each rank
-runs a guard (`guard.py`), which says every few seconds that the rank lives, whatever its
-interpreter is busy with, and hears of the others. If one is silent for too long, dies, or fails,
-its peers end with its name, host, pid and last word. None ends because its work takes long.
+A process that waits for a dead or stopped one inside torch cannot check it. Beside each rank runs a
+guard (`guard.py`), which reports every few seconds that the rank is alive, whatever its interpreter
+is busy with, and receives the same from others. If a rank is silent for too long, dies, or fails,
+its peers end with its name, host, pid and last status. None ends because its work takes long.
 
 | variable           | meaning                                                               |
 |--------------------|-----------------------------------------------------------------------|
@@ -32,26 +32,26 @@ from torch import distributed as dist
 from pipeline_core.distributed.world import World
 
 EXIT_STATUS: Final = 75
-"""Of a rank that ends since another one is lost: "try again", as in sysexits.h."""
+"""Exit status of a rank that ends since another one is lost: "try again", as in sysexits.h."""
 
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _BOARD_SIZE: Final = 1024  # bytes
 _LONGEST_WORD: Final = 120  # characters, of which JSON makes six bytes each at most
 _LONGEST_REASON: Final = 300
-_PATIENCE: Final = 2.0  # s, for news of a rank whose end the network has shown already
+_PATIENCE: Final = 2.0  # s, for the report on a rank with a broken connection
 _ADVICE: Final = "start the stage again: a training goes on from its last saved state"
 
 logger = logging.getLogger(__name__)
 
 
 class Watch:
-    """One rank's guard, and what comes from it.
+    """The guard of one rank, and its messages.
 
-    It is started here, so that it is there when the ranks have found each other, and begins to
+    It is started here, so that it is running when the ranks have found each other, and begins to
     watch with `connect`.
 
     Raises:
-        ValueError: `PIPELINE_SILENCE` is no positive number.
+        ValueError: `PIPELINE_SILENCE` is not a positive number.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Watch:
                 stdout=subprocess.PIPE,
                 pass_fds=[board],
             )
-        self._said = ("", False)
+        self._status = ("", False)
         self._loss: str | None = None
         self._is_lost, self._has_left = threading.Event(), threading.Event()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -77,8 +77,8 @@ class Watch:
 
         Args:
             world: The place of this process.
-            address: Of rank 0's interface to the others.
-            broadcast: Returns what rank 0 gives it.
+            address: Address of rank 0's interface to the others.
+            broadcast: Returns the value of rank 0.
         """
         name = f"rank {world.rank} on {socket.gethostname()} (pid {os.getpid()})"
         own = {"rank": world.rank, "name": name, "silence": self._silence}
@@ -90,30 +90,30 @@ class Watch:
         host, port, token, chief_name = broadcast(chief)
         if world.rank:
             self._send({**own, "address": [host, port], "token": token, "chief": chief_name})
-        elif loss := self._receive().get("lost"):  # else all guards have come
+        elif loss := self._receive().get("lost"):  # otherwise all guards are connected
             raise explain(loss)
         self._listener.start()
 
     def report(self, word: str) -> None:
-        """Say what this rank does now: others read it if nothing more comes. Costs microseconds."""
-        self._say(word, is_long=False)
+        """Report the status of this rank, for the message if it is lost. Costs microseconds."""
+        self._set_status(word, is_long=False)
 
     @contextmanager
     def announce(self, word: str) -> Iterator[None]:
-        """Say what this rank does meanwhile, and that others may have to wait long for it."""
-        before = self._said
-        self._say(word, is_long=True)
+        """Report the status within a context, in which others may have to wait long."""
+        before = self._status
+        self._set_status(word, is_long=True)
         yield
-        self._say(before[0], is_long=before[1])
+        self._set_status(before[0], is_long=before[1])
 
     def leave(self, error: BaseException | None) -> str | None:
         """End the watch.
 
         Args:
-            error: Why this rank leaves the others; None if its work is done.
+            error: Failure of this rank; None if its work is done.
 
         Returns:
-            What has become of another rank, if that is the cause of the error.
+            Description of another lost rank, if that is the cause of the error.
         """
         is_follower = error is not None and is_caused_by_others(error)
         if is_follower and self._listener.is_alive():
@@ -141,8 +141,8 @@ class Watch:
         self._process.stdout.close()
         self._board.close()
 
-    def _say(self, word: str, *, is_long: bool) -> None:
-        self._said = (word, is_long)
+    def _set_status(self, word: str, *, is_long: bool) -> None:
+        self._status = (word, is_long)
         text = json.dumps({"word": word[:_LONGEST_WORD], "is_long": is_long})
         self._board[:] = text.encode().ljust(_BOARD_SIZE, b"\0")
 
@@ -158,7 +158,7 @@ class Watch:
         return content
 
     def _listen(self) -> None:
-        """Wait for news of a loss, and end this process if it cannot end by itself."""
+        """Wait for a report of a lost rank, and end this process if it cannot end by itself."""
         news = self._receive()
         if self._has_left.is_set():
             return
@@ -172,20 +172,20 @@ class Watch:
 
 
 def read_silence() -> float:
-    """Return after how many seconds a silent rank counts as lost.
+    """Return the seconds after which a silent rank counts as lost.
 
     Raises:
-        ValueError: `PIPELINE_SILENCE` is no positive number.
+        ValueError: `PIPELINE_SILENCE` is not a positive number.
     """
     text = os.environ.get("PIPELINE_SILENCE", "100")
     with suppress(ValueError):
         if 0 < (silence := float(text)) < float("inf"):
             return silence
-    raise ValueError(f"PIPELINE_SILENCE: {text!r} is no positive number of seconds")
+    raise ValueError(f"PIPELINE_SILENCE: {text!r} is not a positive number of seconds")
 
 
 def is_caused_by_others(error: BaseException) -> bool:
-    """Return whether torch says by an error that the connection to another rank has broken."""
+    """Return True if an error of torch means that the connection to another rank has broken."""
     text = str(error)
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text)
@@ -193,12 +193,12 @@ def is_caused_by_others(error: BaseException) -> bool:
 
 
 def explain(loss: str) -> ValueError:
-    """Return the error of a rank that cannot go on without another one."""
+    """Return the error of a rank that cannot continue without another one."""
     return ValueError(f"{loss}; {_ADVICE}")
 
 
 def _open_board() -> int:
-    """Return a file without a name, in memory where the system offers that."""
+    """Return a file without a name, in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("pipeline_core")
     number, path = tempfile.mkstemp()

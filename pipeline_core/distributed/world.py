@@ -1,4 +1,4 @@
-"""Which of how many ranks is this process? Found from its environment, without torch or MPI.
+"""World size and rank of this process, from its environment, without torch or MPI.
 
 An environment names its launcher: torchrun (and Kubernetes operators) set RANK and WORLD_SIZE; srun
 sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; mpiexec sets PMI_* (MPICH, Intel) or OMPI_COMM_WORLD_*
@@ -26,11 +26,11 @@ _FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO of Linux
 
 @dataclass(frozen=True)
 class World:
-    """The place of this process among its peers.
+    """Rank of this process and size of its world.
 
     Attributes:
-        launcher: What started the ranks; "none" for a process on its own.
-        rank: Number of this process, from 0; rank 0 alone writes files.
+        launcher: Program that started the ranks; "none" for a single process.
+        rank: Number of this process, from 0; only rank 0 writes files.
         size: Number of processes.
     """
 
@@ -40,10 +40,10 @@ class World:
 
 
 def find_world(environment: Mapping[str, str] = os.environ) -> World:
-    """Return the place of this process.
+    """Return rank and world size of this process.
 
     srun and mpiexec can be nested in each other: mpiexec starts its helpers through srun, and srun
-    offers PMI variables to MPI programs. Where both speak, srun is believed only if the two agree.
+    sets PMI variables for MPI programs. If both are set, srun counts only if the two agree.
     """
     if all(name in environment for name in (*_TORCHRUN, *_RENDEZVOUS)):
         return _make_world("torchrun", _read_numbers(environment, _TORCHRUN))
@@ -66,12 +66,12 @@ def _make_world(
 
 
 def describe_claim(world: World, environment: Mapping[str, str] = os.environ) -> str:
-    """Return what the environment says of this process, and what to do if that is not so."""
+    """Return the launcher's variables of this process, and how to remove leftovers."""
     names = {"torchrun": [_TORCHRUN], "srun": [_SRUN]}.get(world.launcher, list(_MPIEXEC))
     numbers = (str(world.rank), str(world.size))
     rank, size = next(n for n in names if tuple(map(environment.get, n)) == numbers)
     return (
-        f"{rank}={world.rank} and {size}={world.size} say that {world.launcher} has started this "
+        f"{rank}={world.rank} and {size}={world.size} mean that {world.launcher} has started this "
         f"process and others; if they are left over, unset them: unset {rank} {size}"
     )
 
@@ -80,7 +80,7 @@ def refuse_leftovers(world: World, environment: Mapping[str, str] = os.environ) 
     """Check that variables of a launcher are complete.
 
     Raises:
-        ValueError: They are left over in the environment, as of a saved or an exported one.
+        ValueError: They are left over in a saved or exported environment.
     """
     missing = [name for name in _STEP if name not in environment]
     if world.launcher == "srun" and missing:
@@ -90,10 +90,10 @@ def refuse_leftovers(world: World, environment: Mapping[str, str] = os.environ) 
 
 
 def may_be_launched(world: World) -> bool:
-    """Return False if it is sure that the launcher has not started this process.
+    """Return False if the launcher has certainly not started this process.
 
-    Each task of srun descends from Slurm's stepd, which is seen unless the process is in a
-    container with processes of its own.
+    Each task of srun descends from Slurm's stepd, which is visible unless the process is in a
+    container with separate processes.
     """
     if world.launcher != "srun":
         return True

@@ -18,14 +18,14 @@ from pipeline_core.residuals import compute_residuals, read_labels
 from pipeline_core.task import Quantity
 
 MOST_GROUPS: Final = 64
-"""A split of more groups, such as one a material, has no table of groups; predictions name them."""
+"""Largest number of groups in the table; predictions name more, such as one per material."""
 
 
 class Breakdown:
     """Collects the errors of a split.
 
     Args:
-        quantities: What is compared. A quantity per atom is also compared as it is.
+        quantities: Quantities to compare. One per atom is also compared as a total.
         groups: Name of the group of each sample (n_samples,), or None.
         heads: Names of the heads of the model, if it has several.
     """
@@ -92,7 +92,7 @@ def _split_metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
 
 
 def _compare(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return error and label in float64, per atom if the quantity says so, NaN where missing."""
+    """Return error and label in float64, per atom if the quantity is, NaN where missing."""
     label = read_labels(quantity, window.batch).double()
     outputs = {name: values.double() for name, values in window.outputs.items()}
     error, _ = compute_residuals(quantity, outputs, {**window.batch, quantity.name: label})

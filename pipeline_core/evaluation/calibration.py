@@ -1,16 +1,17 @@
-"""How far errors are from zero, as the spread of a committee tells: split conformal prediction.
+"""Calibrated uncertainty from the spread of an ensemble (committee): split conformal prediction.
 
-The spread σ of the members is proportional to an error at best, so it is scaled by what the
-validation split shows. With the scores s = |error| / u of its n numbers, sorted, and
+The spread σ of the members is at best proportional to the error, so it is scaled on the validation
+split. With the scores s = |error| / u of its n numbers, sorted, and
 
     u² = σ² + σ₀²,   q(p) = s_k,   k = ⌈(n + 1) p⌉
 
 an interval of prediction ± q(p) u holds the truth with a probability of at least p, whatever the
-distribution of errors [1]; it was introduced to potentials by [2]. It is assumed that validation
-data and those of the use are exchangeable, such as drawn from one distribution: so are held-out
-samples of the same source, and not structures of dynamics that has left the data. Components of one
-frame are correlated, so few validation frames say less than their many forces seem to; and as the
-best epoch was chosen on these frames, their errors are a little smaller than others.
+distribution of errors [1]; it was introduced to potentials by [2]. The method assumes that
+validation data and data in use are exchangeable, such as drawn from one distribution: this holds
+for held-out samples of the same source, and not for structures of dynamics that has left the data.
+Components of one frame are correlated, so few validation frames are worth less than their many
+forces suggest; and as the best epoch was chosen on these frames, their errors are a little smaller
+than others.
 
 Where n is too small for k ≤ n (below 19 numbers for p = 0.95) errors over u are taken as normal:
 q(p) is the quantile of Student's distribution with n degrees of freedom times the root mean square
@@ -41,62 +42,62 @@ from scipy.special import ndtri, stdtrit
 Floats = NDArray[np.float64]
 
 LEVEL: Final = 0.95
-"""Probability of the intervals that are shown."""
+"""Probability of the displayed intervals."""
 LEVELS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, LEVEL, 0.99)
 FLOOR: Final = 0.1
-"""Keeps atoms from infinite scores on which, as by symmetry, all members agree."""
+"""Keeps scores finite for atoms on which, as by symmetry, all members agree."""
 _TRUSTED: Final = 2.0
-"""A choice, not a result: an interval wider than this by far was hardly tested."""
+"""A choice, not a result: much wider intervals were hardly tested."""
 _LEAST_IN_BIN: Final = 20
 
 
 class Calibration(BaseModel):
-    """What turns the spread of one quantity into intervals."""
+    """Calibration of the intervals of one quantity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: str
     split: str
-    """Where it was measured."""
+    """Split on which it was measured."""
     count: int
-    """Numbers there."""
+    """Numbers of that split."""
     method: Literal["conformal", "normal"]
-    """Of the intervals of `LEVEL`."""
+    """Method for the intervals of `LEVEL`."""
     floor: float
     """In `unit`."""
     factors: dict[float, float]
-    """By level."""
+    """Half widths over u, by level."""
     trusted: float
     """Half width above which dynamics is flagged: twice what 99 % of the split stay below."""
 
     def compute_half_widths(self, spread: Floats, level: float = LEVEL) -> Floats:
-        """Return half widths of the intervals of a level, as `spread` and in the same unit."""
+        """Return half widths of the intervals of a level, shaped as `spread`, in the same unit."""
         return self.factors[level] * np.hypot(spread, self.floor)
 
 
 def pool_components(spread: Floats) -> Floats:
-    """Return one spread an atom, (n_atoms,), of those of its components, (n_atoms, 3).
+    """Return one spread per atom, (n_atoms,), from those of its components, (n_atoms, 3).
 
-    Their root mean square, which no rotation changes and which scatters less than each.
+    It is their root mean square, which is invariant under rotation and scatters less than each.
     """
     pooled: Floats = np.sqrt((spread**2).mean(axis=1))
     return pooled
 
 
 def calibrate(error: Floats, spread: Floats, unit: str, split: str) -> Calibration:
-    """Return what makes intervals of spreads.
+    """Return the calibration of intervals from errors and spreads.
 
     Args:
         error: Mean of the members minus label, (n,).
-        spread: Of the members, (n,).
-        unit: Of both.
-        split: Where they are from.
+        spread: Standard deviation of the members, (n,).
+        unit: Unit of both.
+        split: Split that they are from.
 
     Raises:
         ValueError: There are no errors, or all members predict the same.
     """
     if not len(error):
-        raise ValueError("nothing is labelled there, so that no committee can be calibrated")
+        raise ValueError("no labels there, so the committee cannot be calibrated")
     floor = FLOOR * float(np.sqrt((spread**2).mean()))
     if not floor > 0:
         raise ValueError("all members predict the same; their trainings have to differ by seed")
@@ -123,12 +124,12 @@ def find_factor(scores: Floats, level: float) -> float:
 
 
 def report_coverage(error: Floats, spread: Floats, calibration: Calibration) -> dict[str, Any]:
-    """Return how often intervals hold the truth, and how large they are.
+    """Return the coverage of the intervals, and their widths.
 
     Args:
         error: Mean of the members minus label, (n,), at least one.
-        spread: Of the members, (n,).
-        calibration: Of another split.
+        spread: Standard deviation of the members, (n,).
+        calibration: Calibration on another split.
 
     Returns:
         Errors; `coverage` of the intervals of `LEVEL`; their mean half width; `reliability`: by

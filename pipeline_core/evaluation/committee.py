@@ -1,6 +1,6 @@
-"""A committee against labels: what its members predict together, and how sure that is.
+"""Ensemble (committee) against labels: mean prediction of its members, and its uncertainty.
 
-All is read from the files of predictions of the members, which each of them has written for itself.
+Everything is read from the prediction files of the members, which each of them has written.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from pipeline_core.seals import identify
 Floats = NDArray[np.float64]
 
 UNITS: Final = {"energy_per_atom": "eV/atom", "forces": "eV/Å"}
-"""What is calibrated."""
+"""Split for the calibration."""
 _CALIBRATED_ON: Final = "val"
 
 
 @dataclass(frozen=True)
 class Joint:
-    """What a committee predicts of one quantity on one split; components of forces one by one.
+    """Mean and spread of a committee for one quantity on one split; each force component is one.
 
     Attributes:
         label: (n,)
         mean: (n,) over members.
-        spread: (n,) standard deviation over members; of forces that of their atom.
+        spread: (n,) standard deviation over members; for forces, of their atom.
     """
 
     label: Floats
@@ -49,7 +49,7 @@ class Joint:
 
 
 def calibrate_committee(run: Run) -> dict[str, Any]:
-    """Return what the metrics of the first member of a committee say of the committee.
+    """Return the committee's part of the metrics of its first member.
 
     Args:
         run: The first member; its predictions and those of the others are there.
@@ -63,8 +63,8 @@ def calibrate_committee(run: Run) -> dict[str, Any]:
     """
     runs = [run, *run.members]
     calibrations: dict[str, Calibration] = {}
-    known = read_joint(runs, _CALIBRATED_ON)
-    for name, joint in known.items():
+    measured = read_joint(runs, _CALIBRATED_ON)
+    for name, joint in measured.items():
         error = joint.mean - joint.label
         try:
             calibrations[name] = calibrate(error, joint.spread, UNITS[name], _CALIBRATED_ON)
@@ -95,10 +95,10 @@ def calibrate_committee(run: Run) -> dict[str, Any]:
 
 
 def read_joint(runs: Sequence[Run], split: str) -> dict[str, Joint]:
-    """Read what members predict together on a split: `UNITS` by name; empty without such samples.
+    """Read joint predictions of the members on a split: `UNITS` by name; empty without samples.
 
     Args:
-        runs: The members, of which all have predicted the same samples.
+        runs: The members, which must have predicted the same samples.
         split: Name of the split.
 
     Raises:
@@ -111,7 +111,7 @@ def read_joint(runs: Sequence[Run], split: str) -> dict[str, Joint]:
         if any(not np.array_equal(labels[0], other, equal_nan=True) for other in labels[1:]):
             raise ValueError(
                 f"{runs[0].folder.parent}: the members of the committee have predicted {name} of "
-                "different samples; evaluate them anew"
+                "different samples; evaluate them again"
             )
         predicted = np.stack([one[name][1] for one in read])  # (n_members, n[, 3])
         joints[name] = _join(labels[0], predicted)

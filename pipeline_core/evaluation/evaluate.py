@@ -30,15 +30,15 @@ def evaluate_run(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
     Called on every rank: they share samples, or with `partition.parts: graph` the atoms of each;
-    rank 0 compares and writes. See `predict_samples` for what it holds. The first member of a
-    committee calibrates it, with what the others have predicted.
+    rank 0 compares and writes. See `predict_samples` for its memory. The first member of a
+    committee calibrates it, with the predictions of the others.
 
     Returns:
-        MAE of every quantity, by split; of direct forces also how far they are from a gradient.
+        MAE of every quantity, by split; for direct forces also their deviation from a gradient.
 
     Raises:
-        ValueError: There is nothing to compare, the model does not belong to the run, it predicts
-            something that is not finite, or memory does not suffice.
+        ValueError: There is nothing to compare, the model does not belong to the run, a prediction
+            is not finite, or memory does not suffice.
     """
     options = run.get_section("evaluate", EvaluateOptions)
     with connect_ranks(run.device, run.state) as ranks:
@@ -79,7 +79,7 @@ def _compare(
     texts: Mapping[str, Texts],
     writer: SampleWriter | None,
 ) -> dict[str, Any]:
-    """Write the predictions of a split, return its metrics; other ranks than 0 have no windows."""
+    """Write the predictions of a split, return its metrics; only rank 0 has windows."""
     for window in windows:
         assert writer is not None
         breakdown.add(window)
@@ -113,13 +113,13 @@ def _open_writer(
 
 
 def _list_heads(task: Task) -> Sequence[str]:
-    """Return the names of the heads of a model; none of one with one."""
+    """Return the names of the heads of a model; empty for a single head."""
     heads: Sequence[str] = getattr(task.module, "head_names", ())
     return heads
 
 
 def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
-    """Return what a file of metrics says before its splits: whose it is, and its size."""
+    """Return the header of a file of metrics, before its splits: the model and its size."""
     provenance = run.make_provenance("evaluate")
     return {
         "experiment": run.experiment,
@@ -132,7 +132,7 @@ def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
 
 
 def _list_errors(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return what people read of a split: MAE with its unit, and how far forces are a gradient."""
+    """Return a summary of a split: MAE with units, and deviation of forces from a gradient."""
     tables = {"": report["quantities"]}
     tables |= {f" of {head}": table for head, table in report.get("heads", {}).items()}
     errors = {

@@ -1,4 +1,4 @@
-"""Errors of predictions, summed up batch by batch so that no data set is too large."""
+"""Error metrics of predictions, accumulated batch by batch so that no dataset is too large."""
 
 from __future__ import annotations
 

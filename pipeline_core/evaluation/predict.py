@@ -22,7 +22,7 @@ from pipeline_core.training.loader import load_pieces
 Ints = NDArray[np.int64]
 
 ROWS: Final = 20_000
-"""Rows of all kinds in one window, where the experiment names no capacity."""
+"""Rows of all kinds in one window, if the experiment sets no capacity."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Window:
     Attributes:
         start: Number of the first sample.
         batch: Labels, offsets and, where there are atoms, atomic numbers.
-        outputs: Predictions of what is labelled.
+        outputs: Predictions of the labelled fields.
     """
 
     start: int
@@ -44,14 +44,14 @@ class Window:
 
     @property
     def heads(self) -> Ints:
-        """Number of the head that each sample is for, (n_samples,): the first if it says none."""
+        """Number of the head of each sample, (n_samples,); the first head by default."""
         if "head" not in self.batch:
             return np.zeros(len(self), np.int64)
         return self.batch["head"].numpy().astype(np.int64)
 
 
 def cut_windows(samples: Samples, task: Task, capacity: float | None) -> list[range]:
-    """Cut a split into consecutive windows that fit the memory; a sample that does not is alone.
+    """Cut a split into consecutive windows that fit the memory; a larger sample stays alone.
 
     Args:
         samples: The split.
@@ -82,18 +82,18 @@ def predict_samples(
 ) -> Iterator[Window]:
     """Yield on rank 0 the predictions for all samples of a split, in order; nothing on others.
 
-    All ranks iterate together. By samples, each predicts one window, whose graphs it holds, and
-    rank 0 collects these windows. By domains, each predicts its own atoms of one structure after
-    the other, and rank 0 collects labels and predictions of the atoms of one structure: never its
-    graph or features, nor anything of edges.
+    All ranks iterate together. By samples, each predicts one window, with its graphs, and rank 0
+    collects these windows. By domains, each predicts its own atoms of one structure after the
+    other, and rank 0 collects labels and predictions of the atoms of one structure: never its graph
+    or features, nor anything of edges.
 
     Args:
         task: Its module holds the trained weights and lies on the device of `ranks`.
         samples: The split.
-        ranks: Who shares the work.
+        ranks: The ranks that share the work.
         capacity: Largest cost of a window of whole samples, see `cut_windows`.
-        load_part: Makes this rank's part of a sample, from `SampleDivider.divide`, if ranks divide
-            each structure; None if they take whole samples.
+        load_part: Makes this rank's domain of a sample, from `SampleDivider.divide`, if ranks
+            divide each structure; None if they take whole samples.
 
     Raises:
         ValueError: A prediction is not finite or has another shape than its label, or belongs to
@@ -134,7 +134,7 @@ def _predict_parts(task: Task, count: int, load_part: LoadPart, ranks: Ranks) ->
 
 
 def _describe_window(task: Task, samples: Samples, cut: range, ranks: Ranks) -> str:
-    """Return what this rank predicts, and how it would take less memory."""
+    """Return a description of this rank's prediction, and how to reduce its memory."""
     place = f"in the prediction of the samples {cut[0]} to {cut[-1]} of the split"
     cost = float(task.cost(samples.sizes())[cut.start : cut.stop].sum())
     cure = (
@@ -174,7 +174,7 @@ def _predict(task: Task, start: int, piece: Piece, device: torch.device) -> Wind
 
 
 def _join_parts(quantities: Sequence[Quantity], parts: Sequence[tuple[Ints, Window]]) -> Window:
-    """Return one structure from its parts: rows of atoms in order, and fields of the sample."""
+    """Return one structure from its domains: rows of atoms in order, and fields of the sample."""
     owned, windows = zip(*parts, strict=True)
     order = torch.from_numpy(np.concatenate(owned)).argsort()
     kinds = {"atomic_numbers": "atom", **{q.name: q.field.kind for q in quantities}}

@@ -28,14 +28,14 @@ Texts = NDArray[np.object_]
 
 
 def read_origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts]]:
-    """Read what the data say of their samples in words.
+    """Read groups and sources of samples from the data.
 
     Args:
         run: Its data are read.
         n_samples: Number of samples of each split.
 
-    Returns:
-        For each split "group" and "source" -> (n_samples,), as far as the data have them; nothing
+    For each split "group" and "source" -> (n_samples,), if the data have them; empty where the data
+    have a layout of their own, or where the task takes a part of a split.
         where the data have a layout of their own, or where the task takes a part of a split.
     """
     nothing: dict[str, dict[str, Texts]] = {split: {} for split in n_samples}
@@ -61,9 +61,9 @@ def make_prediction_fields(
     """Return the fields of the file.
 
     Args:
-        kinds: What the samples have rows of; where these are atoms, their elements are written.
-        quantities: What is labelled and predicted.
-        texts: Which of group and source there are.
+        kinds: Kinds of the rows of samples; if these include atoms, their elements are written.
+        quantities: Labelled and predicted quantities.
+        texts: Which of group and source exist.
         heads: Names of the heads of the model, if it has several.
     """
     fields = [FIELDS["split"], *(FIELDS[name] for name in texts)]

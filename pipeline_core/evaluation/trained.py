@@ -41,7 +41,7 @@ def load_trained_weights(module: nn.Module, content: Mapping[str, Any], path: Pa
 
     Args:
         module: On the CPU, as its plugin builds it.
-        content: What `load_model` returned.
+        content: Result of `load_model`.
         path: The file, for messages.
 
     Raises:
@@ -56,10 +56,10 @@ def load_trained_weights(module: nn.Module, content: Mapping[str, Any], path: Pa
 
 
 def require_finite(results: Mapping[str, Any]) -> None:
-    """Check what a model predicts.
+    """Check that predictions are finite.
 
     Raises:
-        ValueError: Something is not finite.
+        ValueError: One is not finite.
     """
     wrong = [name for name, values in results.items() if not np.isfinite(values).all()]
     if wrong:

@@ -1,4 +1,4 @@
-"""What a figure is. Figure code reads the small files of evaluate and infer, never a model."""
+"""Definition of a figure. Figure code reads small files of evaluate and infer, never a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 Rows: TypeAlias = list[list[object]]
-"""What a figure shows as a table: rows of cells, the first one of their names."""
+"""The content of a figure as a table: rows of cells, the first with column names."""
 
 Drawn: TypeAlias = "tuple[Drawing, Rows] | None"
 """A matplotlib figure with its table; None if the experiment has nothing to show."""
@@ -26,15 +26,15 @@ class Figure:
     Attributes:
         name: Name of its files, lower case with underscores.
         title: One line for the report.
-        caption: What is seen, for a reader of the report.
+        caption: Explanation for a reader of the report.
         category: Heading in the report: "Overview", "Data", "Training", "Accuracy", "Dynamics",
             "Properties", "Balance", "Reproduction", "Provenance", or one of the plugin's own.
         draw: Function (experiment) -> (matplotlib figure, table), or None if the experiment has
             nothing to show, for example no molecular dynamics.
-        plugin: Name of the model whose variants alone it draws; None for all. The engine sets it
-            for the figures of a plugin with a model.
-        paper: Whether it reproduces a figure of the model's paper: it is then drawn for the
-            experiments of that paper alone, see `expected.is_of_paper`, unless one asks for it.
+        plugin: Name of the model whose variants it draws; None for all variants. The engine sets
+            it for the figures of a plugin with a model.
+        paper: Whether it reproduces a figure of the model's paper: it is then drawn only for the
+            experiments of that paper, see `expected.is_of_paper`, or if an experiment names it.
     """
 
     name: str

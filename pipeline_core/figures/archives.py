@@ -1,4 +1,4 @@
-"""Archives of evidence: the files that figures read, laid out like results, in one compressed file.
+"""Archives of evidence: the inputs of figures, laid out like results, in one compressed file.
 
 An archive has the same bytes for the same files.
 """
@@ -41,17 +41,17 @@ def write_archive(folder: Path, archive: Path) -> None:
 def list_files(folder: Path) -> dict[str, Path]:
     """Return the files of a folder by their paths in it, in order, without hidden ones.
 
-    Those are notes that drawing leaves, such as checksums of raw files.
+    Hidden files are left by drawing, such as checksums of raw files.
     """
     files = (path for path in folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in sorted(files)}
 
 
 def unpack_archive(archive: Path) -> Path:
-    """Return a folder with the files of an archive, which is gone when the process ends.
+    """Return a folder with the files of an archive, which is removed when the process ends.
 
     Raises:
-        ValueError: The archive is not there, or damaged.
+        ValueError: The archive is missing or damaged.
     """
     if not archive.is_file():
         raise ValueError(f"{archive}: no such file")
@@ -73,7 +73,7 @@ def _unpack(archive: Path, _digest: str) -> Path:
 
 
 def copy_artifact(source: Path, target: Path) -> None:
-    """Copy a file that figures read, HDF5 and JSON without what is marked as `extracts.BULK`.
+    """Copy an input of figures, HDF5 and JSON without the data marked as `extracts.BULK`.
 
     Raises:
         ValueError: A file is damaged, or cannot be written.
@@ -100,7 +100,7 @@ def _copy_group(source: h5py.Group, target: h5py.Group) -> None:
             ordered = item.id.get_create_plist().get_link_creation_order() != 0
             _copy_group(item, target.create_group(name, track_order=ordered))
         elif not item.attrs.get(BULK):
-            # Bytes of like significance side by side are compressed best.
+            # Shuffling bytes by significance compresses best.
             shuffle = item.shape != () and item.dtype.kind != "O"
             data = target.create_dataset(name, data=item[()], dtype=item.dtype, shuffle=shuffle)
             data.attrs.update(item.attrs)

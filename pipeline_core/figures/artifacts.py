@@ -1,4 +1,4 @@
-"""Where the models and trajectories of an experiment lie, and how to load them."""
+"""Paths of the models and trajectories of an experiment, and code to load them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTERNAL: Final = (
     *("graph.h5", "partition.h5", "history.jsonl", "records.jsonl", "metrics.json"),
     *("predictions.h5", "profile.json", "logs", "state"),
 )
-"""What the report shows by itself, or nobody but the workflow reads."""
+"""Files that the report shows otherwise, or that only the workflow reads."""
 _MOST_FILES: Final = 6
 _LOAD: Final = """\
 from ase.io import read
@@ -33,7 +33,7 @@ frames = read("{trajectory}", ":")
 
 
 def tabulate_files(experiment: ExperimentRun) -> Table | None:
-    """Return the paths of what was made of each variant; None if there is nothing."""
+    """Return the paths of the results of each variant; None if there are none."""
     found = {variant: _list_files(run) for variant, run in experiment.runs.items()}
     rows = [[variant, *line] for variant, lines in found.items() for line in lines]
     if not rows:
@@ -42,7 +42,7 @@ def tabulate_files(experiment: ExperimentRun) -> Table | None:
 
 
 def _list_files(run: Run) -> list[list[str]]:
-    """Return kind and path of all that outlasts the workflow, of a folder of many the folder."""
+    """Return kind and path of all lasting files; of a folder with many the folder itself."""
     lines = []
     for path in sorted(run.folder.glob("[!.]*")):
         if path.name in _INTERNAL:
@@ -66,7 +66,7 @@ def _list_trajectories(run: Run) -> list[str]:
 
 
 def write_snippet(experiment: ExperimentRun) -> Snippet | None:
-    """Return lines that load the best model; None if no variant has one that is a calculator."""
+    """Return code that loads the best model; None if it is missing or not a calculator."""
     ranked = rank_groups(experiment)
     best = ranked[0].group.runs[0] if ranked else experiment.runs[BASE]
     if not best.model.exists() or not _is_calculator(best):
@@ -86,6 +86,6 @@ def write_snippet(experiment: ExperimentRun) -> Snippet | None:
 
 
 def _is_calculator(run: Run) -> bool:
-    """Tell whether the engine or the plugin makes an ASE calculator of a model."""
+    """Return True if the engine or the plugin makes an ASE calculator of a model."""
     own = [p for p in run.registry.plugins if p.model == run.model_info]
     return "forces" in run.model_info.predicts or any("calculator" in p.hooks for p in own)

@@ -1,4 +1,4 @@
-"""Load balance: how much of the ranks' time would be lost by waiting for the slowest one."""
+"""Load balance: the share of the ranks' time that waiting for the slowest one would cost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _draw_curves(axes: Axes, forecast: list[dict[str, Any]]) -> None:
 
 
 def _find_distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]:
-    """Return the forecasts that differ, each under the first variant that has it."""
+    """Return the distinct forecasts, each under the first variant that has it."""
     forecasts: dict[str, list[dict[str, Any]]] = {}
     for variant, run in experiment.runs.items():
         forecast = results.read_balance(run)
@@ -74,7 +74,7 @@ def _find_distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]
 
 
 def _set_percent_axis(axes: Axes) -> None:
-    """Show zero too, which all ways reach on one rank."""
+    """Set an axis that includes zero, the value on one rank."""
     axes.set_yscale("symlog", linthresh=_FINE)
     axes.set_ylim(0, 100)
     axes.yaxis.set_major_locator(FixedLocator([0, 0.1, 1, 10, 100]))

@@ -1,4 +1,4 @@
-"""The card of a model, from its file and the metrics beside it: as a page, and in the report."""
+"""Model card, from the model file and the metrics beside it: as a page, and in the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANGES: Final = (
     ("pressure", "pressure", "GPa"),
     ("force", "force on an atom", "eV/Å"),
 )
-"""Name of a range, what it is, and its unit."""
+"""Name of a range, its title, and its unit."""
 _SPLITS: Final = {"test": "test", "val": "validation", "train": "training"}
 _BEYOND: Final = (
     "Beyond these ranges, and in phases that are not among the data, predictions are "
@@ -34,25 +34,25 @@ Facts = Mapping[str, Any]
 
 
 def read_card(model: Path) -> dict[str, Any]:
-    """Return what a model file says of itself, with the errors that are known of it.
+    """Return the card of a model file, with its errors.
 
     Args:
-        model: A `model.pt`. Errors are those that it holds, or of `metrics.json` beside it if these
-            are of this model.
+        model: A `model.pt`. Errors come from the file itself, or from `metrics.json` beside it if
+            that belongs to this model.
 
     Returns:
-        The provenance of the model, with `card` as `training.card.make_card` has it; its `errors`
-        are split -> quantity -> metrics, and `errors_by_head` head -> such errors of models with
-        several, both empty where none are known.
+        The provenance of the model, with `card` as from `training.card.make_card`; its `errors` are
+        split -> quantity -> metrics, and `errors_by_head` head -> such errors for models with
+        several heads, both empty without metrics.
 
     Raises:
-        ValueError: The file is missing or damaged, or says nothing of itself.
+        ValueError: The file is missing or damaged, or has no card.
     """
     facts = store.read_provenance(model)
     if "card" not in facts:
         raise ValueError(
-            f"{model}: holds no card, as an earlier version wrote it or it is no model; train it "
-            "again, or call `pipeline-core train` with --finish, which writes it from its state"
+            f"{model}: has no card: it is not a model, or from an earlier version; train it again, "
+            "or call `pipeline-core train` with --finish, which writes it from its state"
         )
     errors = {} if facts["card"].get("errors") else _read_errors(model)
     return {**facts, "card": {**facts["card"], **errors}}
@@ -76,7 +76,7 @@ def format_card(facts: Facts) -> str:
     """Return a card as a page in Markdown.
 
     Args:
-        facts: As `read_card` returns them.
+        facts: Result of `read_card`.
     """
     card = facts["card"]
     parts = [
@@ -100,7 +100,7 @@ def format_card(facts: Facts) -> str:
 
 
 def tabulate_card(run: Run) -> Table | None:
-    """Return of the card of a run's model what the report says nowhere else; None without one."""
+    """Return the part of a model's card that the report lacks elsewhere; None without a card."""
     facts = store.read_provenance(run.model)
     if "card" not in facts:
         return None
@@ -130,7 +130,7 @@ def _list_model(facts: Facts) -> list[list[str]]:
 
 
 def _list_errors(facts: Facts) -> Iterator[list[str]]:
-    """Yield rows of a table: of all samples, then of those of each head."""
+    """Yield rows of a table: for all samples, then for the samples of each head."""
     yield from _list_split_errors(facts["card"]["errors"], "")
     for head, errors in sorted(facts["card"].get("errors_by_head", {}).items()):
         yield from _list_split_errors(errors, f", head {head}")
@@ -151,7 +151,7 @@ def _list_split_errors(errors: Facts, of_head: str) -> Iterator[list[str]]:
 
 
 def _list_limits(card: Facts) -> list[list[str]]:
-    """Return what the training data hold and from where to where they reach."""
+    """Return the content and the ranges of the training data."""
     training = card["training"]
     if not training:
         return []
@@ -191,7 +191,7 @@ def _list_origins(facts: Facts) -> list[list[str]]:
 
 
 def _name_source(facts: Facts) -> str:
-    """Return the file and the program that a converted model comes from; empty for others."""
+    """Return file and program of origin of a converted model; empty for others."""
     if "converted_from" not in facts:
         return ""
     files = ", ".join(f"{name}, SHA-256 {digest}" for name, digest in facts["inputs"].items())

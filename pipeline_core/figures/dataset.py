@@ -1,4 +1,4 @@
-"""The data at a glance: samples of each group by split, how large forces and samples are."""
+"""Figure of the dataset: samples of each group by split, sizes of forces and of samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline_core.run import ExperimentRun
 Floats = NDArray[np.float64]
 
 MOST_GROUPS: Final = 24
-"""Groups that have a bar of their own; the others share one."""
+"""Groups with a bar of their own; the others share one."""
 _BINS: Final = 40
 _WIDE: Final = 8  # largest over smallest number of atoms above which the axis is logarithmic
 _MANY: Final = 300  # samples in the fullest bin above which the axis is logarithmic
@@ -66,7 +66,7 @@ def count_by_size(report: ImportReport) -> dict[str, dict[int, int]]:
 
 
 def count_by_group(report: ImportReport) -> dict[str, dict[str, int]]:
-    """Return group -> split -> samples; of many groups the largest, and the others as one.
+    """Return group -> split -> samples; the largest of many groups, and the others as one.
 
     Data that a plugin makes itself may have no groups, and splits without samples are not counted.
     """
@@ -82,7 +82,7 @@ def count_by_group(report: ImportReport) -> dict[str, dict[str, int]]:
 
 
 def _count_by_force(forces: dict[str, Floats]) -> dict[str, Any]:
-    """Return the edges of bins of |F|, and of each split counts, their number and the mean |F|."""
+    """Return the edges of bins of |F|, and for each split counts, number of atoms and mean |F|."""
     if not forces:
         return {}
     sizes = {split: np.linalg.norm(values, axis=1) for split, values in forces.items()}
@@ -178,7 +178,7 @@ def _draw_sizes(axes: Axes, sizes: dict[str, dict[int, int]], samples: str) -> N
 def _make_edges(smallest: int, largest: int, *, logarithmic: bool) -> Floats:
     """Return the edges of bins, halves of odd numbers, so that each holds whole numbers of atoms.
 
-    On a logarithmic scale bins are as wide as can be told apart, and at least one number.
+    On a logarithmic scale bins have equal widths on the axis, but hold at least one number.
     """
     ends = smallest - 0.5, largest + 0.5
     if not logarithmic:

@@ -29,13 +29,13 @@ _SUMMARY: Final = {
 def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     """Draw the chosen figures of an experiment into its folder.
 
-    Each figure gives a file a format, its table as CSV and its caption as reStructuredText; all
-    together give `index.json`, what the report says of the experiment in `summary.json`, as a page
-    of its own in `summary.html` and, where there is a paper, its numbers beside ours in
-    `reproduction.json` and `reproduction.csv`.
+    Each figure gives one file per format, its table as CSV and its caption as reStructuredText. All
+    together give `index.json`, the chapter of the report in `summary.json`, as a page of its own in
+    `summary.html` and, if there is a paper, its numbers beside ours in `reproduction.json` and
+    `reproduction.csv`.
 
     Returns:
-        Names of the figures that were drawn, and of those for which there was nothing to draw.
+        Names of the figures that were drawn, and of those with nothing to draw.
 
     Raises:
         ValueError: A figure is unknown or fails, or a file is damaged.
@@ -75,11 +75,11 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
 
 
 def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
-    """Draw what differs where figures do, and write nothing.
+    """Draw the files by which figures are compared, without writing them.
 
     Returns:
-        Texts of the files of `draw_experiment` that hold numbers and lines, by their names: tables,
-        pictures as SVG if these are asked for, and the paper's numbers beside ours.
+        Texts of the files of `draw_experiment` with numbers and lines, by their names: tables,
+        pictures as SVG if `figures.formats` has it, and the paper's numbers beside ours.
     """
     kinds = [kind for kind in experiment.options.formats if kind == "svg"]
     files: dict[str, bytes] = {}
@@ -94,27 +94,27 @@ def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
 
 
 def choose_figures(experiment: ExperimentRun) -> list[Figure]:
-    """Return the figures that the experiment asks for.
+    """Return the figures of an experiment.
 
     They come from the engine, the plugins of the variants and plugins without a model. A plugin's
-    figure replaces the engine's of the same name; among several plugins it stands beside it, under
-    the name of both, as the engine's alone shows all variants. Figures of a paper belong to its
-    experiments alone, or to those that name them.
+    figure replaces the engine's of the same name; with several plugins it is added, with the
+    plugin's name appended, as the engine's figure alone shows all variants. Figures of a paper are
+    only for its experiments, and for those that name them.
 
     Raises:
-        ValueError: The experiment names a figure that there is not, or the paper's file is wrong.
+        ValueError: The experiment names an unknown figure, or the paper's file is wrong.
     """
-    known = _list_figures(experiment)
+    figures = _list_figures(experiment)
     names = experiment.options.names
     if names == "all":
-        return [f for f in known.values() if not f.paper or is_of_paper(experiment, f.plugin)]
+        return [f for f in figures.values() if not f.paper or is_of_paper(experiment, f.plugin)]
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        if name not in figures:
+            near = difflib.get_close_matches(name, figures, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(figures)}"
             line = find_line(experiment.path, ["figures", "names"])
             raise ValueError(f"{experiment.path}:{line}: figures.names: no figure {name!r}; {hint}")
-    return [figure for figure in known.values() if figure.name in names]
+    return [figure for figure in figures.values() if figure.name in names]
 
 
 def _list_figures(experiment: ExperimentRun) -> dict[str, Figure]:
@@ -140,7 +140,7 @@ def _list_figures(experiment: ExperimentRun) -> dict[str, Figure]:
 def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
     """Return the figures of the plugin of a model and of all plugins without one."""
     hook = experiment.registry.select_hook("figures", model)
-    # The engine registers first, and the hook lists what registered last first.
+    # The engine registers first, and the hook lists the last registered first.
     return [figure for figures in reversed(hook(model=model)) for figure in figures]
 
 
@@ -178,7 +178,7 @@ def _make_entry(figure: Figure, files: list[str]) -> dict[str, Any]:
 
 
 def _remove_old(experiment: ExperimentRun) -> None:
-    """Remove what an earlier call drew, so that a figure no longer asked for does not stay."""
+    """Remove the files of an earlier call, so that outdated figures do not stay."""
     for entry in results.read_json(experiment.folder / INDEX) or []:
         for name in entry["files"]:
             (experiment.folder / name).unlink(missing_ok=True)

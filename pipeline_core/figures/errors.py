@@ -1,4 +1,4 @@
-"""Where the errors are: by element, by group of samples, by head, and by the size of the force."""
+"""Figures of errors by element, by group of samples, by head, and by the size of the force."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ROW: Final = 24
 """Elements in one row of bars."""
 _BINS: Final = 16
 _FEWEST: Final = 20
-"""Atoms that an average over a range of forces takes at least."""
+"""Least number of atoms in an average over a range of forces."""
 
 
 def draw_by_element(experiment: ExperimentRun) -> Drawn:
-    """Draw the force error of each element on the held-out split, one colour a variant."""
+    """Draw the force error of each element on the held-out split, one colour per variant."""
     book = {v: dict(_list_by_element(m)) for v, m in _read_metrics(experiment).items()}
     elements = sorted({e for errors in book.values() for e in errors}, key=SYMBOLS.index)
     if not elements:
@@ -93,12 +93,12 @@ def _format_compact(number: int) -> str:
 
 
 def draw_by_group(experiment: ExperimentRun) -> Drawn:
-    """Draw energy and force errors of each group of every evaluated split, one colour a variant."""
+    """Draw energy and force errors of each group and split, one colour per variant."""
     return _draw_by(experiment, "group")
 
 
 def draw_by_head(experiment: ExperimentRun) -> Drawn:
-    """Draw the same of each head of models with several."""
+    """Draw energy and force errors of each head, for models with several."""
     return _draw_by(experiment, "head")
 
 
@@ -223,7 +223,7 @@ def average_errors(label: Floats, predicted: Floats) -> Floats:
 
 
 def _draw_guides(axes: Axes, sizes: Floats) -> None:
-    """Draw where the error is a tenth of the force, and all of it."""
+    """Draw lines of relative errors of 10 % and 100 %."""
     low, high = axes.get_ylim()
     ends = np.asarray([sizes.min(), sizes.max()])
     for fraction, text in ((0.1, "10 %"), (1.0, "100 %")):

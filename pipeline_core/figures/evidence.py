@@ -1,10 +1,10 @@
 """Evidence: the small files behind figures, kept with the experiments, to draw without training.
 
-Of an experiment `workflows/evidence` has an archive, laid out like results: histories, errors,
-what was inferred, and extracts of larger files (`pipeline_core.extracts`). A JSON file beside it
-says what else must be so for the figures to come out as they did: hashes of the files and of the
-plugins' sources, and of what was drawn. Where figures were drawn again by later sources,
-`sources_of_data` are those that the data were made by.
+For an experiment `workflows/evidence` has an archive, laid out like results: histories, errors,
+inference results, and extracts of larger files (`pipeline_core.extracts`). A JSON manifest beside
+it records what the figures depend on: hashes of the files and of the plugins' sources, and of the
+drawn files. If figures were drawn again by later sources, `sources_of_data` are the sources that
+made the data.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from pipeline_core.registry import find_source_files
 from pipeline_core.run import READS, ExperimentRun, Run
 
 MOST_BYTES: Final = 1_000_000
-"""Of the archive of one experiment: it is kept in the repository."""
+"""Limit for the archive of one experiment, which is kept in the repository."""
 _READ: Final = (*(name for name in READS["figures"] if name != "predictions"), "profile")
-"""Artifacts that evidence keeps whole; extracts stand for the others."""
+"""Artifacts that evidence keeps whole; extracts replace the others."""
 _EXTRACTS: Final = "extracts.json"
 _TOO_LARGE: Final = ("graph", "partition", "model")
 _RECORDS: Final = "records.jsonl"
 _LINES: Final = "*.svg"
-"""Drawn files that depend on the version of matplotlib, too."""
+"""Drawn files that also depend on the version of matplotlib."""
 _DIGITS: Final = 5
 _OFF_TIES: Final = 1 + 1e-7 / 3
 """Factor after which no decimal number of few digits lies halfway between two of `_DIGITS`."""
 _NUMBER: Final = re.compile(r"-?\d+\.\d+(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+")
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z]{1,2}[0-9a-f]{10}\b")
-"""Of paths in SVG files: matplotlib makes them of all digits of their numbers."""
+"""Identifiers of paths in SVG files, which matplotlib makes from all digits of their numbers."""
 
 
 def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
-    """Copy what the figures of an experiment read, draw them from it, and note their hashes.
+    """Copy the inputs of the figures of an experiment, draw from them, and record all hashes.
 
     Args:
-        experiment: With results that are complete and current.
+        experiment: Experiment with complete and current results.
         project: The project of its results.
 
     Returns:
@@ -61,7 +61,7 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
 
     Raises:
         ValueError: A result is missing, stale, or made by another source of its plugin; figures
-            come out otherwise than from the results; or the archive is too large to be kept.
+            differ from those drawn from the results; or the archive is too large to be kept.
     """
     lineage.require_current_results(experiment)
     for run in experiment.runs.values():
@@ -103,9 +103,9 @@ def _require_small(size: int, archive: Path, experiment: ExperimentRun) -> None:
 
 
 def _advise(name: str) -> str:
-    """Return what makes a file smaller."""
+    """Return advice to make a file smaller."""
     if Path(name).name == "inference.h5":
-        return "ask for less in the section infer, such as frames less often"
+        return "reduce the output of the section infer, such as the frequency of frames"
     return "leave out variants that no figure needs"
 
 
@@ -121,10 +121,10 @@ def _require_same(
 
 
 def load_evidence(name: str, project: Project) -> ExperimentRun:
-    """Return an experiment whose artifacts are evidence, and whose figures go among the results.
+    """Return an experiment with evidence as artifacts, and with its figures among the results.
 
     Raises:
-        ValueError: There is no evidence of the experiment, or it is damaged.
+        ValueError: The experiment has no evidence, or it is damaged.
     """
     return _open_archive(project.find_evidence(name), name, project)
 
@@ -141,58 +141,58 @@ def _find_manifest(archive: Path) -> Path:
 
 
 def list_evidence(workflows: Path) -> list[str]:
-    """Return the experiments of which there is evidence, as plugin/name."""
+    """Return the experiments with evidence, as plugin/name."""
     found = (workflows / EVIDENCE).glob("*/*.tar.xz")
     return sorted(f"{path.parent.name}/{path.name.removesuffix('.tar.xz')}" for path in found)
 
 
 def check_evidence(name: str, project: Project) -> list[str]:
-    """Draw an experiment from its evidence; return what is not as it was kept, each by its name.
+    """Draw an experiment from its evidence; return all differences from what was kept, by name.
 
     Raises:
-        ValueError: There is no evidence of the experiment, or it cannot be drawn.
+        ValueError: The experiment has no evidence, or it cannot be drawn.
     """
-    known, experiment = _read_manifest(name, project), load_evidence(name, project)
+    recorded, experiment = _read_manifest(name, project), load_evidence(name, project)
     archive = project.find_evidence(name)
-    if faults := _find_altered(known, experiment, archive):
+    if faults := _find_altered(recorded, experiment, archive):
         return faults
-    changed = [*_list_changed(known, _describe(experiment, archive))]
+    changed = [*_list_changed(recorded, _describe(experiment, archive))]
     if changed:
-        draw_experiment(experiment)  # to be looked at
+        draw_experiment(experiment)  # for inspection
     return [
         f"{experiment.folder / file}: not what was drawn from the same evidence" for file in changed
     ]
 
 
 def redraw_evidence(name: str, project: Project) -> list[str]:
-    """Draw what is kept by figure code that was changed on purpose; note the new hashes.
+    """Draw evidence again after an intended change of figure code; record the new hashes.
 
     Returns:
-        The drawn files that come out otherwise than before.
+        The drawn files that differ from before.
 
     Raises:
-        ValueError: There is no evidence of the experiment, a file or an option is not as it was
-            kept, or it cannot be drawn.
+        ValueError: The experiment has no evidence, a file or an option differs from what was kept,
+            or it cannot be drawn.
     """
-    known, experiment = _read_manifest(name, project), load_evidence(name, project)
+    recorded, experiment = _read_manifest(name, project), load_evidence(name, project)
     archive = project.find_evidence(name)
-    if faults := _find_altered(known, experiment, archive):
-        told = "\n".join(faults)
+    if faults := _find_altered(recorded, experiment, archive):
+        listed = "\n".join(faults)
         raise ValueError(
-            f"{told}\nonly what is as it was kept is drawn again; restore it, or compute the "
+            f"{listed}\nonly unchanged evidence is drawn again; restore it, or compute the "
             f"experiment, then pipeline-core keep-evidence {name}"
         )
     now = _describe(experiment, archive)
-    sources = {"sources_of_data": _get_sources_of_data(known)}
-    store.write_json(_find_manifest(archive), {"made": known["made"], **now, **sources})
-    return list(_list_changed(known, now))
+    sources = {"sources_of_data": _get_sources_of_data(recorded)}
+    store.write_json(_find_manifest(archive), {"made": recorded["made"], **now, **sources})
+    return list(_list_changed(recorded, now))
 
 
 def list_drift(name: str, project: Project) -> list[str]:
     """Return the source files of plugins that have changed since the data were made."""
-    known = _get_sources_of_data(_read_manifest(name, project))
+    then = _get_sources_of_data(_read_manifest(name, project))
     now = _hash_sources(load_evidence(name, project))
-    return sorted(file for file in known.keys() | now.keys() if known.get(file) != now.get(file))
+    return sorted(file for file in then.keys() | now.keys() if then.get(file) != now.get(file))
 
 
 def _read_manifest(name: str, project: Project) -> Mapping[str, Any]:
@@ -205,14 +205,16 @@ def _read_manifest(name: str, project: Project) -> Mapping[str, Any]:
     return content
 
 
-def _get_sources_of_data(known: Mapping[str, Any]) -> Mapping[str, str]:
-    sources: Mapping[str, str] = known.get("sources_of_data", known["sources"])
+def _get_sources_of_data(recorded: Mapping[str, Any]) -> Mapping[str, str]:
+    sources: Mapping[str, str] = recorded.get("sources_of_data", recorded["sources"])
     return sources
 
 
-def _find_altered(known: Mapping[str, Any], experiment: ExperimentRun, archive: Path) -> list[str]:
-    """Return which files and options are not those that were kept."""
-    files, now = known["files"], _hash_files(archive)
+def _find_altered(
+    recorded: Mapping[str, Any], experiment: ExperimentRun, archive: Path
+) -> list[str]:
+    """Return the files and options that differ from those that were kept."""
+    files, now = recorded["files"], _hash_files(archive)
     faults = [
         f"{archive}: {file}: not the file that was kept"
         for file in sorted(files.keys() | now.keys())
@@ -221,7 +223,7 @@ def _find_altered(known: Mapping[str, Any], experiment: ExperimentRun, archive: 
     if faults:
         return faults
     lineage.require_current_results(experiment)
-    return list(_compare_causes(known["made"], experiment))
+    return list(_compare_causes(recorded["made"], experiment))
 
 
 def _hash_files(archive: Path) -> dict[str, str]:
@@ -230,7 +232,7 @@ def _hash_files(archive: Path) -> dict[str, str]:
 
 
 def _read_causes(run: Run) -> dict[str, Any]:
-    """Return what those artifacts were made of that are too large to be kept."""
+    """Return the provenance of artifacts that are too large to be kept."""
     made = {}
     for name in _TOO_LARGE:
         path, stage = getattr(run, name), MAKERS[name]
@@ -251,12 +253,12 @@ def _compare_causes(made: Mapping[str, Any], experiment: ExperimentRun) -> Itera
                 yield f"{experiment.path}: {variant}: {problem}; {run.name_command(stage)}"
 
 
-def _list_changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the drawn files that are not the same in two descriptions."""
-    same_pictures = known["matplotlib"] == now["matplotlib"]
-    for file in sorted(known["drawn"].keys() | now["drawn"].keys()):
+def _list_changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the drawn files that differ between two descriptions."""
+    same_pictures = then["matplotlib"] == now["matplotlib"]
+    for file in sorted(then["drawn"].keys() | now["drawn"].keys()):
         compared = same_pictures or not Path(file).match(_LINES)
-        if compared and known["drawn"].get(file) != now["drawn"].get(file):
+        if compared and then["drawn"].get(file) != now["drawn"].get(file):
             yield file
 
 
@@ -264,8 +266,8 @@ def _require_results(run: Run) -> None:
     metrics = store.read_json(run.metrics) if run.metrics.is_file() else None
     if metrics is None:
         raise ValueError(f"{run.metrics}: no such file; {run.name_command('evaluate')}")
-    known = store.read_provenance(run.metrics).get("fingerprint")
-    if known != run.registry.compute_fingerprint(run.model_info.name):
+    recorded = store.read_provenance(run.metrics).get("fingerprint")
+    if recorded != run.registry.compute_fingerprint(run.model_info.name):
         raise ValueError(
             f"{run.metrics}: made by another source of plugin {run.model_info.name!r}; "
             f"compute it again: snakemake --config experiments={run.experiment}"
@@ -273,7 +275,7 @@ def _require_results(run: Run) -> None:
 
 
 def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
-    """Yield what figures read, each once, as far as it is there."""
+    """Yield the existing files that figures read, each once."""
     found: dict[Path, None] = {}
     for run in experiment.runs.values():
         found |= dict.fromkeys(getattr(run, name) for name in _READ)
@@ -284,7 +286,7 @@ def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
 
 
 def _describe(experiment: ExperimentRun, archive: Path) -> dict[str, Any]:
-    """Draw an experiment; return the hashes of what was read and of what was drawn."""
+    """Draw an experiment; return the hashes of its inputs, sources and drawn files."""
     return {
         "files": _hash_files(archive),
         "sources": _hash_sources(experiment),
@@ -299,10 +301,10 @@ def _draw(experiment: ExperimentRun) -> dict[str, str]:
 
 
 def digest_drawn(text: str) -> str:
-    """Return a digest of a drawn file that is the same on processors that round otherwise.
+    """Return a digest of a drawn file that does not depend on a processor's rounding.
 
     Sums of numpy differ in the last digits with the width of a processor's vectors, so numbers
-    count to `_DIGITS` digits.
+    are rounded to `_DIGITS` digits.
     """
     text = _IDENTIFIER.sub("id", text)
     return hashlib.sha256(_NUMBER.sub(_round, text).encode()).hexdigest()

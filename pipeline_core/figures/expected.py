@@ -22,34 +22,33 @@ ARTIFACTS: Final = (
     "balance",
     "records",
 )
-"""What a pointer may lead into."""
+"""Artifacts that a pointer may lead into."""
 
 Pointer = Annotated[str, Field(pattern=rf"^[^/]+/({'|'.join(ARTIFACTS)})(/[^/]+)*$")]
 
 
 class Measure(Section):
-    """Where our counterpart of a number is found."""
+    """Location of our counterpart of a number."""
 
     experiment: str
-    """The experiment that has it, such as chgnet/hfo2."""
+    """The experiment with the number, such as chgnet/hfo2."""
     of: Pointer
     """Variant, artifact, and the keys that lead to the number, such as base/history/-1/seconds.
 
     base/epoch/seconds is the median time of an epoch after the first; a projection of the profile
     is found by its mode, strategy and ranks: base/profile/projection/strong/balanced/64/seconds.
-    base/attributes leads into what the attributes of groups in the file of the stage infer hold,
-    of whatever layout, such as base/attributes/derivatives/report/start.
+    base/attributes leads into the attributes of groups in the file of the stage infer, in any
+    layout, such as base/attributes/derivatives/report/start.
     """
     over: Pointer | None = None
-    """What it is divided by, for ratios such as a speed-up."""
+    """Divisor, for ratios such as a speed-up."""
     factor: float = 1.0
-    """What turns it into the unit of the paper."""
+    """Factor that converts it into the unit of the paper."""
     status: Literal["measured", "projected", "input"] = "measured"
-    """Whether it was measured, follows from a cost model, or is no result but what projections
-    take from the paper."""
+    """Measured, projected by a cost model, or an input that projections take from the paper."""
     stage: Literal["graph", "partition", "train", "evaluate", "infer", "profile"] | None = None
-    """The stage whose machine counts, as of a time of training that evaluation reports; null for
-    the one that wrote the artifact."""
+    """The stage whose machine is reported, such as train for a time that evaluation reports; null
+    for the stage that wrote the artifact."""
 
 
 class Entry(Section):
@@ -62,13 +61,13 @@ class Entry(Section):
     value: float
     unit: str
     scale: str = ""
-    """What it was obtained with, where it differs from the scale of the paper."""
+    """Scale of this number, where it differs from the scale of the paper."""
     source: str = "the paper"
-    """Who says so, where it is not the paper itself."""
+    """Source of the number, where it is not the paper itself."""
     measure: Measure | None = None
     """Our counterpart; null if there is none: not attempted."""
     differs: str
-    """What differs between the paper's number and ours, or why there is none of ours."""
+    """Differences between the paper's number and ours, or the reason why we have none."""
 
 
 class Expected(Section):
@@ -79,7 +78,7 @@ class Expected(Section):
     scale: str
     hardware: str
     also_of: tuple[str, ...] = ()
-    """Experiments that have figures of the paper, though no number of it is compared there."""
+    """Experiments with figures of the paper, but without comparisons of its numbers."""
     entries: list[Entry]
 
     @model_validator(mode="after")
@@ -93,9 +92,9 @@ class Expected(Section):
 
 
 def is_of_paper(experiment: ExperimentRun, plugin: str | None) -> bool:
-    """Tell whether an experiment reproduces the paper of a plugin.
+    """Return True if an experiment reproduces the paper of a plugin.
 
-    The file of the paper's numbers then lies beside it, in the folder of the plugin, and names it.
+    The file of the paper's numbers is then beside it, in the folder of the plugin, and names it.
 
     Raises:
         ValueError: The file is wrong; the message names keys and lines.
@@ -109,7 +108,7 @@ def is_of_paper(experiment: ExperimentRun, plugin: str | None) -> bool:
 
 
 def read_paper(experiment: ExperimentRun) -> dict[str, Entry]:
-    """Return the numbers of the paper of an experiment by their ids; none without a file of them.
+    """Return the numbers of the paper of an experiment by their ids; empty without a file.
 
     Raises:
         ValueError: The file is wrong; the message names keys and lines.
@@ -132,5 +131,5 @@ def read_expected(path: Path) -> Expected | None:
 
 @lru_cache(maxsize=8)
 def _read_once(path: Path, *version: int) -> Expected:
-    """Read a file that each figure of an experiment asks for; anew where it has changed."""
+    """Read the file, once for all figures of an experiment, and again when it has changed."""
     return validate_content(Expected, read_yaml(path), path)

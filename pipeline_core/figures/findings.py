@@ -1,4 +1,4 @@
-"""What plugins add to the report beside figures."""
+"""Contributions of plugins to the report besides figures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline_core.run import ExperimentRun
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What the report shows of an experiment beside figures.
+    """Content of the report on an experiment besides figures.
 
     Attributes:
         numbers: Key numbers of the base variant.
         tables: Results of all variants.
-        warnings: Sentences on what is wrong, or may be.
+        warnings: Sentences on faults, or possible faults.
     """
 
     numbers: Sequence[Number] = ()

@@ -22,7 +22,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     by_variant = {
         run.label: results.read_history(run, with_start=True) for run in experiment.runs.values()
     }
-    # A plugin that trains in steps of its own, not epochs, brings figures of its own.
+    # A plugin that trains in steps of its own, not epochs, provides figures of its own.
     histories = {
         v: records
         for v, records in by_variant.items()
@@ -89,7 +89,7 @@ def _draw_curves(
 
 
 def _read_part(record: dict[str, Any], part: str) -> dict[str, float | None]:
-    """Return a part of a record; without validation there is none, nor training before steps."""
+    """Return a part of a record; empty without validation, or without training in epoch 0."""
     return record.get(part) or {}
 
 

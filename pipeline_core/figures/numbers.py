@@ -1,4 +1,4 @@
-"""The numbers of a run that a reader should see first, from its small files."""
+"""Key numbers of a run, from its small files."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SHOWN: Final = ("forces", "energy_per_atom", "stress", "magmoms")
 
 
 class Headline(BaseModel):
-    """What a plugin says of a run where errors say nothing: `headline` in its metrics.
+    """Result of a run in a plugin's words, instead of errors: `headline` in its metrics.
 
     Attributes:
         verdict: One sentence.
-        numbers: Those that a reader should see first.
+        numbers: Key numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,10 +53,10 @@ def read_held_out(run: Run) -> tuple[str, Split] | None:
 
 
 def read_headline(run: Run) -> Headline | None:
-    """Return what the plugin says of a run; None if it leaves that to the engine.
+    """Return the headline of the plugin; None if it leaves that to the engine.
 
     Raises:
-        ValueError: It is not as it should be.
+        ValueError: Its content is invalid.
     """
     content = results.read_json(run.metrics)
     if not isinstance(content, dict) or "headline" not in content:
@@ -72,12 +72,12 @@ def compute_relative_error(errors: Errors | None) -> float | None:
 
 
 def format_percent(ratio: float) -> str:
-    """Return a ratio for readers."""
+    """Format a ratio in percent."""
     return f"{100 * ratio:.{0 if ratio >= 0.1 else 1}f} %"
 
 
 def collect_numbers(experiment: ExperimentRun, findings: Findings) -> list[Number]:
-    """Return the key numbers of the base variant, with those that plugins find."""
+    """Return the key numbers of the base variant, with findings of plugins."""
     run = experiment.runs[BASE]
     return [
         *_collect_data(experiment),
@@ -101,7 +101,7 @@ def _collect_data(experiment: ExperimentRun) -> Iterator[Number]:
 
 
 def collect_training(run: Run) -> Iterator[Number]:
-    """Yield the size of the model, and how long it was trained."""
+    """Yield the size of the model, and its training time."""
     records = results.read_history(run)
     content: dict[str, Any] = results.read_json(run.metrics) or {}
     if "n_parameters" in content:
@@ -115,7 +115,7 @@ def collect_training(run: Run) -> Iterator[Number]:
 
 
 def _count_steps(records: list[dict[str, Any]]) -> str:
-    """Return how many lines a history has; a plugin that trains by itself names each."""
+    """Return the number of lines of a history, with the name of its steps or "epochs"."""
     words = {record.get("step", "epoch") for record in records}
     return f"{records[-1]['epoch']:,} {words.pop() + 's' if len(words) == 1 else 'steps'}"
 
@@ -126,15 +126,15 @@ def compute_training_seconds(run: Run) -> float:
 
 
 def collect_errors(run: Run) -> Iterator[Number]:
-    """Yield the errors on the held-out split, or the numbers that the plugin names."""
+    """Yield the errors on the held-out split, or the numbers of the plugin's headline."""
     headline = read_headline(run)
     if headline is not None:
         yield from headline.numbers
         return
     held_out = read_held_out(run)
     reported = held_out[1].quantities if held_out else {}
-    known = [name for name in _SHOWN if name in reported]
-    for name in known or reported:
+    shown = [name for name in _SHOWN if name in reported]
+    for name in shown or reported:
         if reported[name].mae is not None:
             heads = held_out[1].heads if held_out else {}
             by_head = {head: table[name] for head, table in heads.items() if name in table}
@@ -168,7 +168,7 @@ def _make_error(name: str, errors: Errors, by_head: Mapping[str, Errors]) -> Num
 
 
 def compute_seconds(run: Run) -> float:
-    """Return the wall time of all stages of a run, without those whose artifacts it shares."""
+    """Return the wall time of all stages of a run, except stages with shared artifacts."""
     return float(sum(record["seconds"] for record in read_stage_records(run)))
 
 

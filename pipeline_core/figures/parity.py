@@ -1,6 +1,6 @@
-"""Predictions against labels of the held-out split: points for few numbers, density for many.
+"""Parity plots on the held-out split: points for few numbers, a density for many.
 
-What is drawn is an extract: the points, or how many numbers each cell of the density has.
+They are drawn from an extract: the points, or the number of values in each cell of the density.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OFFSET: Final = 10.0
 
 
 Compared = dict[str, list[Comparison]]
-"""Variant, or variant and head of a model with several -> what was compared."""
+"""Variant, or variant and head of a model with several -> comparisons."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Panel:
     """A panel of one quantity: its points or its density, and its axes.
 
     Attributes:
-        quantity: What, and in which units.
+        quantity: The quantity and its units.
         split: Name of the split.
         errors: From the metrics, in the engine's unit.
-        limits: Of both axes.
+        limits: Limits of both axes.
         shift: Subtracted from labels and predictions.
         points: Labels and predictions, (2, n) in `quantity.unit`; None for a density.
-        cells: Of a density: places in `limits` in half steps, and counts, (3, n_cells).
+        cells: Cells of a density: places in `limits` in half steps, and counts, (3, n_cells).
         bars: Labels, predictions and half widths, (3, n); None without a committee.
     """
 
@@ -72,11 +72,11 @@ Panels = dict[str, list[Panel]]
 
 
 def make_panel(compared: Comparison, limits: Range, shift: float = 0.0) -> dict[str, Any]:
-    """Return an extract of what was compared, for `read_panel`.
+    """Return the extract of a comparison, for `read_panel`.
 
     Args:
-        compared: What.
-        limits: Of both axes.
+        compared: The comparison.
+        limits: Limits of both axes.
         shift: Subtracted from labels and predictions.
     """
     label, predicted = compared.label - shift, compared.predicted - shift
@@ -102,10 +102,10 @@ def read_panel(content: Mapping[str, Any]) -> Panel:
 
 
 def _count_by_cell(label: Floats, predicted: Floats, limits: Range) -> NDArray[np.int64]:
-    """Return places of hexagons in half steps, and how many numbers each has, (3, n_cells).
+    """Return places of hexagons in half steps, and their counts, (3, n_cells).
 
-    Centres of hexagons are two lattices of rectangles, one half a step beside the other; a number
-    belongs to the nearest.
+    Centres of hexagons are two rectangular lattices, shifted by half a step; a number belongs to
+    the nearest centre.
     """
     x, y = ((v - limits[0]) / (limits[1] - limits[0]) for v in (label, predicted))
     steps = np.stack([x * _CELLS, y * _ROWS])
@@ -120,7 +120,7 @@ def _count_by_cell(label: Floats, predicted: Floats, limits: Range) -> NDArray[n
 
 
 def _make_bars(compared: Comparison, label: Floats, predicted: Floats) -> Floats | None:
-    """Return error bars of a committee: of each number, or where there are many of their means."""
+    """Return error bars of a committee: for each number, or for means if there are many."""
     if compared.half_width is None:
         return None
     bars = np.stack([label, predicted, compared.half_width])
@@ -131,7 +131,7 @@ def _make_bars(compared: Comparison, label: Floats, predicted: Floats) -> Floats
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw one row of panels a variant, one column a quantity."""
+    """Draw one row of panels per variant, one column per quantity."""
     rows = _read_rows(experiment)
     if not rows:
         return None
@@ -154,12 +154,12 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def draw_forces(experiment: ExperimentRun) -> Drawn:
-    """Draw the forces alone, one panel a variant."""
+    """Draw the forces alone, one panel per variant."""
     return draw_quantity(experiment, "forces")
 
 
 def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
-    """Draw one quantity alone, one panel a variant; None if no variant predicts it."""
+    """Draw one quantity alone, one panel per variant; None if no variant predicts it."""
     everything = _read_rows(experiment).items()
     rows = {v: [p for p in panels if p.quantity.name == name] for v, panels in everything}
     rows = {variant: chosen for variant, chosen in rows.items() if chosen}
@@ -167,7 +167,7 @@ def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
 
 
 def _draw_side_by_side(experiment: ExperimentRun, rows: Panels, name: str) -> tuple[Figure, Rows]:
-    """Draw one quantity, one panel a variant."""
+    """Draw one quantity, one panel per variant."""
     n_columns = min(3, len(rows))
     n_rows = -(-len(rows) // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN
@@ -190,7 +190,7 @@ def _read_rows(experiment: ExperimentRun) -> Panels:
 
 
 def _make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
-    """Return all panels; a quantity has the same axes in all of one head."""
+    """Return all panels; those of one quantity and head have the same axes."""
     everything = [c for compared in rows.values() for c in compared]
     axes = {}
     for c in everything:
@@ -215,7 +215,7 @@ def _compare(experiment: ExperimentRun) -> Compared:
 
 
 def _read_run(run: Run) -> Compared:
-    """Return what was compared of a run, each of several heads by itself."""
+    """Return the comparisons of a run, separately for each of several heads."""
     heads = results.list_heads(run)
     if not heads:
         return {run.label: results.read_comparisons(run)}
@@ -237,14 +237,14 @@ def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Panels, refe
 
 
 def find_centre(compared: Iterable[Comparison]) -> float:
-    """Return what is subtracted from values far from zero, such as total energies, else zero."""
+    """Return the shift to subtract from values far from zero, such as total energies, else 0."""
     labels = np.concatenate([c.label for c in compared])
     mean = float(labels.mean())
     return mean if abs(mean) > _OFFSET * float(np.ptp(labels)) else 0.0
 
 
 def find_common_range(compared: Iterable[Comparison], shift: float) -> Range:
-    """Return limits that hold all labels and predictions, less `shift`, with a small margin."""
+    """Return limits around all labels and predictions, less `shift`, with a small margin."""
     values = np.concatenate([np.concatenate([c.label, c.predicted]) for c in compared]) - shift
     low, high = float(values.min()), float(values.max())
     margin = 0.04 * (high - low) or 1.0

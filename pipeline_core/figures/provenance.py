@@ -1,4 +1,4 @@
-"""Where the results come from: code, data, seeds, versions, machine and times, as a table."""
+"""Provenance of the results as a table: code, data, seeds, versions, machine and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fact = tuple[str, str]
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the table of what made the results."""
+    """Draw the table of provenance."""
     rows = collect_rows(experiment)
     if not rows:
         return None
@@ -33,7 +33,7 @@ def collect_rows(experiment: ExperimentRun) -> list[Fact]:
 
 
 def collect_facts(experiment: ExperimentRun) -> list[Fact]:
-    """Return name and value of what the results depend on."""
+    """Return names and values of all that the results depend on."""
     runs = list(experiment.runs.values())
     record = _read_provenance(runs[0])
     if not record:
@@ -53,7 +53,7 @@ def collect_facts(experiment: ExperimentRun) -> list[Fact]:
 
 
 def _describe_plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
-    """Return what a model is, and which source made the results of its first variant."""
+    """Return a model with its citation, and the source that made its first variant's results."""
     record = next(_read_provenance(run) for run in runs if run.model_info.name == info.name)
     words = [info.name]
     if record and "plugin_version" in record:  # records of earlier versions have none
@@ -80,9 +80,9 @@ def _read_provenance(run: Run) -> dict[str, Any]:
 
 def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
     facts = [("dataset", f"{dataset.name}: {dataset.options.description}")]
-    known = next((path for path in (dataset.data, dataset.report) if path.exists()), None)
-    if known is not None:
-        inputs = store.read_provenance(known).get("inputs", {})
+    found = next((path for path in (dataset.data, dataset.report) if path.exists()), None)
+    if found is not None:
+        inputs = store.read_provenance(found).get("inputs", {})
         digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
         facts.append(("raw data", f"{len(inputs)} files, SHA-256 of their hashes {digest[:16]}"))
     return facts
@@ -93,7 +93,7 @@ def _read_data_records(dataset: DatasetRun) -> list[dict[str, Any]]:
 
 
 def collect_times(experiment: ExperimentRun) -> list[Fact]:
-    """Return how long each stage took and on what, one row a variant and stage."""
+    """Return time and hardware of each stage, one row per variant and stage."""
     times = [
         ("data" if len(experiment.datasets) == 1 else f"data: {dataset.name}", _format_cost(record))
         for dataset in experiment.datasets
@@ -113,14 +113,14 @@ def read_stage_records(run: Run) -> list[dict[str, Any]]:
 
 
 def describe_hardware(record: dict[str, Any]) -> str:
-    """Return on what a stage ran."""
+    """Return the hardware of a stage."""
     place = record.get("gpu") or f"{record.get('cpu', 'unknown')}, {record.get('cores', '?')} cores"
     ranks = record.get("ranks", 1)
     return f"{place}, {ranks} ranks" if ranks > 1 else str(place)
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time for readers."""
+    """Format a time."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""How predicted quantities are called and scaled in figures: one name and one unit each."""
+"""Names, units and scales of predicted quantities in figures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Quantity:
         name: Name in the metrics.
         title: Name for readers.
         unit: Unit of values.
-        factor: What turns the engine's unit into `unit`.
+        factor: Factor from the engine's unit to `unit`.
         error_unit: Unit of errors, so that they are numbers like 23 rather than 0.023.
-        error_factor: What turns the engine's unit into `error_unit`.
+        error_factor: Factor from the engine's unit to `error_unit`.
     """
 
     name: str
@@ -29,18 +29,18 @@ class Quantity:
     error_factor: float
 
 
-_KNOWN: Final = (
+_QUANTITIES: Final = (
     Quantity("energy", "energy", "eV", 1, "meV", 1000),
     Quantity("energy_per_atom", "energy", "eV/atom", 1, "meV/atom", 1000),
     Quantity("forces", "force", "eV/Å", 1, "meV/Å", 1000),
     Quantity("stress", "stress", "GPa", 1 / GPA, "GPa", 1 / GPA),
     Quantity("magmoms", "magnetic moment", "µB", 1, "mµB", 1000),
 )
-_BY_NAME: Final = {quantity.name: quantity for quantity in _KNOWN}
+_BY_NAME: Final = {quantity.name: quantity for quantity in _QUANTITIES}
 
 
 def find_quantity(name: str, unit: str = "1") -> Quantity:
-    """Return how a quantity is shown; one that is not known here keeps its name and `unit`."""
+    """Return a quantity as figures show it; an unlisted one keeps its name and `unit`."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     shown = "" if unit == "1" else unit

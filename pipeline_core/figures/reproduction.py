@@ -43,11 +43,11 @@ def compare(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Put our numbers beside those of the paper.
 
     Returns:
-        What `reproduction.json` holds: the paper, counts by status, and a row an entry; None if
+        Content of `reproduction.json`: the paper, counts by status, and a row per entry; None if
         the plugin has no `expected.yaml`.
 
     Raises:
-        ValueError: The file is wrong, or points to what the results do not hold.
+        ValueError: The file is wrong, or points to a number that the results do not have.
     """
     path = experiment.path.parent / "expected.yaml"
     expected = read_expected(path)
@@ -96,7 +96,7 @@ def _make_row(
 
 
 def _divide(ours: float | None, entry: Entry) -> float | None:
-    """Return our number over that of the paper; none for an input, which is theirs."""
+    """Return our number over the paper's; None for an input, which is the paper's own."""
     is_result = entry.measure is not None and entry.measure.status != INPUT
     return ours / entry.value if ours is not None and entry.value and is_result else None
 
@@ -129,7 +129,7 @@ def _find_number(pointer: str, experiment: ExperimentRun) -> float | None:
     for key in keys:
         value = _descend(value, key, pointer)
     if value is not None and not isinstance(value, int | float):
-        raise ValueError(f"{pointer}: is no number but {type(value).__name__}")
+        raise ValueError(f"{pointer}: is not a number but {type(value).__name__}")
     return None if value is None else float(value)
 
 
@@ -137,8 +137,8 @@ def _descend(value: Any, key: str, pointer: str) -> Any:
     if isinstance(value, list):
         value = {str(n): value[n] for n in range(-len(value), len(value))}
     if not isinstance(value, dict) or key not in value:
-        known = ", ".join(value) if isinstance(value, dict) else "nothing"
-        raise ValueError(f"{pointer}: {key!r} is not there, only {known}")
+        present = ", ".join(value) if isinstance(value, dict) else "nothing"
+        raise ValueError(f"{pointer}: {key!r} is not there, only {present}")
     return value[key]
 
 
@@ -180,7 +180,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
 
 
 def _find_hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
-    """Return what the stage that our number stems from ran on."""
+    """Return the hardware of the stage that computed our number."""
     variant, artifact, *_ = measure.of.split("/")
     stage = {
         "metrics": "evaluate",

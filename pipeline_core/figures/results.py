@@ -1,7 +1,7 @@
-"""What figures are drawn from: the small files of a run, read and checked here alone.
+"""Inputs of figures: the small files of a run, read and checked here alone.
 
 A plugin may write its own layout in place of the engine's; then the functions here return nothing,
-and the plugin brings figures of its own.
+and the plugin provides figures of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Report(BaseModel):
 
 
 class Errors(_Report):
-    """Errors of one quantity, in the engine's unit; null where there is no label."""
+    """Errors of one quantity, in the engine's unit; null without labels."""
 
     unit: str
     count: int
@@ -61,25 +61,25 @@ class Split(_Report):
     groups: dict[str, Table] = {}
     elements: dict[str, Table] = {}
     heads: dict[str, Table] = {}
-    """Of a model with several, such as levels of theory."""
+    """Errors by head, for a model with several, such as levels of theory."""
     conservation: dict[str, float] = {}
-    """How far forces are from a gradient, where they are no derivatives."""
+    """Deviations of forces from a gradient, for forces that are not derivatives."""
 
 
 class Metrics(_Report):
-    """The file `run.metrics`, as far as figures need it."""
+    """Content of `run.metrics` that figures need."""
 
     splits: dict[str, Split]
 
     @property
     def held_out(self) -> str | None:
-        """The split that figures show: test, else validation, else what there is."""
+        """The split that figures show: test, else validation, else any other with samples."""
         filled = [name for name, split in self.splits.items() if split.n_samples]
         return next((n for n in ("test", "val", *filled) if n in filled), None)
 
 
 class Groups(_Report):
-    """How many groups the samples have, and of the largest ones the samples by split."""
+    """Number of groups of the samples, and the samples of the largest ones by split."""
 
     count: int = 0
     largest: dict[str, dict[str, int]] = {}
@@ -92,7 +92,7 @@ class Part(_Report):
 
 
 class ImportReport(_Report):
-    """The report of the data stage, as far as figures need it; a plugin's own may leave out all."""
+    """Content of the report of the data stage that figures need; optional in a plugin's report."""
 
     dataset: str | None = None
     splits: dict[str, int] = {}
@@ -106,13 +106,13 @@ class Comparison:
     """Labels and predictions of one quantity on one split, as figures show them.
 
     Attributes:
-        quantity: What, and in which units.
+        quantity: The quantity and its units.
         split: Name of the split.
         label: (n,) in `quantity.unit`; components of vectors one by one.
         predicted: (n,) likewise.
         errors: From the metrics, in the engine's unit.
         half_width: (n,) of 95 % intervals in `quantity.unit`; None without a committee.
-        head: The one of a model with several that the samples are for; None for all.
+        head: Head of the samples, for a model with several; None for all.
     """
 
     quantity: Quantity
@@ -125,12 +125,12 @@ class Comparison:
 
 
 def name_reference(experiment: ExperimentRun) -> str:
-    """Return what the labels are called on an axis."""
+    """Return the name of the labels on an axis."""
     return "DFT" if experiment.model_info.data_kind == "structure" else "reference"
 
 
 def name_samples(experiment: ExperimentRun) -> str:
-    """Return what the samples are called: frames of structures, points of surfaces."""
+    """Return the name of the samples: frames of structures, points of surfaces."""
     names = {"structure": "frames", "point": "points"}
     return names.get(experiment.model_info.data_kind, "samples")
 
@@ -144,21 +144,21 @@ def read_metrics(run: Run) -> Metrics | None:
 
 
 def read_history(run: Run, *, with_start: bool = False) -> list[dict[str, Any]]:
-    """Read one record an epoch; empty if the run has none.
+    """Read one record per epoch; empty if the run has none.
 
     Args:
         run: The run.
-        with_start: Whether the first may be that of epoch 0, which has no training loss: errors of
-            the weights that the training starts from.
+        with_start: Whether to include epoch 0, if there: errors of the initial weights, without a
+            training loss.
 
     Raises:
-        ValueError: A line is none.
+        ValueError: A line is not a record.
     """
     records, torn = _read_lines(run.history, ("epoch",))
     if torn:
         raise ValueError(
-            f"{run.history}: line {torn[0]} is no record of an epoch; the stage 'train' writes the "
-            f"file anew from its saved state: {run.name_command('train')}"
+            f"{run.history}: line {torn[0]} is not a record of an epoch; the stage 'train' writes "
+            f"the file again from its saved state: {run.name_command('train')}"
         )
     return [record for record in records if record["epoch"] or with_start]
 
@@ -166,18 +166,18 @@ def read_history(run: Run, *, with_start: bool = False) -> list[dict[str, Any]]:
 def compute_epoch_seconds(run: Run) -> float | None:
     """Return the median time of an epoch's training steps; None if the run was not trained.
 
-    The first epoch does not count where there are more: it pays for what is compiled and cached.
+    The first of several epochs does not count: it includes compilation and filling of caches.
     """
     times = [record["seconds"] for record in _skip_first(read_history(run)) if "seconds" in record]
     return float(np.median(times)) if times else None
 
 
 def read_rank_seconds(run: Run) -> dict[str, Floats]:
-    """Return the seconds an epoch that each rank computed, communicated and waited.
+    """Return the seconds per epoch that each rank computed, communicated and waited.
 
     Returns:
-        compute, communication, idle -> (n_ranks,), means over the epochs that count for
-        `epoch_seconds`; empty if the training was not profiled.
+        compute, communication, idle -> (n_ranks,), means over the epochs that count in
+        `compute_epoch_seconds`; empty if the training was not profiled.
     """
     profiles = [
         record["profile"] for record in _skip_first(read_history(run)) if record.get("profile")
@@ -191,7 +191,7 @@ def _skip_first(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def list_heads(run: Run) -> list[str]:
-    """Return the heads that the held-out split was compared by; none of a model with one."""
+    """Return the heads with errors on the held-out split; empty for a model with one."""
     report = read_metrics(run)
     return list(report.splits[report.held_out].heads) if report and report.held_out else []
 
@@ -201,7 +201,7 @@ def read_comparisons(run: Run, head: str | None = None) -> list[Comparison]:
 
     Args:
         run: The run.
-        head: One of `list_heads`, whose samples alone are read; None for all.
+        head: One of `list_heads`, to read its samples only; None for all.
     """
     report = read_metrics(run)
     split = report.held_out if report else None
@@ -264,7 +264,7 @@ def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
 
 
 def read_balance(run: Run) -> list[dict[str, Any]]:
-    """Read the forecast of balance, one entry a number of ranks; empty if there is none."""
+    """Read the forecast of load balance, one entry per number of ranks; may be empty."""
     return run.extract("balance", lambda: _read_balance(run))
 
 
@@ -277,7 +277,7 @@ def _read_balance(run: Run) -> list[dict[str, Any]]:
 
 
 def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
-    """Read how large the samples are: split -> kind, such as "atom" -> (n_samples,)."""
+    """Read the sizes of samples: split -> kind, such as "atom" -> (n_samples,)."""
     return run.extract("sizes", lambda: _read_sizes(run))
 
 
@@ -296,14 +296,14 @@ def _read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
 
 
 def read_profile(run: Run) -> dict[str, Any] | None:
-    """Read time and memory of training steps and what follows; None if they were not measured."""
+    """Read the profile: time and memory of training steps, projections; None if not measured."""
     content: dict[str, Any] | None = read_json(run.profile)
     return content
 
 
 @contextmanager
 def open_inference(run: Run) -> Iterator[h5py.File | None]:
-    """Open what the model was used for; None if there is nothing in the engine's layout."""
+    """Open the file of the stage infer; None if there is none in the engine's layout."""
     if not store.has_schema(run.inference, "inference"):
         yield None
         return
@@ -315,7 +315,7 @@ def open_inference(run: Run) -> Iterator[h5py.File | None]:
 
 
 def read_attributes(run: Run) -> dict[str, Any]:
-    """Read the attributes of what the model was used for, in the engine's layout or a plugin's own.
+    """Read the attributes in the file of the stage infer, in the engine's or a plugin's layout.
 
     Returns:
         Groups and attributes by name, JSON in attributes parsed; empty if there is no such file.
@@ -343,10 +343,10 @@ def _parse_attribute(value: Any) -> Any:
 
 
 def read_import_report(experiment: ExperimentRun) -> ImportReport:
-    """Read what the data stage says of the dataset; nothing if there is none.
+    """Read the report of the data stage; an empty report if there is none.
 
     Raises:
-        ValueError: The file is damaged, or says nothing of this dataset.
+        ValueError: The file is damaged, or is the report of another dataset.
     """
     dataset = next(iter(experiment.runs.values())).dataset
     content = read_json(dataset.report) if dataset else None
@@ -354,21 +354,22 @@ def read_import_report(experiment: ExperimentRun) -> ImportReport:
         return ImportReport()
     report = validate_content(ImportReport, content, dataset.report)
     if report.dataset not in (None, dataset.name):
-        raise ValueError(f"{dataset.report}: no report of {dataset.name!r}; run {dataset.command}")
+        raise ValueError(
+            f"{dataset.report}: not a report of {dataset.name!r}; run {dataset.command}"
+        )
     return report
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """Read the records of the stages that wrote into a folder, in the order of their ends.
 
-    Lines that are torn or damaged are left out, with a warning: the record of a stage is none of
-    its results.
+    Torn or damaged lines are left out, with a warning: records are not results.
     """
     path = folder / "records.jsonl"
     records, torn = _read_lines(path, ("stage", "seconds"))
     if torn:
         numbers = ", ".join(map(str, torn))
-        logger.warning("%s: no record of a stage in line %s, which is left out", path, numbers)
+        logger.warning("%s: line %s is not a record of a stage, and is left out", path, numbers)
     return records
 
 
@@ -376,13 +377,13 @@ def read_json(path: Path) -> Any:
     """Read JSON; None if the file is not there.
 
     Raises:
-        ValueError: It is not JSON, damaged, or a link to nowhere.
+        ValueError: It is not JSON, damaged, or a broken link.
     """
     return store.read_json(path) if os.path.lexists(path) else None
 
 
 def _read_lines(path: Path, keys: Sequence[str]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the JSON objects with some keys of a file of one a line, and which lines hold none."""
+    """Return the JSON objects with some keys, one per line, and the numbers of other lines."""
     records, torn = [], []
     for number, line in enumerate(_split_lines(path), 1):
         try:

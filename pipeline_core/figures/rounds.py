@@ -1,4 +1,4 @@
-"""What the labels of a learning experiment are worth: errors against their number."""
+"""Learning curve of active learning: errors against the number of labels."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _MARKERS: Final = "os"
 
 @dataclass(frozen=True)
 class Step:
-    """A round that has been evaluated, or what all of them begin with.
+    """An evaluated round of active learning, or the base that all rounds begin with.
 
     Attributes:
         variant: Its name.
-        n_train: Structures that it was trained on.
+        n_train: Number of training structures.
         split: Held-out split of the errors.
-        errors: By quantity the mean absolute error of each model, in the engine's unit.
-        spread: The largest that the exploration met, by models of the round before, eV/Å; None of
-            one without a committee.
+        errors: Quantity -> mean absolute error of each model, in the engine's unit.
+        spread: Largest spread during the exploration, by models of the round before, eV/Å; None
+            without a committee.
     """
 
     variant: str
@@ -44,7 +44,7 @@ class Step:
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw errors against the number of training structures, of picks and of random ones."""
+    """Draw errors against the number of training structures, for picked and for random ones."""
     if experiment.file.learn is None:
         return None
     arms = {arm: read_steps(experiment, arm) for arm in _ARMS}
@@ -63,7 +63,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def read_steps(experiment: ExperimentRun, arm: Arm) -> list[Step]:
-    """Return what has been evaluated of an arm, the base first."""
+    """Return the evaluated rounds of an arm, the base first."""
     runs = experiment.runs.values()
     rounds = [run for run in runs if run.round is not None and run.round.arm == arm]
     steps = [_read_step(run) for run in (experiment.runs[BASE], *rounds)] if rounds else []
@@ -111,7 +111,7 @@ def _draw_errors(axes: Axes, arms: dict[Arm, list[Step]], name: str) -> None:
 
 
 def _draw_spread(axes: Axes, arms: dict[Arm, list[Step]]) -> None:
-    """Draw by how much the committee differed on what it met, against what it was trained on."""
+    """Draw the largest spread of the committee against the number of training structures."""
     steps = arms.get("round", [])
     pairs = [
         (before.n_train, one.spread) for before, one in pairwise(steps) if one.spread is not None

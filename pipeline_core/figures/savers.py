@@ -1,7 +1,7 @@
 """Savers that write the same bytes for the same figure, so that a figure is checked by its hash.
 
-Matplotlib writes the date into SVG and PDF unless it is told not to, and names the clip paths of an
-SVG at random unless it is given a salt (`style.applied` does).
+By default matplotlib writes the date into SVG and PDF, and names the clip paths of an SVG at random
+unless it has a salt (`style.apply_style` sets one).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 
 
 def settle_layout(drawing: Figure) -> None:
-    """Lay a figure out once and for all, so that no format depends on those saved before it.
+    """Fix the layout of a figure, so that no format depends on those saved before it.
 
     While a figure has a layout engine, even the one called "none", each file of it is drawn twice.
     """
@@ -56,7 +56,7 @@ def encode_table(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file atomically.
 
     Raises:
         ValueError: The folder cannot be written.

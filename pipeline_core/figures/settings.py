@@ -1,4 +1,4 @@
-"""With which settings each variant was trained: what people ask for first, then the rest."""
+"""Settings of each variant's training: the main hyperparameters first, then the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_core.report.chapter import Table
 from pipeline_core.run import ExperimentRun, Run
 
 _SECTIONS: Final = ("graph", "partition", "model", "train")
-_ASKED: Final = {
+_MAIN: Final = {
     "Cutoff": (("graph.cutoff",), "Å"),
     "Angle cutoff": (("graph.angle_cutoff",), "Å"),
     "Epochs": (("train.epochs",), ""),
@@ -26,27 +26,27 @@ _ASKED: Final = {
     "Precision": (("train.precision",), ""),
 }
 """Title -> options that hold it, and their unit."""
-_SAID: Final = {
-    *(name for names, _ in _ASKED.values() for name in names),
+_COVERED: Final = {
+    *(name for names, _ in _MAIN.values() for name in names),
     *("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.loss"),
 }
 """Options that need no line of their own."""
 
 Value = tuple[Any, bool]
-"""What an option is, and whether that is its default."""
+"""Value of an option, and whether it is the default."""
 
 
 def tabulate_settings(experiment: ExperimentRun) -> list[Table]:
-    """Return what all variants have in common, and in what they differ."""
+    """Return tables of the settings common to all variants, and of those that differ."""
     groups = group_by_seed(experiment)
     settings = [list_settings(group) for group in groups]
     names = list(dict.fromkeys(name for given in settings for name in given))
-    # A default is told where another variant has something else.
-    known = [
+    # A default is listed where another variant has another value.
+    complete = [
         {name: _format(value) for name, (value, _) in _collect_options(group.runs[0]).items()}
         for group in groups
     ]
-    filled = [all_options | given for all_options, given in zip(known, settings, strict=True)]
+    filled = [all_options | given for all_options, given in zip(complete, settings, strict=True)]
     cells = {name: [given.get(name, "–") for given in filled] for name in names}
     common = [[name, row[0]] for name, row in cells.items() if len(set(row)) == 1]
     differing = [[name, *row] for name, row in cells.items() if len(set(row)) > 1]
@@ -58,38 +58,37 @@ def tabulate_settings(experiment: ExperimentRun) -> list[Table]:
 
 
 def list_settings(group: Group) -> dict[str, str]:
-    """Return the settings of trainings: those of `_ASKED`, the model, and what is no default.
+    """Return the settings of trainings: the main ones, the model, and all other non-defaults.
 
-    Of a training that the engine does not do, what is a default may have no meaning, and is left
-    out.
+    Defaults are left out for trainings outside the engine, where they may have no meaning.
     """
     run = group.runs[0]
     options = _collect_options(run)
-    said = {"Model": run.model_info.name}
-    said |= {"Dataset": run.dataset.name} if run.dataset else {}
-    said |= _list_asked(run, options)
+    listed = {"Model": run.model_info.name}
+    listed |= {"Dataset": run.dataset.name} if run.dataset else {}
+    listed |= _list_main(run, options)
     if loss := getattr(run.sections["train"], "loss", None):
-        said["Loss"] = _format_loss(loss)
-    said["Seed"] = group.seeds
-    return said | {
+        listed["Loss"] = _format_loss(loss)
+    listed["Seed"] = group.seeds
+    return listed | {
         name: _format(value)
         for name, (value, is_default) in options.items()
-        if name not in _SAID and (not is_default or name.startswith("model."))
+        if name not in _COVERED and (not is_default or name.startswith("model."))
     }
 
 
-def _list_asked(run: Run, options: Mapping[str, Value]) -> dict[str, str]:
-    """Return what readers ask for first, as far as it has a meaning."""
+def _list_main(run: Run, options: Mapping[str, Value]) -> dict[str, str]:
+    """Return the main hyperparameters that apply to a run."""
     train = run.sections["train"]
     is_shared = isinstance(train, TrainOptions) and train.uses_shared_trainer
-    said = {}
-    for title, (names, unit) in _ASKED.items():
+    listed = {}
+    for title, (names, unit) in _MAIN.items():
         name = next((n for n in names if n in options and options[n][0] is not None), None)
         if name is not None:
             value, is_default = options[name]
             if is_shared or not is_default or not name.startswith("train."):
-                said[title] = f"{_format(value)} {unit}".rstrip()
-    return said
+                listed[title] = f"{_format(value)} {unit}".rstrip()
+    return listed
 
 
 def _collect_options(run: Run) -> dict[str, Value]:
@@ -119,7 +118,7 @@ def _walk(section: BaseModel, prefix: str) -> Iterator[tuple[str, Value]]:
 
 
 def _format_loss(terms: Mapping[str, LossTerm]) -> str:
-    """Return the terms that count."""
+    """Return the terms with a weight, in words."""
     return "; ".join(
         f"{name}: {term.kind}, weight {term.weight:g}"
         + (f", δ {term.delta:g}" if term.kind == "huber" else "")

@@ -1,4 +1,4 @@
-"""An experiment in plain words, from its small files."""
+"""Summary of an experiment in sentences: verdict, warnings and limits, from its small files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GRADES: Final[tuple[tuple[float, Grade], ...]] = (
     (0.3, "moderate"),
     (1.0, "large"),
 )
-"""Error over mean size of the labels, below which an error is called so."""
+"""Upper limit of the error over the mean size of labels, for each grade."""
 GRADES_EXPLAINED: Final = (
     "Errors are mean absolute errors, those of forces component by component. Small: below 10 %; "
     "moderate: below 30 %; 100 % is the error of predicting no force at all."
@@ -49,22 +49,22 @@ _SEEN: Final = {
 }
 _NOT_COMPARED: Final = "No predictions have been compared with labels."
 _DIVERGED: Final = "diverged.json"
-"""What the training leaves there; its module would load torch."""
+"""Name of the note of a diverged training; its module would load torch."""
 _FEW: Final = 200
-"""Held-out samples below which their number is a limit worth telling."""
+"""Number of held-out samples below which it is listed as a limit."""
 
 
 def judge(experiment: ExperimentRun) -> tuple[str, Grade]:
-    """Judge the base variant by its forces or else by what it predicts first, and name the best.
+    """Grade the base variant by its forces, or else its first quantity, and name the best variant.
 
-    A plugin's own verdict goes before.
+    A plugin's own verdict takes precedence.
 
     Returns:
-        One sentence, or two where variants can be compared; and "small", "moderate", "large", or
-        "unknown" where there is no force error.
+        One sentence, or two if variants can be compared; and "small", "moderate", "large", or
+        "unknown" without a force error.
 
     Raises:
-        ValueError: What the plugin says is not as it should be.
+        ValueError: The plugin's headline is invalid.
     """
     text, grade = _judge_base(experiment)
     return f"{text} {name_best(experiment)}".rstrip(), grade
@@ -96,7 +96,7 @@ def _describe_samples(experiment: ExperimentRun, held_out: tuple[str, Split]) ->
 
 
 def choose_headline(experiment: ExperimentRun) -> Number | None:
-    """Return the one number of an experiment: the main one of the base, with that of the best."""
+    """Return the headline number: the main result of the base variant, and of the best one."""
     base = group_by_seed(experiment)[0]
     result = find_main_result(base)
     if result is None:
@@ -109,7 +109,7 @@ def choose_headline(experiment: ExperimentRun) -> Number | None:
 
 
 def list_commands(experiment: ExperimentRun) -> list[str]:
-    """Return the commands that make everything anew, and the one that draws again."""
+    """Return the commands that compute all results again, and that draw again."""
     name = experiment.experiment
     return [
         f"snakemake --config experiments={name}",
@@ -118,10 +118,7 @@ def list_commands(experiment: ExperimentRun) -> list[str]:
 
 
 def list_warnings(experiment: ExperimentRun, findings: Findings) -> list[str]:
-    """Return what is wrong, or may be: trainings without an end, and what the import has found.
-
-    What plugins find stands between.
-    """
+    """Return warnings: unfinished trainings, findings of plugins, and faults of the import."""
     lines = []
     for run in experiment.runs.values():
         if (run.state / _DIVERGED).exists():
@@ -133,7 +130,7 @@ def list_warnings(experiment: ExperimentRun, findings: Findings) -> list[str]:
 
 
 def list_limits(experiment: ExperimentRun) -> list[str]:
-    """Return what a reader should not conclude."""
+    """Return the limits of the conclusions."""
     limits = [_SCALES[experiment.file.scale]] if experiment.file.scale in _SCALES else []
     run = experiment.runs[BASE]
     compared = read_held_out(run)
@@ -152,16 +149,16 @@ def list_limits(experiment: ExperimentRun) -> list[str]:
 
 
 def _name_other_data(experiment: ExperimentRun) -> Iterator[str]:
-    """Say which variants have other data than the base, so that their errors do not compare."""
+    """Yield variants with other data than the base, whose errors are not comparable."""
     own = experiment.runs[BASE].dataset
     for dataset in experiment.datasets:
-        if dataset != own and not dataset.grows:  # which keeps validation and test
+        if dataset != own and not dataset.grows:  # growing ones keep validation and test
             names = [v for v, run in experiment.runs.items() if run.dataset == dataset]
             yield (f"Other data, {dataset.name}, and errors on other samples: {', '.join(names)}.")
 
 
 def _describe_spread(experiment: ExperimentRun) -> str:
-    """Say which trainings, if any, show how much errors scatter from seed to seed."""
+    """Describe the trainings, if any, that show the spread of errors over seeds."""
     groups = [group for group in group_by_seed(experiment) if len(group.runs) > 1]
     if groups:
         repeated = [", ".join(run.variant for run in group.runs) for group in groups]

@@ -1,4 +1,4 @@
-"""One look for all figures: sizes of a paper column, few inks, readable by the colour-blind.
+"""Common style of all figures: sizes of a paper column, few colours, for the colour-blind, too.
 
 The colours are those of Okabe and Ito, "Color Universal Design" (2008), without the yellow, which
 does not show on white. Densities use viridis, whose lightness rises evenly.
@@ -71,7 +71,7 @@ _SETTINGS: Final[dict[Any, Any]] = {
 
 @contextmanager
 def apply_style() -> Iterator[None]:
-    """Draw and save in this style inside the block, whatever the user's own settings are."""
+    """Draw and save in this style inside the block, regardless of the user's settings."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
@@ -91,8 +91,8 @@ def make_canvas(
     Args:
         n_rows: Rows of axes.
         n_columns: Columns of axes.
-        width: Of the figure, inches.
-        height: Of one row, inches.
+        width: Width of the figure, inches.
+        height: Height of one row, inches.
         **subplots: Further arguments of `Figure.subplots`.
     """
     figure = Figure(figsize=(width, height * n_rows), layout="constrained")

@@ -1,4 +1,4 @@
-"""What the report says of an experiment: its chapter, with the pictures of its figures."""
+"""Chapter of the report on an experiment, with the pictures of its figures."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from pipeline_core.report.chapter import Chapter, Illustration, Snippet, Table
 from pipeline_core.report.page import make_page
 from pipeline_core.run import ExperimentRun
 
-_TOLD_OTHERWISE: Final = ("parity_forces", "reproduction", "provenance")
-"""Figures of what the page shows in another figure or as a table."""
+_SHOWN_OTHERWISE: Final = ("parity_forces", "reproduction", "provenance")
+"""Figures with a content that the page shows in another figure or as a table."""
 _FIRST: Final = ("parity_forces", "parity")
-"""Figures that the overview shows, where there are such."""
-_SAYING: Final = ("Accuracy", "Training", "Data")
-"""Categories whose first figure it shows otherwise."""
+"""Figures for the overview, by preference."""
+_CATEGORIES: Final = ("Accuracy", "Training", "Data")
+"""Categories whose first figure the overview shows instead."""
 _DPI: Final = 300
 _THUMBNAIL: Final = 480
 """Most pixels of the longer side of a small picture."""
@@ -46,8 +46,8 @@ class Picture:
     """A drawn figure.
 
     Attributes:
-        figure: What it is.
-        webp: The picture, without loss.
+        figure: Its definition.
+        webp: The picture, lossless.
         files: Names of its files.
     """
 
@@ -70,10 +70,10 @@ def make_summary(experiment: ExperimentRun, chapter: Chapter) -> str:
 def make_chapter(
     experiment: ExperimentRun, pictures: Sequence[Picture], report: Mapping[str, Any] | None
 ) -> Chapter:
-    """Return what the report says of an experiment.
+    """Return the chapter of the report on an experiment.
 
     Args:
-        experiment: What was run.
+        experiment: The experiment.
         pictures: The drawn figures, in their order.
         report: The paper's numbers beside ours, if there is a paper.
     """
@@ -99,7 +99,7 @@ def make_chapter(
             *([compared] if compared else []),
             *findings.tables,
         ],
-        illustrations=[_illustrate(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE],
+        illustrations=[_illustrate(p) for p in pictures if p.figure.name not in _SHOWN_OTHERWISE],
         tables=[table for table in tables if table is not None],
         snippets=[snippet for snippet in snippets if snippet is not None],
         limits=story.list_limits(experiment),
@@ -108,7 +108,7 @@ def make_chapter(
 
 
 def _make_lead(experiment: ExperimentRun) -> str:
-    """Return what was run, and what each model is."""
+    """Return the descriptions of the experiment and of its models."""
     several = len(experiment.models) > 1
     models = [
         f"{f'{info.name}: ' if several else ''}{info.summary.rstrip('.')} ({info.citation})."
@@ -118,10 +118,10 @@ def _make_lead(experiment: ExperimentRun) -> str:
 
 
 def _choose_first(pictures: Sequence[Picture]) -> Picture | None:
-    """Return the picture that says most of an experiment."""
+    """Return the most telling picture of an experiment."""
     by_name = {picture.figure.name: picture for picture in pictures}
     by_category = {p.figure.category: p for p in reversed(pictures)}
-    wanted = [by_name.get(name) for name in _FIRST] + [by_category.get(c) for c in _SAYING]
+    wanted = [by_name.get(name) for name in _FIRST] + [by_category.get(c) for c in _CATEGORIES]
     return next((picture for picture in [*wanted, *pictures] if picture is not None), None)
 
 
@@ -154,9 +154,9 @@ def _make_address(webp: bytes) -> str:
 
 
 def _compare(report: Mapping[str, Any] | None) -> list[Table]:
-    """Return the paper's numbers beside ours, and why others have no counterpart.
+    """Return tables of the paper's numbers beside ours, and of reasons for missing ones.
 
-    Nothing where none has one: the experiment only lies beside those of the paper.
+    Empty if no number has a counterpart in this experiment.
     """
     entries = report["entries"] if report else []
     rows = [r for r in entries if r["ours"] is not None]

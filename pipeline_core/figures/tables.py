@@ -19,9 +19,9 @@ _GAP: Final = 0.4
 _SPACE: Final = 6.5
 """Space between two columns, points."""
 _SIZE: Final = 7.0
-"""Of the text, points."""
+"""Size of the text, points."""
 _PART: Final = 0.98
-"""Of the width of the figure."""
+"""Fraction of the width of the figure."""
 
 
 def draw(header: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[float]) -> Figure:
@@ -30,7 +30,7 @@ def draw(header: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[
     Args:
         header: Titles of the columns.
         rows: Cells; long ones are wrapped.
-        widths: Part of the width that each column has; they add up to 1.
+        widths: Fraction of the width of each column; they add up to 1.
     """
     rooms = [72 * _PART * style.PAGE * width - _SPACE for width in widths]
     weights = ["bold", *["normal"] * len(rows)]

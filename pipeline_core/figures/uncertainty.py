@@ -1,4 +1,4 @@
-"""How sure a committee is: are its intervals right?"""
+"""Uncertainty of a committee: calibration of its intervals."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pipeline_core.run import ExperimentRun, Run
 Floats = NDArray[np.float64]
 
 _ORDER: Final = ("test", "val")
-"""Which split is shown, the first that there is."""
+"""Splits by preference; the first with a committee's errors is shown."""
 
 
 def list_committees(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
-    """Return what the metrics say of each calibrated committee, by the variant of its first run."""
+    """Return the metrics of each calibrated committee, by the variant of its first run."""
     found = {v: results.read_json(run.metrics) for v, run in experiment.runs.items() if run.members}
     return {
         v: content["committee"] for v, content in found.items() if "committee" in (content or {})
@@ -33,7 +33,7 @@ def list_committees(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
 
 
 def list_other_members(experiment: ExperimentRun) -> set[str]:
-    """Return the runs that a committee stands for in figures: all of its members but the first."""
+    """Return the variants of all members of committees but the first, which figures leave out."""
     committees = list_committees(experiment)
     return {one.variant for v in committees for one in experiment.runs[v].members}
 
@@ -72,7 +72,7 @@ def compare(run: Run, committee: dict[str, Any]) -> list[Comparison]:
 
 
 def draw_reliability(experiment: ExperimentRun) -> Drawn:
-    """Draw coverage against probability, and half widths against what they should be."""
+    """Draw coverage against probability, and needed half widths against predicted ones."""
     shown = list(_list_quantities(experiment))
     if not shown:
         return None
@@ -135,7 +135,7 @@ def _draw_widths(axes: Axes, kind: Quantity, facts: dict[str, Any]) -> None:
 
 
 def collect_numbers(run: Run) -> Iterator[Number]:
-    """Yield how many held-out labels lie within the intervals of a committee."""
+    """Yield the coverage of held-out labels by the intervals of a committee."""
     content = results.read_json(run.metrics) or {}
     committee = content.get("committee") if isinstance(content, dict) else None
     split = _find_split(committee) if committee else None

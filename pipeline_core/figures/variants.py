@@ -1,4 +1,4 @@
-"""Variants side by side: what each gives, how much that scatters over seeds, which is the best."""
+"""Comparison of variants: results, their scatter over seeds, and the best variant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline_core.report.formats import format_number
 from pipeline_core.run import ExperimentRun, Run
 
 _NO_INFLUENCE: Final = ("infer", "profile", "figures")
-"""Sections of an experiment that leave a training and its errors as they are."""
+"""Sections of an experiment without influence on a training and its errors."""
 _MOST_NAMES: Final = 3
 """Variants that are named one by one where seeds are averaged."""
 
@@ -33,7 +33,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """What readers call it, as in the figures."""
+        """Name for readers, as in the figures."""
         names = [run.label for run in self.runs]
         if len(names) <= _MOST_NAMES:
             return ", ".join(names)
@@ -46,7 +46,7 @@ class Group:
 
     @property
     def seconds(self) -> float:
-        """Wall time of one of them, a mean."""
+        """Mean wall time of a run."""
         return fmean(map(numbers.compute_seconds, self.runs))
 
 
@@ -55,10 +55,10 @@ class Result:
     """The main number of a group.
 
     Attributes:
-        group: Whose.
-        number: Of the first run, which says what it is.
-        mean: In the number's unit.
-        deviation: Standard deviation over seeds; None where one of them has a result.
+        group: The group.
+        number: The number of the first run, with title and unit.
+        mean: Mean over seeds, in the number's unit.
+        deviation: Standard deviation over seeds; None with the result of one seed only.
     """
 
     group: Group
@@ -75,15 +75,15 @@ class Result:
 
 
 def group_by_seed(experiment: ExperimentRun) -> list[Group]:
-    """Return the variants, those together that differ by the seed alone."""
+    """Group the variants that differ by the seed alone."""
     groups: dict[str, list[list[Run]]] = {}
     for run in experiment.runs.values():
         sections = {k: s.model_dump() for k, s in run.sections.items() if k not in _NO_INFLUENCE}
         dataset = run.dataset.name if run.dataset else None
         alike = groups.setdefault(f"{run.model_info.name} {dataset} {run.ranks} {sections}", [])
-        # Two of the same seed differ in what has no influence: the second begins a group.
-        known = (members for members in alike if run.seed not in {m.seed for m in members})
-        members = next(known, None)
+        # Two of the same seed differ only in sections without influence: the second starts a group.
+        fitting = (members for members in alike if run.seed not in {m.seed for m in members})
+        members = next(fitting, None)
         if members is None:
             alike.append([run])
         else:
@@ -96,11 +96,11 @@ def group_by_seed(experiment: ExperimentRun) -> list[Group]:
 def find_main_result(group: Group) -> Result | None:
     """Return the first number of a group that can be compared; None if there is none."""
     found = [_find_main_number(run) for run in group.runs]
-    known = [number for number in found if number is not None]
-    amounts = [n.amount for n in known if n.amount is not None and n.title == known[0].title]
+    main = [number for number in found if number is not None]
+    amounts = [n.amount for n in main if n.amount is not None and n.title == main[0].title]
     if not amounts:
         return None
-    return Result(group, known[0], fmean(amounts), stdev(amounts) if len(amounts) > 1 else None)
+    return Result(group, main[0], fmean(amounts), stdev(amounts) if len(amounts) > 1 else None)
 
 
 def _find_main_number(run: Run) -> Number | None:
@@ -109,9 +109,9 @@ def _find_main_number(run: Run) -> Number | None:
 
 
 def rank_groups(experiment: ExperimentRun) -> list[Result]:
-    """Return the main results of what can be compared with the base, the best first.
+    """Return the main results of all variants comparable with the base, the best first.
 
-    Those are variants with the same data, of which the same number is known on the same split.
+    Variants are comparable if they have the same data, and the same number on the same split.
     """
     found = [r for g in group_by_seed(experiment) if (r := find_main_result(g)) is not None]
     base = next((r for r in found if _is_base(r.group)), None)
@@ -126,7 +126,7 @@ def _is_base(group: Group) -> bool:
 
 
 def _list_facts(result: Result) -> tuple[object, ...]:
-    """Return what has to agree where numbers are compared."""
+    """Return the facts that have to agree for numbers to be compared."""
     run, number = result.group.runs[0], result.number
     held_out = numbers.read_held_out(run)
     samples = (held_out[0], held_out[1].n_samples) if held_out else None
@@ -135,7 +135,7 @@ def _list_facts(result: Result) -> tuple[object, ...]:
 
 
 def name_best(experiment: ExperimentRun) -> str:
-    """Say which variant is the best, and by how much; empty if there is nothing to compare."""
+    """Describe the best variant and its advantage; empty if there is nothing to compare."""
     ranked = rank_groups(experiment)
     if len(ranked) < 2:
         return ""
@@ -151,7 +151,7 @@ def name_best(experiment: ExperimentRun) -> str:
 
 
 def tabulate_variants(experiment: ExperimentRun) -> Table | None:
-    """Return times and errors of all variants; None if there is only one, or nothing is known.
+    """Return times and errors of all variants; None for a single one, or without results.
 
     Variants that differ by the seed alone share a row. Models and seeds have columns where they
     differ.
@@ -175,7 +175,7 @@ def tabulate_variants(experiment: ExperimentRun) -> Table | None:
 
 
 _HEAD: Final = ("Variant", "Model", "Seed", "Time of all stages")
-"""Columns that any run has."""
+"""Columns of any run."""
 
 
 def _make_row(group: Group) -> dict[str, str]:
@@ -197,7 +197,7 @@ def _make_row(group: Group) -> dict[str, str]:
 
 
 def _average(given: Sequence[Number]) -> str:
-    """Return the mean of numbers for readers, with their standard deviation."""
+    """Format the mean of numbers, with their standard deviation."""
     amounts = [number.amount for number in given if number.amount is not None]
     if len(given) == 1 or len(amounts) < len(given):
         return "; ".join(dict.fromkeys(number.value for number in given))
@@ -206,7 +206,7 @@ def _average(given: Sequence[Number]) -> str:
 
 
 def format_with_deviation(mean: float, deviation: float) -> str:
-    """Return a mean with its standard deviation, of which two digits are written."""
+    """Format a mean with its standard deviation, the latter with two digits."""
     if not deviation:
         return f"{format_number(mean)} ± 0"
     size = max(abs(mean), deviation)

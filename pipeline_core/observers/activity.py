@@ -1,7 +1,7 @@
-"""How far a training has come and why a stage failed, in small files for `pipeline-core status`.
+"""Status files for `pipeline-core status`: progress of a training, error of a failed stage.
 
-What only tells of a stage ends none: a file that cannot be written is left out, and one that cannot
-be removed stays.
+Reporting never ends a stage: a file that cannot be written is skipped, and one that cannot be
+removed stays.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pipeline_core.status_files import (
 
 @hookimpl
 def progress(run: Run, position: Position) -> None:
-    """Say where the training is."""
+    """Write the position of the training."""
     with suppress(OSError):
         write_position(run, position)
 
 
 @hookimpl(wrapper=True)
 def train(run: Run) -> Generator[None, Summary | None, Summary | None]:
-    """Say it no more when the training has succeeded, nor what an earlier one has left."""
+    """Remove the position before the training, and again when it has succeeded."""
     _remove(locate_position(run))
     summary = yield
     _remove(locate_position(run))

@@ -1,4 +1,4 @@
-"""One writer a stage: a second call of the same stage of the same run is refused."""
+"""Stage locks: while a stage of a run is running, a second call of it is refused."""
 
 from __future__ import annotations
 

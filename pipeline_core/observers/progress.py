@@ -1,7 +1,7 @@
-"""Progress of a training on standard error: a bar on a terminal, else plain lines an epoch.
+"""Progress of a training on standard error: a bar on a terminal, else a plain line per epoch.
 
-A line is as wide as the terminal, 80 columns without one (`COLUMNS` says otherwise). The most
-important comes first: beside the bar what has no room is left out, else it follows on a line below.
+A line is as wide as the terminal, 80 columns without one (`COLUMNS` overrides this). The most
+important values come first: beside the bar those without room are left out, else they wrap.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _QUIET: Final = 60.0
 
 
 class ProgressLines:
-    """Shows one training.
+    """Progress display of one training.
 
     Args:
-        clock: Counts seconds.
+        clock: Returns the time, s.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +43,7 @@ class ProgressLines:
 
     @hookimpl
     def progress(self, run: Run, position: Position) -> None:
-        """Show where the training is within an epoch: the bar, and a line after a long time."""
+        """Show the progress within an epoch: the bar, or a line after a long time."""
         self._position = position
         console = Console(stderr=True, highlight=False)
         waits = self._clock() - self._shown < _QUIET
@@ -52,13 +52,13 @@ class ProgressLines:
 
     @hookimpl
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
-        """Show a finished epoch; the bar needs to know how many there will be."""
-        # A plugin that trains in steps of its own names them, and has no number of epochs to reach.
+        """Show a finished epoch; the bar needs a planned number of epochs."""
+        # A plugin with steps of its own names them, and has no planned number of epochs.
         named = "step" in record
         epochs = None if named else run.planned_epochs
         position = self._position
         if position is not None and position.epoch != record["epoch"]:
-            position = None  # a plugin that trains by itself may tell none
+            position = None  # a plugin that trains by itself may report none
         fraction, left, until = record["epoch"] / epochs if epochs else None, None, None
         if position is not None and not named and (epochs or position.budget):
             fraction, left, until = position.fraction, position.estimate_left(), position.until
@@ -67,7 +67,7 @@ class ProgressLines:
 
     @hookimpl(wrapper=True)
     def train(self, run: Run) -> Generator[None, Summary | None, Summary | None]:
-        """Leave the line of the bar when the training ends."""
+        """End the line of the bar when the training ends."""
         self._position, self._shown, self._has_bar = None, self._clock(), False
         try:
             return (yield)
@@ -91,14 +91,14 @@ class ProgressLines:
 
 
 def _write(console: Console, text: str) -> None:
-    """Write text as it is; a log on a full disk or a closed pipe ends no training."""
+    """Write text; a full disk or a closed pipe does not end the training."""
     with suppress(OSError):
         console.file.write(text)
         console.file.flush()
 
 
 def list_position(position: Position) -> list[str]:
-    """Return where a training is within an epoch, in words, the most important first."""
+    """Return the progress within an epoch in words, the most important first."""
     done, of = (position.epoch, position.step), (position.epochs, position.steps)
     return [
         count_done("epoch", done, of),
@@ -118,9 +118,9 @@ def list_epoch(
     Args:
         record: The line of the history; a plugin that trains by itself may leave out all but the
             number of the epoch.
-        epochs: Length of the training, if it is known.
-        left: Time that it will still take, s, if that is known.
-        until: When it will have ended, in seconds since 1970, if its time is limited.
+        epochs: Planned number of epochs; None if there is none.
+        left: Estimated remaining time, s; None without an estimate.
+        until: Time of its end, in seconds since 1970, if its time is limited.
     """
     losses = ((record.get(split) or {}).get("loss") for split in ("train", "val"))
     return [

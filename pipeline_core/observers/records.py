@@ -1,4 +1,4 @@
-"""One line a finished stage in `records.jsonl` of its folder: when, on what, with what result."""
+"""Stage records: a line per finished stage in `records.jsonl`, with time, machine and result."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def write_record(
 ) -> None:
     """Add the record of a stage that has just ended, on rank 0.
 
-    The artifacts are there: a record that cannot be written is a warning and ends nothing.
+    The artifacts exist already, so a record that cannot be written is only a warning.
 
     Args:
-        folder: Of its artifacts.
+        folder: Folder of its artifacts.
         stage: Its name.
-        seconds: How long it took.
-        summary: What it says of itself.
+        seconds: Its duration.
+        summary: Its summary, as its hook returned it.
     """
     world = find_world()
     if world.rank == 0:
@@ -68,7 +68,7 @@ def write_record(
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what the figures of a record depend on, without the name of the host.
+    """Return the hardware and the memory use of this process, without the name of the host.
 
     Its keys: cpu, cores (that this process may use), gpu (None if none was used), peak_memory and
     peak_gpu_memory of this process so far, bytes.
@@ -102,7 +102,7 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _part_from_copies(path: Path) -> None:
-    """Make a file of its own of one that a copy by hard links shares with other results."""
+    """Copy a file that hard links share with other results, so that they are not changed."""
     if path.is_file() and path.stat().st_nlink > 1:
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         shutil.copyfile(path, part)

@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def is_wanted() -> bool:
-    """Tell whether curves are asked for.
+    """Return True if PIPELINE_TENSORBOARD requests curves.
 
     Raises:
-        ValueError: The variable says neither yes nor no.
+        ValueError: The variable is neither 0 nor 1.
     """
     word = os.environ.get("PIPELINE_TENSORBOARD", "")
     if word not in ("", "0", "1"):
@@ -31,10 +31,10 @@ def is_wanted() -> bool:
 
 @hookimpl
 def epoch(run: Run, record: Mapping[str, Any]) -> None:
-    """Add the numbers of a finished epoch; where the disk takes none, the training goes on.
+    """Add the numbers of a finished epoch; a failed write is only a warning.
 
     Raises:
-        ValueError: It is asked for but not installed.
+        ValueError: TensorBoard is requested but not installed.
     """
     if is_wanted():
         folder = run.folder / "tensorboard"
@@ -70,7 +70,7 @@ def _list_scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from _list_scalars(value, f"{prefix}{name}/")
-        elif isinstance(value, list):  # one number a rank
+        elif isinstance(value, list):  # one number per rank
             yield from _list_scalars(
                 {str(rank): v for rank, v in enumerate(value)}, f"{prefix}{name}/"
             )

@@ -1,15 +1,15 @@
-"""What a training whose structures ranks divide will take, predicted from steps of a few parts.
+"""Prediction of a training with domain decomposition, from steps of a few domains (parts).
 
 Training steps of parts of the run's own structures are measured, of growing size, each without the
-ranks that have the other parts (see `parts`). To these are fitted seconds and bytes of a part,
+ranks of the other parts (see `parts`). Time and memory of a part are fitted by
 
     y = c + Σ_k c_k n_k,
 
-over the rows n_k that it has: own atoms, atoms of the halo, edges and angles. The structures of the
-training are then divided as its ranks would divide them, for each number of ranks, and the parts
-counted: so no part that is predicted has to be calculated here. Ranks exchange rows within each
-step, so that a divided structure lasts as long as its slowest part; messages take what the network
-takes. Small structures are taken whole, as in the training.
+over its numbers of rows n_k: own atoms, ghost atoms, edges and angles. For each number of ranks the
+structures of the training are then divided as its ranks would divide them, and the rows of the
+parts counted, so that no predicted part has to be calculated. Ranks exchange rows within each step,
+so that a divided structure takes as long as its slowest part, plus the messages of the network.
+Small structures are taken whole, as in the training.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
 
     Args:
         run: Its data, graph and partition are read; nothing is written.
-        device: Where it trains.
-        layouts: Where its ranks run.
+        device: Device of the training.
+        layouts: Layouts of its ranks.
 
     Returns:
         gradient_bytes, networks, compute (coefficients of seconds, by cores of a rank), memory
-        (coefficients of the bytes that a step adds; before: those in use before it), measured (see
+        (coefficients of the bytes that a step adds; before: bytes in use before it), measured (see
         `MeasuredPart`, with its edges and angles) and ranks, as `planning.plan_training`, with the
-        memory (bytes) and the seconds (of an epoch, messages left out) of each rank.
+        memory (bytes) and the seconds (of an epoch, without messages) of each rank.
     """
     keep_freed_memory()  # as the training does
     options = run.get_section("train", TrainOptions)
@@ -103,7 +103,7 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
 def _find_networks(
     run: Run, device: torch.device, layouts: Sequence[Layout]
 ) -> dict[str, tuple[Network, dict[str, Any]]]:
-    """Return what is known of the network within this machine and between machines."""
+    """Return the networks within this machine and between machines, with their records."""
     networks = {}
     for layout in layouts:
         if layout.ranks == 1 or layout.network in networks:
@@ -119,12 +119,12 @@ def _find_networks(
 
 
 class _Planner:
-    """Predicts epochs.
+    """Prediction of epochs.
 
     Args:
-        training: What is trained.
+        training: The training.
         parts: Its structures.
-        options: Of the training.
+        options: Options of the training.
     """
 
     def __init__(self, training: Training, parts: Parts, options: TrainOptions) -> None:
@@ -138,7 +138,7 @@ class _Planner:
         self,
         layout: Layout,
         fitted: FittedParts,
-        known: tuple[Network, dict[str, Any]] | None,
+        network: tuple[Network, dict[str, Any]] | None,
     ) -> dict[str, Any]:
         """Return the record of a number of ranks."""
         n_ranks, costs = layout.ranks, self._parts.costs
@@ -156,10 +156,10 @@ class _Planner:
         means = self._add(shared, [one.mean() for one in busy], is_divided)
         loads = self._share_whole(self._spread(whole, own), limit, n_ranks)
         communication = 0.0
-        if known is not None:
-            messages = [fitted.predict_messages(one, known[0]) for one in parts]
+        if network is not None:
+            messages = [fitted.predict_messages(one, network[0]) for one in parts]
             communication = self._add(shared, messages, is_divided)
-            communication += self._reduce(known[0], n_ranks, int(is_divided.sum()))
+            communication += self._reduce(network[0], n_ranks, int(is_divided.sum()))
         compute = means + float(loads.mean(1).sum())
         slowest = lasts + float(np.maximum(loads.max(1), loads.mean(1) * turns).sum())
         seconds = slowest + communication
@@ -177,7 +177,7 @@ class _Planner:
         }
 
     def _share_whole(self, seconds: Floats, limit: float, n_ranks: int) -> Floats:
-        """Return what each rank computes of the whole samples of each step, (n_steps, n_ranks)."""
+        """Return the time of each rank for whole samples of each step, s, (n_steps, n_ranks)."""
         loads = np.zeros((len(self._plan), n_ranks))
         for number in range(len(self._plan)):
             some = self._plan.share(number, 0)
@@ -191,7 +191,7 @@ class _Planner:
         alone: Sequence[CountedParts],
         fitted: FittedParts,
     ) -> list[int] | None:
-        """Return the bytes of each rank, whose largest part or whole structure takes most."""
+        """Return the bytes of each rank, by its largest part or whole structure."""
         growth, before = fitted.growth, fitted.before
         if growth is None or before is None:
             return None
@@ -199,11 +199,11 @@ class _Planner:
         return [round(before + one) for one in np.stack(np.broadcast_arrays(*added)).max(0)]
 
     def _reduce(self, network: Network, n_ranks: int, n_divided: int) -> float:
-        """Return the seconds of an epoch in which ranks add gradients, counts and predictions."""
+        """Return the time of all-reduces in an epoch (gradients, counts, predictions), s."""
         per_step = [count_gradient_bytes(self._task), count_term_bytes(self._task)]
         fields = [quantity.field for quantity in self._task.quantities]
         per_structure = [8 * int(np.prod(f.shape)) for f in fields if f.kind == "sample"]
-        # What is predicted of a structure is added up, and its gradient.
+        # Predictions of a structure and their gradients are all-reduced, too.
         times = ((len(self._plan), per_step), (2 * n_divided, per_structure))
         return sum(
             count * compute_ring_seconds(network, size, n_ranks)
@@ -214,11 +214,11 @@ class _Planner:
     def _add(
         self, numbers: Sequence[int], values: Sequence[float], which: NDArray[np.bool_]
     ) -> float:
-        """Return the sum over some samples of what is known of a few of them."""
+        """Return the sum over some samples of values given for a few of them."""
         return float(self._spread(numbers, values)[which].sum())
 
     def _spread(self, numbers: Sequence[int], values: Sequence[float]) -> Floats:
-        """Return for every sample what is known of a few, between them by cost, (n_samples,)."""
+        """Interpolate values of a few samples to all, linearly in cost, (n_samples,)."""
         if not numbers:
             return np.zeros(len(self._parts.costs))
         costs, first = np.unique(self._parts.costs[list(numbers)], return_index=True)

@@ -1,4 +1,4 @@
-"""Where the ranks of a training run: machines, cores or GPUs, and how ranks share them."""
+"""Layout of the ranks of a training on machines, cores or GPUs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.profiling.projection import Epoch
 
 _MOST_BESIDE: Final = 2
-"""Ranks that are measured at once, in those that the cores can carry at once."""
+"""Ranks that are measured at once, per rank that the cores can run at once."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the ranks of a training run.
+    """Layout of the ranks of a training.
 
     Attributes:
         ranks: Their number.
@@ -36,7 +36,7 @@ class Layout:
 
     @property
     def units_per_rank(self) -> int:
-        """Cores, or GPUs, that a rank has, if only in turn with others."""
+        """Cores, or GPUs, of a rank, possibly in turn with others."""
         return count_threads_per_rank(self.units, self.ranks_per_node)
 
     @property
@@ -46,9 +46,9 @@ class Layout:
 
     @property
     def beside(self) -> int:
-        """Ranks of a machine that are measured at once: no more than show how they share it.
+        """Ranks of a machine that are measured at once: enough to show how they share it.
 
-        Those that have a GPU each share nothing.
+        Ranks with a GPU each share nothing.
         """
         return 1 if self.on_gpus else min(self.ranks_per_node, _MOST_BESIDE * self.at_once)
 
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def network(self) -> str:
-        """What joins the ranks, as a plan says it."""
+        """Name of the network between the ranks, as in a plan."""
         return "between nodes" if self.nodes > 1 else f"here, {self.adding} ranks"
 
     @property
@@ -74,10 +74,10 @@ def describe_epoch(
     """Return the record of a number of ranks in a plan, but for its speedup.
 
     Args:
-        layout: Where they run.
-        epoch: What they do.
-        memory: Bytes of the fullest rank; None if the system does not tell.
-        train: The training.
+        layout: Layout of the ranks.
+        epoch: Their projected epoch.
+        memory: Bytes of the fullest rank; None if the system does not report them.
+        train: Options of the training.
     """
     busy = epoch.compute + epoch.idle
     balance, free = epoch.compute / busy, busy / epoch.seconds

@@ -1,7 +1,7 @@
-"""Training steps of batches of growing size: how long they take, and how much memory.
+"""Time and memory of training steps of batches of growing size.
 
-The batches hold copies of one real sample each, so that each has the size that it is said to have.
-A step is the trainer's: the batch goes to the device, forward, loss, backward, optimizer.
+A batch consists of copies of one real sample, so that its size is exact. A step is the trainer's:
+the batch goes to the device, forward, loss, backward, optimizer.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from pipeline_core.training.loader import Step, load_steps, sum_counts
 from pipeline_kernels.packing import Plan
 
 _USABLE: Final = 0.8
-"""Part of the free memory that steps may fill: what they will take is known by extrapolation."""
+"""Fraction of free memory that steps may fill, since their memory is extrapolated."""
 
 _WARM: Final = 2
-"""First steps, which make what stays."""
+"""First steps, which allocate what stays."""
 
 
 def find_memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
-    """Return the bytes that a step may use, four fifths of what is free unless options name them.
+    """Return the bytes that a step may use: those of the options, else 4/5 of the free memory.
 
-    None on a system that does not tell what is free.
+    None on a system that does not report free memory.
     """
     if options.memory_limit is not None:
         return options.memory_limit
@@ -62,7 +62,7 @@ def choose_probes(task: Task, sizes: Sizes, n_classes: int) -> list[SizeProbe]:
 
     Args:
         task: Gives the costs.
-        sizes: Of the samples of its training split.
+        sizes: Sizes of the samples of its training split.
         n_classes: Number of quantiles.
     """
     atoms, costs = sizes["atom"], task.cost(sizes)
@@ -80,13 +80,13 @@ def choose_probes(task: Task, sizes: Sizes, n_classes: int) -> list[SizeProbe]:
 
 
 class StepTimer:
-    """Does training steps with a copy of a task's module, which itself stays as it is.
+    """Timer of training steps with a copy of a task's module, which itself stays unchanged.
 
     Args:
         task: Its module is on the device.
-        options: The training.
-        device: Where the steps are done.
-        world: Who adds the gradients of these steps; this process alone if not given.
+        options: Options of the training.
+        device: Device of the steps.
+        world: Ranks that all-reduce the gradients; this process alone if not given.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class StepTimer:
         self._totals = EpochTotals.zero(len(task.objective.weights), device)
 
     def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> MeasuredStep:
-        """Return what steps of a batch take, after two that do not count."""
+        """Measure steps of a batch, after two that do not count."""
         step = self._make_step([Piece(samples.batch(numbers))], len(numbers))
-        self._time_step(step)  # makes what stays, as the state of the optimizer
+        self._time_step(step)  # allocates what stays, as the state of the optimizer
         memory = self._measure_memory(step)
         seconds = tuple(self._time_step(step) for _ in range(repeats))
         return MeasuredStep(len(numbers), seconds, memory)
@@ -111,16 +111,16 @@ class StepTimer:
     def measure_steps(
         self, plan: Plan, share: Callable[[Plan], Share], load: Load
     ) -> Iterator[tuple[int, float]]:
-        """Do steps of an epoch as the trainer does, batches made beside them, without end.
+        """Compute steps of an epoch as the trainer does, with prefetched batches, without end.
 
         Args:
             plan: The epoch; after its last step comes its first.
-            share: Returns what is done of a step.
-            load: Makes that into pieces.
+            share: Returns the share of a step.
+            load: Collates its micro-batches.
 
         Yields:
-            Number of each step but the first two, and its seconds; those of the first one of an
-            epoch hold the wait for its batch.
+            Number of each step but the first two, and its seconds; the first step of an epoch
+            includes the wait for its batch.
         """
         done = 0
         while True:
@@ -137,7 +137,7 @@ class StepTimer:
                 begin = end
 
     def make_call(self, pieces: list[Piece]) -> Callable[[], None]:
-        """Return what does a step of some pieces, and need not have ended when it returns."""
+        """Return a function that starts a step of some micro-batches, without waiting for it."""
         step = self._make_step(pieces, 1)
 
         def do() -> None:
@@ -146,7 +146,7 @@ class StepTimer:
         return do
 
     def measure_memory(self, pieces: list[Piece]) -> int | None:
-        """Return the bytes that a step of some pieces takes at most, beside what stays."""
+        """Return the peak memory of a step of some micro-batches, less what stays, bytes."""
         return self._measure_memory(self._make_step(pieces, 1))
 
     def _measure_memory(self, step: Step) -> int | None:
@@ -178,11 +178,11 @@ def measure_classes(
 ) -> list[MeasuredClass]:
     """Measure batches of each probe, growing until memory or time run out.
 
-    A batch is tried only if the smaller ones say that it fits.
+    A batch is tried only if it fits by extrapolation from smaller ones.
 
     Args:
-        timer: Does the steps.
-        samples: What the probes are numbers of.
+        timer: Measures the steps.
+        samples: Samples of the probes.
         probes: By rising size.
         options: Numbers of copies, repeats and limits.
         limit: Bytes that a step may use; None for no limit.

@@ -1,4 +1,4 @@
-"""Memory that a call takes at most, and memory that the machine has left."""
+"""Peak memory of a call, and free memory of the machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pipeline_core.memory import PROCESS, find_free_memory, read_number
 
 
 def measure_peak(call: Callable[[], object], device: torch.device) -> int | None:
-    """Call a function; return by how much its memory exceeded what was in use before, at most.
+    """Call a function; return its peak memory, less the memory in use before.
 
     Args:
         call: The function.
-        device: Whose memory: of a GPU the bytes of torch's tensors, else the resident memory of
-            this process, to a few hundred kilobytes.
+        device: Device of the memory: on a GPU the bytes of torch's tensors, else the resident
+            memory of this process, to a few hundred kilobytes.
 
     Returns:
-        Bytes; None on a system that does not tell (a CPU without Linux's /proc).
+        Bytes; None on a system that does not report them (a CPU without Linux's /proc).
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -35,7 +35,7 @@ def measure_peak(call: Callable[[], object], device: torch.device) -> int | None
 def find_free_bytes(device: torch.device) -> int | None:
     """Return the bytes that are free on a GPU, or in the memory and for the job of a CPU.
 
-    None on a system that does not tell.
+    None on a system that does not report them.
     """
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -46,7 +46,7 @@ def find_free_bytes(device: torch.device) -> int | None:
 def find_used_bytes(device: torch.device) -> int | None:
     """Return the bytes of torch's tensors on a GPU, or the resident memory of this process.
 
-    None on a system that does not tell.
+    None on a system that does not report them.
     """
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
@@ -63,7 +63,7 @@ def _measure_resident_peak(call: Callable[[], object]) -> int | None:
         c_library.malloc_trim(0)
     try:
         before = read_number(PROCESS / "status", "VmRSS:")
-        (PROCESS / "clear_refs").write_text("5")  # begins the high-water mark anew
+        (PROCESS / "clear_refs").write_text("5")  # resets the high-water mark
     except OSError:
         call()
         return None

@@ -1,7 +1,7 @@
-"""How long ranks take to add their gradients: measured between some, and a formula for more.
+"""Time of the all-reduce of gradients: measured between a few ranks, a formula for more.
 
-Run as a program, with the environment that torchrun gives, this module is one of the ranks that are
-measured:
+Run as a program, with the environment variables of torchrun, this module is one of the measured
+ranks:
 
     python -m pipeline_core.profiling.network {cpu,cuda} FILE
 """
@@ -34,7 +34,7 @@ SIZES: Final = tuple(1024 * 4**n for n in range(9))
 """Bytes of the messages: 1 KiB to 64 MiB."""
 
 ASSUMED: Final = Network(alpha=20e-6, bandwidth=10e9)
-"""Between nodes where nothing better is known: 100 Gbit/s, of which four fifths are used."""
+"""Default between nodes: 100 Gbit/s, of which four fifths are used."""
 
 _LOOPBACK: Final = "127.0.0.1"
 _REPEATS: Final = 7
@@ -43,16 +43,16 @@ _PATIENCE: Final = 600.0
 
 
 def compute_ring_seconds(network: Network, n_bytes: float, n_ranks: int) -> float:
-    """Return how long a ring of ranks takes to add up messages of `n_bytes`; see `Network`."""
+    """Return the time of a ring all-reduce of `n_bytes`, s; see `Network`."""
     messages = 2 * (n_ranks - 1)
     return messages * (network.alpha + n_bytes / (n_ranks * network.bandwidth))
 
 
 def fit_latency(network: Network, sizes: Sequence[float], seconds: float, n_ranks: int) -> Network:
-    """Return the network whose ring adds messages of several `sizes` in that many seconds.
+    """Fit the latency to the total time of ring all-reduces of several `sizes`.
 
-    Its bandwidth stays, and its alpha does not fall: between steps messages wait for processes that
-    sleep or that others keep from their core, which those of `measure_network` do not.
+    The bandwidth stays, and alpha does not fall: between steps messages wait for processes that
+    sleep or lack a core, unlike in `measure_network`.
     """
     rest = seconds / (2 * (n_ranks - 1)) - sum(sizes) / (n_ranks * network.bandwidth)
     return network.model_copy(update={"alpha": max(network.alpha, rest / len(sizes))})
@@ -61,31 +61,31 @@ def fit_latency(network: Network, sizes: Sequence[float], seconds: float, n_rank
 def fit_ring(
     sizes: Sequence[float], seconds: Sequence[float] | NDArray[np.float64], n_ranks: int
 ) -> Network:
-    """Return the network whose ring formula has the least squares of relative errors.
+    """Fit latency and bandwidth of the ring formula by least squares of relative errors.
 
     Args:
         sizes: Bytes of the messages, of two sizes at least.
-        seconds: Time that each took, positive.
-        n_ranks: Ranks that added them.
+        seconds: Time of each, positive.
+        n_ranks: Number of ranks of the ring.
     """
     times = np.asarray(seconds, dtype=np.float64)
     rows = 2 * (n_ranks - 1) * np.stack([np.ones(len(times)), np.divide(sizes, n_ranks)], axis=1)
     rows /= times[:, None]
     lengths = np.linalg.norm(rows, axis=0)  # the two columns differ by many orders of magnitude
     alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
-    # Neither may be quite zero, whatever the noise: alpha below 1 ps, more than 1 EB/s.
+    # Neither may be exactly zero: alpha is at least 1 ps, the bandwidth at most 1 EB/s.
     return Network(alpha=max(float(alpha), 1e-12), bandwidth=1 / max(float(inverse), 1e-18))
 
 
 def measure_network(
     device: torch.device, n_ranks: int = 2, patience: float = _PATIENCE
 ) -> dict[str, Any]:
-    """Measure how fast processes of this machine add tensors.
+    """Measure the all-reduce of tensors between processes of this machine.
 
     By gloo on the CPU; by NCCL if the device is a GPU and the machine has as many of them.
 
     Args:
-        device: What the gradients are on.
+        device: Device of the gradients.
         n_ranks: Number of processes.
         patience: Seconds after which to give up.
 
@@ -112,18 +112,18 @@ def measure_network(
 
 
 def describe_network(network: Network) -> dict[str, Any]:
-    """Return the same record for a network that an experiment names."""
+    """Return the same record for a network given in an experiment."""
     return {**network.model_dump(), "source": "given", "sizes": [], "seconds": []}
 
 
 def choose_network(projection: Projection | None) -> tuple[Network, dict[str, Any]]:
-    """Return the network between machines that an experiment gives, or the assumed one.
+    """Return the network between machines from an experiment, or the assumed one.
 
     Args:
         projection: The section of the experiment, if it has one.
 
     Returns:
-        The network, and its record as that of `measure_network`.
+        The network, and its record as from `measure_network`.
     """
     given = None if projection is None else projection.network
     if given is None:
@@ -132,9 +132,9 @@ def choose_network(projection: Projection | None) -> tuple[Network, dict[str, An
 
 
 def host_ranks(n_ranks: int) -> tuple[TCPStore, dict[str, str]]:
-    """Return where ranks of this machine find each other, and what tells them, as torchrun does.
+    """Return a store for the rendezvous of ranks, and their environment, as torchrun has them.
 
-    Whoever starts the ranks keeps the store until they have ended, so its port cannot be lost.
+    The caller keeps the store until the ranks have ended, so that its port is not lost.
     """
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     return store, {
@@ -163,15 +163,15 @@ def _run_ranks(kind: str, result: Path, n_ranks: int, patience: float) -> None:
             process.wait()
         del store
     if problem:
-        said = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-3:]]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-3:]]
         raise ValueError(
             f"profile.projection.network: {n_ranks} processes that add gradients {problem} "
-            f"({'; '.join(said) or 'they said nothing'}); give alpha and bandwidth instead"
+            f"({'; '.join(lines) or 'no output'}); give alpha and bandwidth instead"
         )
 
 
 def _watch(ranks: Sequence[subprocess.Popen[bytes]], patience: float) -> str | None:
-    """Wait for processes, until one fails; return what went wrong, or None."""
+    """Wait for processes, until one fails; return the failure, or None."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         codes = [process.poll() for process in ranks]
@@ -197,7 +197,7 @@ def _measure_rank(kind: str) -> list[float]:
 
 def _measure_median(tensor: torch.Tensor) -> float:
     times = []
-    for _ in range(1 + _REPEATS):  # each sum waits for all ranks: the first one lines them up
+    for _ in range(1 + _REPEATS):  # each sum waits for all ranks: the first one synchronizes them
         begin = time.perf_counter()
         dist.all_reduce(tensor)
         if tensor.is_cuda:
@@ -207,7 +207,7 @@ def _measure_median(tensor: torch.Tensor) -> float:
 
 
 def main() -> None:
-    """Be one of the ranks; the first one writes the seconds of all sizes."""
+    """Run one of the ranks; the first one writes the times of all sizes."""
     kind, file = sys.argv[1:]
     seconds = _measure_rank(kind)
     if find_world().rank == 0:

@@ -1,4 +1,4 @@
-"""Training steps of parts of a run's structures, without the ranks that have the other parts."""
+"""Training steps of domains of a run's structures, without the ranks of the other domains."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pipeline_core.profiling.side_by_side import Training
 from pipeline_core.run import Run
 
 _GROWTH: Final = 4
-"""Size of a measured part in that of the one before."""
+"""Size of a measured part over the size of the one before."""
 _LEAST_ATOMS: Final = 4
 """Own atoms of the smallest part that is measured."""
 _SECONDS: Final = 2.0
-"""No larger part is tried after one whose step took so long."""
+"""No larger part is tried after a step that took longer."""
 _RANKS: Final = 16
-"""Ranks whose parts are counted, of more."""
+"""Largest number of ranks whose parts are counted."""
 
 Floats = NDArray[np.float64]
 Rows = Mapping[str, NDArray[np.int64]]
@@ -39,11 +39,11 @@ Rows = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class CountedParts:
-    """The parts of one structure.
+    """Sizes of the parts of one structure.
 
     Attributes:
-        rows: Own atoms, halo, edges and angles of the parts, kind -> (n_parts,).
-        peers: Most ranks that one of them gets rows from.
+        rows: Own atoms, ghost atoms ("halo"), edges and angles of the parts, kind -> (n_parts,).
+        peers: Largest number of ranks that a part receives rows from.
     """
 
     rows: Rows
@@ -55,8 +55,8 @@ class Parts:
 
     Args:
         run: The run.
-        training: What is trained.
-        device: Where parts are calculated.
+        training: The training.
+        device: Device of the calculation.
     """
 
     def __init__(self, run: Run, training: Training, device: torch.device) -> None:
@@ -66,7 +66,7 @@ class Parts:
         self.atoms: NDArray[np.int64] = np.asarray(training.sizes["atom"])
 
     def make(self, number: int, n_parts: int) -> tuple[PartPiece, SilentTransport]:
-        """Return the part of the first of some ranks, and what it exchanges by."""
+        """Return the part of the first of some ranks, and its transport."""
         transport = SilentTransport(0, n_parts)
         make = self._divided.divide_alone(self._samples, number, n_parts)
         return make(transport), transport
@@ -93,7 +93,7 @@ def choose_ranks(n_ranks: int) -> list[int]:
 
 
 def count_rows(piece: PartPiece) -> dict[str, int]:
-    """Return the own atoms, the atoms of the halo, the edges and the angles of a part."""
+    """Return the numbers of own atoms, ghost atoms, edges and angles of a part."""
     n_own, inputs = len(piece.own_atoms), piece.inputs
     rows = {"atom": n_own, "halo": len(inputs["atomic_numbers"]) - n_own}
     rows["edge"] = len(inputs["edge_index"])
@@ -102,13 +102,13 @@ def count_rows(piece: PartPiece) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class FittedParts:
-    """What a part takes, fitted to measured ones.
+    """Time and memory of a part, fitted to measured parts.
 
     Attributes:
-        rows: Of the measured parts, kind -> (n_measured,).
-        parts: Measured, by size.
-        seconds: Of a step.
-        growth: Bytes that a step adds, in place of seconds; None if the system does not tell.
+        rows: Rows of the measured parts, kind -> (n_measured,).
+        parts: Measured parts, by size.
+        seconds: Cost model of the time of a step.
+        growth: Cost model of the bytes that a step adds; None if the system does not report them.
         before: Bytes in use once the smallest part has been calculated; None likewise.
     """
 
@@ -119,7 +119,7 @@ class FittedParts:
     before: int | None
 
     def predict_messages(self, counted: CountedParts, network: Network) -> float:
-        """Return the seconds of the messages of a structure; none where nothing is exchanged."""
+        """Return the time of the messages of a structure, s; zero if nothing is exchanged."""
         divided = [part for part in self.parts if part.halo]
         if not divided:
             return 0.0
@@ -136,7 +136,7 @@ def measure_parts(
     units: int,
     limit: float | None,
 ) -> FittedParts:
-    """Measure the smallest structure and parts of the largest one, as far as time and memory go."""
+    """Measure the smallest structure, and parts of the largest within limits of time and memory."""
     timer = StepTimer(training.task, options, device)
     measured: list[MeasuredPart] = []
     rows: list[dict[str, int]] = []
@@ -156,7 +156,7 @@ def measure_parts(
 
 
 def _fit_growth(totals: Rows, measured: Sequence[MeasuredPart]) -> CostModel | None:
-    """Fit the bytes that steps add, of those that add any; None if the system does not tell."""
+    """Fit the bytes that steps add, if any; None if the system does not report them."""
     grown = np.array([part.memory or 0 for part in measured])
     if any(part.memory is None for part in measured) or not grown.any():
         return None
@@ -164,17 +164,17 @@ def _fit_growth(totals: Rows, measured: Sequence[MeasuredPart]) -> CostModel | N
 
 
 def _choose_parts(parts: Parts) -> list[tuple[float, int, int]]:
-    """Return own atoms, about, structure and number of parts of what may be measured, by size."""
+    """Return candidates by size: approximate own atoms, structure and number of parts."""
     largest, atoms = int(np.argmax(parts.costs)), parts.atoms
     most = max(1, int(atoms[largest]) // _LEAST_ATOMS)
     numbers = [_GROWTH**k for k in range(most.bit_length()) if _GROWTH**k <= most]
-    divided = [2] if atoms[largest] > 1 else []  # so that messages are seen, however small it is
+    divided = [2] if atoms[largest] > 1 else []  # so that messages are measured in any case
     chosen = {(int(np.argmin(parts.costs)), 1), *((largest, n) for n in (*numbers, *divided))}
     return sorted((atoms[number] / n, number, n) for number, n in chosen)
 
 
 def _is_feasible(last: MeasuredPart, size: float, limit: float | None) -> bool:
-    """Return whether a part of so many atoms may be tried after a smaller one."""
+    """Return True if a part of so many atoms may be tried after a smaller one."""
     fits = limit is None or last.memory is None or last.memory * size / last.own <= limit
     return fits and last.seconds <= _SECONDS
 

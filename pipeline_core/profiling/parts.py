@@ -1,7 +1,6 @@
-"""One part of a structure, calculated without the ranks that have the others.
+"""Measurement of one domain of a structure, without the ranks that have the others.
 
-What those would send is zero, so that time, memory and the bytes of messages are those of such a
-part, and results are not.
+Messages from other ranks are zeros: time, memory and bytes of messages are right, results are not.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ _REPEATS: Final = 3
 
 @dataclass(frozen=True)
 class MeasuredPart:
-    """A step of one part.
+    """A measured step of one part.
 
     Attributes:
-        own: Its atoms.
-        halo: Atoms of other ranks that it receives features of.
+        own: Number of its own atoms.
+        halo: Number of ghost atoms, whose features it receives from other ranks.
         seconds: Median of some steps.
-        memory: Growth of memory during a step, bytes; None if the system does not tell.
+        memory: Growth of memory during a step, bytes; None if the system does not report it.
         received: Bytes of all messages to it in a step.
-        exchanges: How often it exchanges rows in a step.
+        exchanges: Number of halo exchanges in a step.
     """
 
     own: int
@@ -42,15 +41,15 @@ class MeasuredPart:
 
 
 class SilentTransport:
-    """A transport to ranks that are not there: what they would send is zero.
+    """Transport to ranks that do not exist: it receives zeros.
 
     Args:
-        rank: Number of this one.
-        size: Number of all.
+        rank: This rank.
+        size: Number of ranks.
 
     Attributes:
-        bytes_received: Of all messages that would have arrived.
-        n_starts: How often messages were started.
+        bytes_received: Bytes of all messages that would have arrived.
+        n_starts: Number of started exchanges.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -73,13 +72,13 @@ def measure_part(
     rows: tuple[int, int],
     device: torch.device,
 ) -> MeasuredPart:
-    """Measure what one step of a part takes.
+    """Measure time, memory and messages of one step of a part.
 
     Args:
-        calculate: Does the step.
-        transport: What the part exchanges by.
-        rows: Own atoms, and those of the halo.
-        device: Where it is calculated.
+        calculate: Computes the step.
+        transport: Transport of the part.
+        rows: Numbers of own atoms and of ghost atoms.
+        device: Device of the calculation.
     """
 
     def finish() -> None:
@@ -87,7 +86,7 @@ def measure_part(
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    finish()  # makes what stays
+    finish()  # allocates what stays
     before = transport.bytes_received, transport.n_starts
     finish()
     received, exchanges = transport.bytes_received - before[0], transport.n_starts - before[1]

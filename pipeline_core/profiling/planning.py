@@ -1,11 +1,10 @@
-"""What a training will take on more ranks, predicted from some of its own steps.
+"""Prediction of time and memory of a training on more ranks, from some of its own steps.
 
-Steps are real ones: the model, the samples and the shares are those of the training, batches are
-made beside the steps as there, and as many ranks compute at once as on a machine of the training.
-They give the cost model by which whole epochs are simulated; adding gradients is the ring formula
-of a measured, given or assumed network. Within a machine its latency is what steps that ranks do
-together last longer than the slowest of them computes. Trainings whose structures ranks divide are
-planned by `domain_planning`.
+Steps are real ones: model, samples and shares are those of the training, batches are prefetched as
+in the training, and as many ranks compute at once as on one of its machines. The fitted cost model
+gives simulated epochs; the all-reduce of gradients follows the ring formula for a measured, given
+or assumed network. Within a machine its latency is the time of joint steps beyond the computing
+time of the slowest rank. `domain_planning` plans trainings with domain decomposition.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
     """Predict steps and epochs of a training for numbers of ranks.
 
     Args:
-        load: Returns the run, whose data, graph and partition are read; nothing is written. The
-            processes that are measured call it, so it can be pickled.
+        load: Returns the run, whose data, graph and partition are read; nothing is written. Must
+            be picklable, since the measured processes call it.
         ranks: Numbers of ranks, rising.
         nodes: Machines like this one, for numbers of ranks that are not smaller.
 
@@ -62,14 +61,14 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
         ("here, 2 ranks" and other numbers, "between nodes", see `network.measure_network`),
         gradient_bytes, compute (the cost models, by cores of a rank and ranks that compute at once)
         and ranks: for each number ranks, nodes, units (used by all ranks), steps and step_s of an
-        epoch, epoch_s, speedup (over the first), balance, communication (the part of the time that
-        is none), efficiency (their product), memory (bytes of the fullest rank), unit_hours of the
-        training, and parts (see `projection.Epoch`). With `partition.parts: graph` also what
-        `domain_planning.plan_domains` says. JSON-able.
+        epoch, epoch_s, speedup (over the first), balance, communication (the fraction of time
+        without it), efficiency (their product), memory (bytes of the fullest rank), unit_hours of
+        the training, and parts (see `projection.Epoch`). With `partition.parts: graph` also the
+        entries of `domain_planning.plan_domains`. JSON-able.
 
     Raises:
-        ValueError: Stages before the training have not run, it is not done by the shared trainer,
-            or ranks cannot divide its structures as they are to.
+        ValueError: Stages before the training have not run, it does not use the shared trainer,
+            or ranks cannot divide its structures as required.
     """
     run = load()
     _require_shared_trainer(run, run.sections["train"])
@@ -88,7 +87,7 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
         except ValueError:
             if run.get_section("partition", PartitionOptions).parts != "auto":
                 raise
-            whole = layouts  # as the training decides where structures cannot be divided
+            whole = layouts  # as in the training, if structures cannot be divided
     if whole:
         contents.insert(0, planner.plan(whole, load))
     content = merge_plans(contents)
@@ -108,15 +107,15 @@ def plan_training(load: LoadRun, ranks: Sequence[int], nodes: int = 1) -> dict[s
 
 
 def merge_plans(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one plan of several, each of other numbers of ranks."""
+    """Merge plans of different numbers of ranks."""
     merged: dict[str, Any] = {}
     for content in contents:
         for name, value in content.items():
-            known = merged.get(name)
-            if isinstance(value, dict) and known is not None:
-                merged[name] = {**value, **known}
-            elif isinstance(value, list) and known is not None:
-                merged[name] = [*known, *value]
+            existing = merged.get(name)
+            if isinstance(value, dict) and existing is not None:
+                merged[name] = {**value, **existing}
+            elif isinstance(value, list) and existing is not None:
+                merged[name] = [*existing, *value]
             else:
                 merged[name] = value
     merged["ranks"].sort(key=lambda record: record["ranks"])
@@ -146,7 +145,7 @@ class _Planner:
         self._training = Training(run, options, torch.device("cpu"))
 
     def is_divided(self, layout: Layout) -> bool:
-        """Return whether ranks of a layout divide large structures, as the training decides it."""
+        """Return True if ranks of a layout divide large structures, as the training would."""
         parts = self._run.get_section("partition", PartitionOptions).parts
         if parts != "auto":
             return parts == "graph"
@@ -163,7 +162,7 @@ class _Planner:
         records = []
         for layout in layouts:
             network = networks.get(layout.network)
-            model = models[_name_company(layout)]
+            model = models[_describe_contention(layout)]
             records.append(self._predict(layout, model, network, measured[layout].memory))
         return {
             "gradient_bytes": count_gradient_bytes(self._training.task),
@@ -175,7 +174,7 @@ class _Planner:
     def _find_networks(
         self, measured: Mapping[Layout, Measured], models: Mapping[str, CostModel]
     ) -> dict[str, dict[str, Any]]:
-        """Return what is known of the network within this machine and between machines."""
+        """Return the records of the networks within this machine and between machines."""
         networks = {}
         for layout, steps in measured.items():
             name = layout.network
@@ -195,7 +194,7 @@ class _Planner:
         if steps.together is None:  # on GPUs
             return record
         plan = self._training.sampler.plan_epoch(0, layout.ranks)
-        model = models[_name_company(layout)]
+        model = models[_describe_contention(layout)]
         computing = project_compute(
             plan, self._training.sizes, model, layout.beside, layout.at_once
         )
@@ -212,10 +211,10 @@ class _Planner:
         network: Mapping[str, Any] | None,
         memory: int | None,
     ) -> dict[str, Any]:
-        known = network or ASSUMED.model_dump()  # of one rank, which adds nothing, there is none
+        given = network or ASSUMED.model_dump()  # a single rank has no network
         cluster = Cluster(
             model=model,
-            network=Network(alpha=known["alpha"], bandwidth=known["bandwidth"]),
+            network=Network(alpha=given["alpha"], bandwidth=given["bandwidth"]),
             gradient_bytes=count_gradient_bytes(self._training.task),
             count_bytes=count_term_bytes(self._training.task),
             nodes=layout.nodes,
@@ -226,19 +225,19 @@ class _Planner:
         return describe_epoch(layout, epoch, memory, self._options)
 
 
-def _name_company(layout: Layout) -> str:
-    """Return what a cost model holds for, as the plan says it."""
+def _describe_contention(layout: Layout) -> str:
+    """Return the condition of a cost model, as named in the plan."""
     return f"{layout.units_per_rank} a rank, {layout.beside} at once"
 
 
 def _fit_models(measured: Mapping[Layout, Measured]) -> dict[str, CostModel]:
     """Fit a cost model for each number of cores of a rank and of ranks that compute at once.
 
-    Where these take turns at the cores, the model tells what each takes when it is its turn.
+    Where ranks take turns at the cores, the model gives the time of a rank within its turn.
     """
     models = {}
-    for name in dict.fromkeys(map(_name_company, measured)):
-        some = {one: m for one, m in measured.items() if _name_company(one) == name}
+    for name in dict.fromkeys(map(_describe_contention, measured)):
+        some = {one: m for one, m in measured.items() if _describe_contention(one) == name}
         parts = list(some.values())
         totals = {k: np.concatenate([m.totals[k] for m in parts]) for k in parts[0].totals}
         turns = [m.seconds * min(1.0, one.at_once / one.beside) for one, m in some.items()]

@@ -1,7 +1,7 @@
-"""Epochs on more ranks than there are, simulated step by step.
+"""Projection of epochs to more ranks than there are, simulated step by step.
 
-What a rank computes follows from the fitted cost model and from the samples that the trainer's own
-sampler gives it; the step ends when the slowest rank is done and the gradients have been added.
+The time of a rank follows from the fitted cost model and from the samples that the trainer's own
+sampler gives it; a step ends when the slowest rank is done and the gradients have been all-reduced.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pipeline_kernels.packing import Plan
 
 _COUNT_BYTES: Final = 8
 _DRAW: Final = 3_072
-"""What tells the generator of sizes from that of the order of samples, which has the same seed."""
+"""Stream of the generator of sizes; the generator of the order of samples has the same seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What a projection takes for granted.
+    """Cost model, network and machines of a projection.
 
     Attributes:
-        model: Time that a rank computes.
-        network: Time to add gradients.
+        model: Cost model of a rank's computing.
+        network: Network of the all-reduce.
         gradient_bytes: Size of the gradients.
-        count_bytes: Size of what ranks add before a step; 0 to leave that out.
-        nodes: Machines, each with as many ranks.
+        count_bytes: Size of the counts that ranks add before a step; 0 to leave them out.
+        nodes: Number of machines, with equal numbers of ranks.
         at_once: Ranks of a machine that compute at the same time; None for all.
     """
 
@@ -54,7 +54,7 @@ class Epoch:
 
     Attributes:
         steps: Optimizer steps.
-        seconds: The whole epoch: the sum of the three others.
+        seconds: Whole epoch, the sum of the three others.
         compute: Mean over ranks.
         communication: Adding gradients.
         idle: Waiting for the slowest rank of each step, mean over ranks.
@@ -78,22 +78,22 @@ def project_epochs(
 ) -> list[dict[str, Any]]:
     """Simulate an epoch for each number of ranks and each strategy.
 
-    Steps hold `atoms_per_rank` atoms a rank on average, or in the mode strong `batch_size` samples,
-    and each rank does its share at once. Algorithm 1 of MACE's paper (mace_bins) deals samples by
-    their atoms, as there; the other strategies share costs.
+    Steps have `atoms_per_rank` atoms per rank on average, or in the mode strong `batch_size`
+    samples, and each rank computes its share as one batch. Algorithm 1 of MACE's paper (mace_bins)
+    shares samples by their atoms, as there; the other strategies by costs.
 
     Args:
         task: Gives the costs that strategies share.
-        sizes: Of the training samples.
+        sizes: Sizes of the training samples.
         options: Samples, ranks, strategies.
-        partition: Whether costs are given or fitted, and the capacity.
+        partition: Gives the kind of costs, given or fitted, and the capacity.
         batch_by: As `train.batch_by`.
-        cluster: Times.
-        seed: Of sizes that are drawn, and of the order of samples.
+        cluster: Cost model, network and machines.
+        seed: Seed of drawn sizes and of the order of samples.
 
     Returns:
-        Records with mode, strategy, ranks, samples, the attributes of `Epoch`, and what
-        `_describe_plan` adds.
+        Records with mode, strategy, ranks, samples, the attributes of `Epoch`, and the entries of
+        `_describe_plan`.
 
     Raises:
         ValueError: A strategy lacks its capacity.
@@ -132,7 +132,7 @@ def project_epochs(
 
 
 def _choose_costs(strategy: Strategy, costs: ArrayLike, sizes: Sizes) -> NDArray[np.float64]:
-    """Return what a strategy shares: the bins of MACE's paper hold so many atoms."""
+    """Return the costs for a strategy: the bins of MACE's paper count atoms."""
     return np.asarray(sizes["atom"] if strategy == "mace_bins" else costs, dtype=np.float64)
 
 
@@ -151,12 +151,12 @@ def _describe_plan(plan: Plan, sizes: Sizes) -> dict[str, float]:
 
 
 def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
-    """Return how long the ranks of a plan compute, communicate and wait.
+    """Return the times that the ranks of a plan compute, communicate and wait.
 
     Args:
-        plan: Who takes which sample.
-        sizes: Of all samples.
-        cluster: Times.
+        plan: Samples of each rank and step.
+        sizes: Sizes of all samples.
+        cluster: Cost model, network and machines.
     """
     busy = _predict_busy(plan, sizes, cluster.model)
     slowest = np.maximum(busy.max(1), _share_cores(busy, cluster))
@@ -178,23 +178,23 @@ def project_compute(
     """Return the mean time of a step without communication of the first ranks of a plan.
 
     Args:
-        plan: Who takes which sample.
-        sizes: Of all samples.
-        model: Time that a rank computes.
-        n_ranks: Ranks, all on one machine.
-        at_once: Of these, how many compute at the same time.
+        plan: Samples of each rank and step.
+        sizes: Sizes of all samples.
+        model: Cost model of a rank's computing.
+        n_ranks: Number of ranks, all on one machine.
+        at_once: Number of these that compute at the same time.
     """
     busy = _predict_busy(plan, sizes, model)[:, :n_ranks]
     return float(np.maximum(busy.max(1), busy.sum(1) / at_once).mean())
 
 
 def _predict_busy(plan: Plan, sizes: Sizes, model: CostModel) -> NDArray[np.float64]:
-    """Return how long each rank computes in each step, (n_steps, n_ranks)."""
+    """Return the computing time of each rank in each step, (n_steps, n_ranks)."""
     return np.asarray(model.constant + plan.sum_loads(model.predict_seconds(sizes)))
 
 
 def _share_cores(busy: NDArray[np.float64], cluster: Cluster) -> NDArray[np.float64]:
-    """Return how long the machines need for the ranks that share their cores, (n_steps,).
+    """Return the time that machines need for ranks sharing their cores, (n_steps,).
 
     A rank that waits leaves its cores to others, so a machine is never idle while one has work.
     """
@@ -206,7 +206,7 @@ def _share_cores(busy: NDArray[np.float64], cluster: Cluster) -> NDArray[np.floa
 
 
 def count_gradient_bytes(task: Task) -> int:
-    """Return the size of what ranks add after each backward pass."""
+    """Return the size of the gradients that ranks all-reduce after each backward pass."""
     trained = [p for p in task.module.parameters() if p.requires_grad]
     return sum(p.numel() * p.element_size() for p in trained)
 
@@ -222,25 +222,25 @@ def choose_batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:
 
 
 def draw_sizes(
-    known: Sizes, classes: Sequence[SizeClass], n_samples: int | None, seed: int
+    stored: Sizes, classes: Sequence[SizeClass], n_samples: int | None, seed: int
 ) -> dict[str, NDArray[np.int64]]:
     """Return the sizes of the samples of an epoch.
 
-    Where a class says how many edges an atom has, its rows of other kinds but atoms are as many an
-    atom as the training samples have on average.
+    If a class gives the edges per atom, its rows of further kinds per atom are those of the
+    training samples on average.
 
     Args:
-        known: Sizes of the training samples.
-        classes: What the samples are; the training samples, each once, if there are none.
-        n_samples: How many to draw of them, each at most once if there are enough; None for all.
-        seed: Of the draws.
+        stored: Sizes of the training samples.
+        classes: Classes of samples; if empty, the training samples, each once.
+        n_samples: Number of samples to draw, each at most once if there are enough; None for all.
+        seed: Seed of the draws.
 
     Returns:
         kind -> (n_samples,).
     """
     generator = np.random.default_rng([seed, _DRAW])
-    parts = [_draw_class(known, one, generator) for one in classes] or [known]
-    sizes = {kind: np.concatenate([np.asarray(p[kind]) for p in parts]) for kind in known}
+    parts = [_draw_class(stored, one, generator) for one in classes] or [stored]
+    sizes = {kind: np.concatenate([np.asarray(p[kind]) for p in parts]) for kind in stored}
     if n_samples is None:
         return sizes
     total = len(sizes["atom"])
@@ -249,22 +249,22 @@ def draw_sizes(
 
 
 def describe_set(
-    known: Sizes, classes: Sequence[SizeClass], seed: int
+    stored: Sizes, classes: Sequence[SizeClass], seed: int
 ) -> dict[str, dict[str, float]]:
-    """Return what the samples that are drawn consist of.
+    """Return the composition of the drawn samples.
 
     Args:
-        known: As `draw_sizes`.
-        classes: As there; those of one name are taken together.
-        seed: As there.
+        stored: As in `draw_sizes`.
+        classes: As in `draw_sizes`; classes of one name are taken together.
+        seed: As in `draw_sizes`.
 
     Returns:
-        Name -> samples; share, their part of all; least and most, numbers of atoms.
+        Name -> samples; share, the fraction of all; least and most, numbers of atoms.
     """
     generator = np.random.default_rng([seed, _DRAW])
     by_name: dict[str, list[NDArray[np.int64]]] = {}
     for one in classes:
-        by_name.setdefault(one.name, []).append(_draw_class(known, one, generator)["atom"])
+        by_name.setdefault(one.name, []).append(_draw_class(stored, one, generator)["atom"])
     atoms = {name: np.concatenate(parts) for name, parts in by_name.items()}
     total = sum(map(len, atoms.values()))
     return {
@@ -278,12 +278,12 @@ def describe_set(
     }
 
 
-def _draw_class(known: Sizes, one: SizeClass, generator: np.random.Generator) -> Sizes:
+def _draw_class(stored: Sizes, one: SizeClass, generator: np.random.Generator) -> Sizes:
     if one.edges_per_atom is None:
-        chosen = generator.integers(len(known["atom"]), size=one.samples)
-        return {kind: rows[chosen] for kind, rows in known.items()}
+        chosen = generator.integers(len(stored["atom"]), size=one.samples)
+        return {kind: rows[chosen] for kind, rows in stored.items()}
     atoms = generator.integers(one.atoms[0], one.atoms[1], size=one.samples, endpoint=True)
-    per_atom = {kind: rows.sum() / known["atom"].sum() for kind, rows in known.items()}
+    per_atom = {kind: rows.sum() / stored["atom"].sum() for kind, rows in stored.items()}
     per_atom |= {"atom": 1.0, "edge": one.edges_per_atom}
-    drawn = {kind: np.rint(per_atom[kind] * atoms).astype(np.int64) for kind in known}
-    return drawn | ({"sample": np.ones(one.samples, np.int64)} if "sample" in known else {})
+    drawn = {kind: np.rint(per_atom[kind] * atoms).astype(np.int64) for kind in stored}
+    return drawn | ({"sample": np.ones(one.samples, np.int64)} if "sample" in stored else {})

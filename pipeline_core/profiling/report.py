@@ -1,4 +1,4 @@
-"""What the measured steps amount to: when they saturate the device, and what it can hold."""
+"""Results from measured steps: saturation and capacity of the device."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.profiling.steps import MeasuredClass, fit_memory
 
 _WITHIN: Final = 1.1
-"""Times an atom that are as good as the best, over the best."""
+"""Times per atom up to this factor over the best count as saturated."""
 
 
 def find_saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return from which size of batches on the device is saturated.
+    """Return the size of batches from which on the device is saturated.
 
     As section 5.5 of J. Firoz et al., arXiv:2504.10700: more atoms then take more time.
 
     Args:
-        records: As `steps.list_steps`; at least one.
+        records: From `steps.list_steps`; at least one.
 
     Returns:
-        atoms: the least batch from which on no larger one takes less than 1 / 1.1 of its time an
-        atom, over all classes; seconds_per_atom: the best.
+        atoms: the smallest batch from which on no larger one takes less than 1 / 1.1 of its time
+        per atom, over all classes; seconds_per_atom: the shortest.
     """
     atoms = np.array([record["atoms"] for record in records], dtype=np.float64)
     rates = np.array([record["seconds"] for record in records]) / atoms
@@ -39,13 +39,13 @@ def find_saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def find_growth(records: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
-    """Return from which batch on larger ones take longer, of each size of samples.
+    """Return the batch from which on larger ones take longer, for each size of samples.
 
     Args:
-        records: As `steps.list_steps`.
+        records: From `steps.list_steps`.
 
     Returns:
-        class_atoms, and samples: the least batch that takes more than 1.1 times as long as the
+        class_atoms, and samples: the smallest batch that takes more than 1.1 times as long as the
         smallest one, or the largest batch if none does; by rising class.
     """
     growth = []
@@ -58,18 +58,18 @@ def find_growth(records: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
 
 
 def find_capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str, Any]:
-    """Return the largest step that the device can do.
+    """Return the largest step that the device can compute.
 
-    Where memory kept a class from growing, it is the step that would fill the memory: of the class
-    of which least fits. Else it is the largest that was measured.
+    If memory limited the batches of a class, it is the step that would fill the memory, for the
+    class that fits least. Else it is the largest measured step.
 
     Args:
-        classes: What has been measured; at least one step.
+        classes: Measured classes; at least one step.
         limit: Bytes that a step may use.
 
     Returns:
         atoms; cost, in the units of `partition.capacity`; bytes_per_atom, of the largest measured
-        step, None if the system does not tell; limited_by; memory_limit.
+        step, None if the system does not report it; limited_by; memory_limit.
     """
     lines = [
         (c.probe, fit_memory(c.probe, c.steps, classes)) for c in classes if c.limit == "memory"
@@ -102,7 +102,7 @@ def describe_fit(
 
 
 def summarize(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the few numbers of a study that a person wants to see first."""
+    """Return the main numbers of a study."""
     limit, model = content["capacity"], content["cost_model"]
     return {
         "saturated_from_atoms": content["saturation"]["atoms"],

@@ -1,9 +1,9 @@
 """Steps of the ranks of one machine, measured while all of them compute.
 
-Ranks of a machine share more than its cores: caches, the bandwidth of memory, the parts of a core
-that two threads have in common. So each rank is a process that does steps of its own share, twice.
-First by itself: it goes on until the last one has been measured, and its times are those of
-computing. Then all together, adding their gradients: these times hold the waiting, too.
+Ranks of a machine share more than its cores: caches, memory bandwidth, execution units of
+hyperthreads. So each rank is a process that computes steps of its own share, twice. First without
+communication, until the slowest process has been measured: these are computing times. Then jointly,
+with the all-reduce of gradients: these times include waiting.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ LoadRun = Callable[[], Run]
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured.
+    """Training to be measured.
 
     Attributes:
-        ranks: Ranks of the training.
-        threads: Of each rank.
+        ranks: Number of ranks of the training.
+        threads: Threads of each rank.
     """
 
     ranks: int
@@ -65,13 +65,13 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class _Meeting:
-    """That processes are to do their steps together.
+class _JointRun:
+    """Request to compute steps jointly, with the all-reduce of gradients.
 
     Attributes:
         size: Number of processes.
-        steps: How many, after two that do not count.
-        variables: By which they find each other.
+        steps: Number of measured steps, after two that do not count.
+        variables: Environment variables by which the processes connect.
     """
 
     size: int
@@ -85,10 +85,10 @@ class Measured:
 
     Attributes:
         totals: Rows of each kind in the share of each step, kind -> (n_steps,).
-        seconds: Of each step, (n_steps,).
-        memory: Bytes of a rank: before the steps, and what a step adds; None if the system does
-            not tell.
-        together: Mean seconds of a step that ranks do together; None of a single one.
+        seconds: Time of each step, (n_steps,).
+        memory: Bytes of a rank: before the steps, plus the growth in a step; None if the system
+            does not report them.
+        together: Mean time of a joint step of all ranks, s; None for a single rank.
     """
 
     totals: Sizes
@@ -99,24 +99,24 @@ class Measured:
     @classmethod
     def join(cls, parts: Sequence[Measured]) -> Self:
         """Return the steps of several ranks, and the memory of the largest."""
-        known = [part.memory for part in parts if part.memory is not None]
+        measured = [part.memory for part in parts if part.memory is not None]
         return cls(
             {kind: np.concatenate([p.totals[kind] for p in parts]) for kind in parts[0].totals},
             np.concatenate([part.seconds for part in parts]),
-            max(known, default=None),
+            max(measured, default=None),
         )
 
 
 class Training:
-    """What is trained, as each process sees it.
+    """Model and samples of a training in each process.
 
     Args:
         run: Its data, graph and partition are read; nothing is written.
 
     Attributes:
         task: With initial weights, on the device.
-        stored: Samples of the training, or what draws them.
-        samples: Those of the training; of its first epoch where they are drawn.
+        stored: Stored samples of the training, or the generator of drawn ones.
+        samples: Samples of the training; of its first epoch where they are drawn.
         sizes: Rows of each kind in each sample of the training, kind -> (n_samples,).
         sampler: The trainer's own.
 
@@ -137,7 +137,7 @@ class Training:
         self.sampler: Sampler = make_sampler(shares, options, run.seed)
 
     def load(self, numbers: NDArray[np.int64]) -> Piece:
-        """Return a batch of some samples."""
+        """Collate a batch of some samples."""
         return Piece(self.samples.batch(numbers.tolist()))
 
 
@@ -145,9 +145,9 @@ def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measure
     """Measure steps of the first ranks of a training while all of them compute.
 
     Args:
-        load: Returns the run; the processes call it, so it can be pickled.
-        wish: What is trained.
-        n_processes: Ranks that compute at once.
+        load: Returns the run; must be picklable, since the processes call it.
+        wish: Training to be measured.
+        n_processes: Number of ranks that compute at once.
 
     Raises:
         ValueError: One of them failed.
@@ -159,8 +159,8 @@ def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measure
         if n_processes == 1:
             return measured
         store, variables = host_ranks(n_processes)
-        for end in ends:  # all are measured, so none has to keep the others company
-            end.send(_Meeting(n_processes, len(parts[0].seconds), variables))
+        for end in ends:  # all are measured, so none has to keep the machine busy
+            end.send(_JointRun(n_processes, len(parts[0].seconds), variables))
         together = float(np.mean(_receive_all(ends)))
         del store
         return replace(measured, together=together)
@@ -168,7 +168,7 @@ def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measure
 
 @contextmanager
 def _start(load: LoadRun, wish: Wish, number: int) -> Iterator[Connection]:
-    """Start the process of a rank; yield what speaks with it."""
+    """Start the process of a rank; yield its connection."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process: BaseProcess = context.Process(
@@ -185,7 +185,7 @@ def _start(load: LoadRun, wish: Wish, number: int) -> Iterator[Connection]:
 
 
 def _receive_all(ends: Sequence[Connection]) -> list[Any]:
-    """Return what all processes answer, in order; the first that fails is heard at once."""
+    """Return the answers of all processes, in order; raise the first failure at once."""
     answers: dict[Connection, Any] = {}
     while len(answers) < len(ends):
         for end in wait([one for one in ends if one not in answers]):
@@ -199,7 +199,7 @@ def _receive(end: Connection) -> Any:
         answer = end.recv()
     except (EOFError, ConnectionResetError):
         raise ValueError(
-            "a process that measured steps ended without a word: probably it had too little "
+            "a process that measured steps ended without a message: probably it had too little "
             "memory; plan fewer ranks on a machine, or a smaller train.batch_size"
         ) from None
     if isinstance(answer, BaseException):
@@ -208,7 +208,7 @@ def _receive(end: Connection) -> Any:
 
 
 def _serve(load: LoadRun, wish: Wish, number: int, end: Connection) -> None:
-    """Be one of the processes, until the other end is closed."""
+    """Run one of the processes, until the other end is closed."""
     keep_freed_memory()  # as the training does: steps are faster
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", wish.threads)))
     try:
@@ -221,15 +221,15 @@ def _serve(load: LoadRun, wish: Wish, number: int, end: Connection) -> None:
         ):
             training = Training(run, options, world.device)
             rank = _Rank(training, wish, number, options, world.device)
-            end.send(rank.meet(rank.measure(end)))
+            end.send(rank.run_jointly(rank.measure(end)))
     except EOFError:
         pass
-    except Exception as error:  # noqa: BLE001 - whoever asked is to know
+    except Exception as error:  # noqa: BLE001 - the parent raises it
         end.send(error if isinstance(error, ValueError) else RuntimeError(repr(error)))
 
 
 class _Rank:
-    """One of the processes: it does the steps that a rank of this number would do."""
+    """One of the processes: it computes the steps of a rank of this number."""
 
     def __init__(
         self,
@@ -243,31 +243,31 @@ class _Rank:
         self._options, self._device = options, device
         self._plan = training.sampler.plan_epoch(0, wish.ranks)
 
-    def measure(self, end: Connection) -> _Meeting:
-        """Tell what steps take, then go on with them until all have been measured."""
+    def measure(self, end: Connection) -> _JointRun:
+        """Send measured steps, then continue with steps until all ranks have been measured."""
         timer = StepTimer(self._training.task, self._options, self._device)
         memory = self._measure_memory(timer)
         steps: list[tuple[int, float]] = []
-        is_told = False
+        is_sent = False
         for step in self._do_steps(timer):
-            if not is_told:
+            if not is_sent:
                 steps.append(step)
-                is_told = _are_enough([seconds for _, seconds in steps])
-                if is_told:
+                is_sent = _are_enough([seconds for _, seconds in steps])
+                if is_sent:
                     end.send(self._describe(steps, memory))
             elif end.poll():
                 break
-        meeting: _Meeting = end.recv()
-        return meeting
+        joint: _JointRun = end.recv()
+        return joint
 
-    def meet(self, meeting: _Meeting) -> float:
-        """Return the mean seconds of steps that all processes do together."""
-        world = World("torchrun", self._number, meeting.size)
-        os.environ.update({**meeting.variables, "RANK": str(self._number)})
+    def run_jointly(self, joint: _JointRun) -> float:
+        """Return the mean time of steps that all processes compute jointly, s."""
+        world = World("torchrun", self._number, joint.size)
+        os.environ.update({**joint.variables, "RANK": str(self._number)})
         init_process_group(world, Path())
         try:
             timer = StepTimer(self._training.task, self._options, self._device, world)
-            steps = islice(self._do_steps(timer), meeting.steps)
+            steps = islice(self._do_steps(timer), joint.steps)
             return float(np.mean([seconds for _, seconds in steps]))
         finally:
             dist.destroy_process_group()
@@ -298,6 +298,6 @@ def _are_enough(seconds: Sequence[float]) -> bool:
 
 
 def _choose_sizes(shares: Shares) -> dict[str, NDArray[np.int64]]:
-    """Return what the time of a share is a function of: its rows, or its samples."""
+    """Return the sizes that the time of a share depends on: rows of each kind, or samples."""
     sizes = {kind: np.asarray(rows) for kind, rows in shares.sizes.items()}
     return sizes or {"sample": np.ones(len(shares.costs), np.int64)}

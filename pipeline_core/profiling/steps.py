@@ -1,4 +1,4 @@
-"""What has been measured: classes of samples, their training steps, and how memory grows."""
+"""Measured training steps by class of samples, and the growth of their memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Limit = Literal["memory", "time"]
 
 @dataclass(frozen=True)
 class SizeProbe:
-    """The training sample that stands for its size.
+    """Training sample that represents its size.
 
     Attributes:
         sample: Its number in the split.
@@ -38,8 +38,9 @@ class MeasuredStep:
 
     Attributes:
         samples: Number of copies.
-        seconds: Of each measured step.
-        memory: Largest growth of memory within a step, bytes; None if the system does not tell.
+        seconds: Time of each measured step.
+        memory: Largest growth of memory within a step, bytes; None if the system does not report
+            it.
     """
 
     samples: int
@@ -58,8 +59,8 @@ class MeasuredClass:
 
     Attributes:
         probe: The sample.
-        steps: By growing numbers of copies; none if not even the first one had room.
-        limit: What kept larger batches from being tried; None if all were.
+        steps: Steps by growing numbers of copies; empty if the first did not fit.
+        limit: Reason why larger batches were not tried; None if all were.
     """
 
     probe: SizeProbe
@@ -88,8 +89,8 @@ def fit_memory(
 ) -> Line | None:
     """Return the memory of steps of a probe, from its two largest measured ones.
 
-    From one step it is in proportion to the samples, and from none in proportion to the cost, by
-    the dearest of the other classes. None if no memory has been measured.
+    With one measured step it is proportional to the samples, with none to the cost, by the most
+    expensive of the other classes. None if no memory has been measured.
     """
     points = [(s.samples, s.memory) for s in steps if s.memory is not None]
     if len(points) > 1:

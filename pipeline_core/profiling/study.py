@@ -1,4 +1,4 @@
-"""The measurement of training steps: what `pipeline-core profile` does."""
+"""Measurement of training steps, for `pipeline-core profile`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def profile_run(run: Run, facts: Mapping[str, Any] | None = None) -> dict[str, A
 
     Args:
         run: Its trained model and its samples are read.
-        facts: What a plugin knows of the work of its model, to be written beside; JSON-able.
+        facts: Facts of a plugin about the work of its model, to be written beside; JSON-able.
 
     Returns:
-        The few numbers that a person wants to see first, see `report.summarize`.
+        The main numbers, see `report.summarize`.
 
     Raises:
-        ValueError: As `measure_steps`, or the experiment does not say what to measure.
+        ValueError: As `measure_steps`, or the experiment does not name sizes to measure.
     """
     options = run.get_section("profile", ProfileOptions)
     if not options.samples:
@@ -69,13 +69,13 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
 
     Args:
         run: Its trained model and its samples are read; nothing is written.
-        options: What to measure.
-        device: Where.
+        options: Section `profile`.
+        device: Device to measure on.
 
     Returns:
         device, threads, precision, gradient_bytes; steps, see `steps.list_steps`; saturation,
         growth and capacity, see `report`; cost_model, the coefficients and relative_error, the
-        median; and with a projection network, projection and, of sizes that are drawn, set, see
+        median; and with a projection network, projection and, for drawn sizes, set, see
         `projection.describe_set`. JSON-able.
 
     Raises:
@@ -117,7 +117,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
 
 
 def _read_sizes(run: Run, task: Task, samples: Samples) -> Sizes:
-    """Return the sizes of the training samples, having checked that there is work to measure."""
+    """Check that there is work to measure; return the sizes of the training samples."""
     if not len(samples):
         raise ValueError(f"{run.experiment}: profile: the split 'train' is empty")
     if not task.objective.weights:

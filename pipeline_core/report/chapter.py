@@ -1,4 +1,4 @@
-"""What the report says of one experiment: plain data, in `summary.json` beside its figures."""
+"""The chapter of an experiment: plain data, in `summary.json` beside its figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME: Final = "summary.json"
 
 
 class Part(BaseModel):
-    """Base of what a chapter consists of."""
+    """Base class of the parts of a chapter."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,18 +22,18 @@ class Number(Part):
     """A number that a reader should see first."""
 
     title: str
-    """What it is."""
+    """Name of the quantity."""
     value: str
     """The number with its unit, for readers."""
     note: str = ""
-    """What helps to judge it."""
+    """Context to judge it by."""
     amount: float | None = None
     """The number itself, in `unit`, by which variants are compared and seeds averaged."""
     unit: str = ""
     better: Literal["less", "more"] | None = None
-    """Which is the better of two amounts; null where neither is."""
+    """Which of two amounts is better; null if neither is."""
     problem: str = ""
-    """What it is a number of, where variants may have different ones, which do not compare."""
+    """The problem solved, where variants may have different ones, which cannot be compared."""
 
 
 class Table(Part):
@@ -79,9 +79,9 @@ class Chapter(Part):
     """What was run, in a sentence or two."""
     verdict: str = ""
     grade: Literal["small", "moderate", "large", "unknown"] = "unknown"
-    """How large the error is that the verdict names."""
+    """Size of the error that the verdict names."""
     grades: str = ""
-    """What the grades mean; empty where there is none."""
+    """Meaning of the grades; empty if there is none."""
     headline: Number | None = None
     """The one number that the overview shows."""
     thumbnail: str = ""
@@ -92,7 +92,7 @@ class Chapter(Part):
     """Tables that stand before the figures."""
     illustrations: list[Illustration] = []
     tables: list[Table] = []
-    """Those that stand after them."""
+    """Tables that stand after the figures."""
     snippets: list[Snippet] = []
     limits: list[str] = []
     provenance: Table | None = None
@@ -110,15 +110,15 @@ def write_chapter(folder: Path, chapter: Chapter) -> None:
 def read_chapter(folder: Path, experiment: str) -> Chapter:
     """Read the chapter of an experiment from the folder of its figures.
 
-    Where there is none, because a plugin draws all by itself, it says where the figures are.
+    Without a file, because a plugin draws all figures itself, the chapter names their folder.
 
     Raises:
         ValueError: The file is damaged, or of another version.
     """
     path = folder / NAME
     if not path.exists():
-        told = f"There is no {NAME}: what the plugin has drawn lies in {folder}."
-        return Chapter(experiment=experiment, warnings=[told])
+        warning = f"There is no {NAME}: what the plugin has drawn lies in {folder}."
+        return Chapter(experiment=experiment, warnings=[warning])
     content: Any = store.read_json(path)
     try:
         return Chapter.model_validate(content)

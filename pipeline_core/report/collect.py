@@ -19,17 +19,17 @@ TITLE: Final = "What was computed"
 
 
 def find_figures(results: Path) -> dict[str, Path]:
-    """Return experiment -> folder of its figures, of all that have been drawn."""
+    """Return experiment -> folder of its figures, for all that have been drawn."""
     return {"/".join(f.parts[-3:-1]): f for f in sorted(results.glob("*/*/figures"))}
 
 
 def write_report(path: Path, figures: Mapping[str, Path]) -> None:
-    """Write one page of several experiments and their papers, whole or not at all.
+    """Write one page of several experiments and their papers atomically.
 
     A chapter that cannot be read is a warning on the page.
 
     Args:
-        path: The page; links lead from here to the figures.
+        path: The page; links to the figures are relative to it.
         figures: Experiment -> folder of its figures, in the order of the page.
 
     Raises:
@@ -62,11 +62,11 @@ def _read_papers(folders: Iterable[Path]) -> list[Chapter]:
 
 
 def _find_way(path: Path, folder: Path) -> str:
-    """Return how a link on a page begins that leads into a folder."""
+    """Return the relative path from a page to a folder, with a slash at its end."""
     return Path(os.path.relpath(folder, path.parent)).as_posix() + "/"
 
 
 def _make_lead(chapters: list[Chapter]) -> str:
     counts = [(len(chapters), "experiment"), (sum(len(c.warnings) for c in chapters), "warning")]
-    told = [f"{n or 'no'} {word}{'' if n == 1 else 's'}" for n, word in counts]
-    return f"{', '.join(told)}. Errors are mean absolute ones, on held-out samples."
+    counted = [f"{n or 'no'} {word}{'' if n == 1 else 's'}" for n, word in counts]
+    return f"{', '.join(counted)}. Errors are mean absolute ones, on held-out samples."

@@ -1,4 +1,4 @@
-"""Numbers as readers take them in."""
+"""Numbers formatted for readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import floor, log10
 
 
 def format_number(number: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits for readers; a dash for None."""
+    """Format a number with so many significant digits; a dash for None."""
     if number is None:
         return "–"
     if number == 0 or not 1e-4 <= abs(number) < 1e5:

@@ -16,7 +16,7 @@ _FOLDER: Final = Path(__file__).parent
 _WIDE: Final = 1800
 """Pixels beyond which a picture has a row of its own."""
 _SCALE: Final = 2.5
-"""Pixels of a picture in one of the page, at least: more are there for the zoom."""
+"""Pixels of a picture per pixel of the page, at least: zooming shows more."""
 _FEW: Final = 3
 _FORMATS: Final = {"pdf": "PDF", "svg": "SVG", "png": "PNG", "csv": "numbers (CSV)"}
 
@@ -25,7 +25,7 @@ _WRAPS: Final = {
     "Figures": '<div class="figures">{}</div>',
     "Limits": '<ul class="limits">{}</ul>',
 }
-"""What is around the parts of a chapter that are lists."""
+"""HTML around the parts of a chapter that are lists."""
 
 
 def make_page(
@@ -34,8 +34,8 @@ def make_page(
     """Return the page: an overview and a page of its own for each of several chapters.
 
     Args:
-        chapters: In their order.
-        title: What stands at the top.
+        chapters: Chapters in their order.
+        title: Heading of the page.
         lead: A sentence for the overview.
         folders: Experiment -> relative path from the page to the folder of its figures, which links
             to other formats lead to; None for no links.
@@ -82,8 +82,8 @@ def _format_card(chapter: Chapter) -> str:
         lines.append(f"<strong>{value} <small>{title}</small></strong>")
         lines.append(f'<span class="note" title="{note}">{note}</span>')
     if chapter.warnings:
-        told = "1 warning" if len(chapter.warnings) == 1 else f"{len(chapter.warnings)} warnings"
-        text = escape(f"{told}: {chapter.warnings[0]}")
+        counted = "1 warning" if len(chapter.warnings) == 1 else f"{len(chapter.warnings)} warnings"
+        text = escape(f"{counted}: {chapter.warnings[0]}")
         lines.append(f'<span class="warning" title="{text}">{text}</span>')
     picture = f'<img alt="" src="{chapter.thumbnail}">' if chapter.thumbnail else ""
     return f'<a class="card {chapter.grade}" href="#{name}" data-item>{picture}{"".join(lines)}</a>'
@@ -136,7 +136,7 @@ def _format_table(table: Table) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.header)
     body = "".join(_format_row(row, n == table.marked) for n, row in enumerate(table.rows))
     top = f"<tr>{head}</tr>" if head else ""
-    # Of few columns the last may be as narrow as the window asks for, of many all keep their width.
+    # With few columns the last one shrinks with the window; with many all keep their width.
     few = ' class="facts"' if max(map(len, table.rows), default=0) <= _FEW else ""
     return f'{note}<div class="scroll" tabindex="0"><table{few}>{top}{body}</table></div>'
 
@@ -162,11 +162,11 @@ def _format_illustration(one: Illustration, folder: str | None) -> str:
 def _format_links(one: Illustration, folder: str | None) -> str:
     if folder is None:
         return ""
-    known = {name.rpartition(".")[2]: name for name in one.files}
+    by_format = {name.rpartition(".")[2]: name for name in one.files}
     return " · ".join(
-        f'<a href="{escape(quote(f"{folder}{known[kind]}"))}">{word}</a>'
+        f'<a href="{escape(quote(f"{folder}{by_format[kind]}"))}">{word}</a>'
         for kind, word in _FORMATS.items()
-        if kind in known
+        if kind in by_format
     )
 
 

@@ -1,4 +1,4 @@
-"""A paper and ours: each of its numbers beside that of whichever experiment has one."""
+"""Numbers of papers beside ours, each from whichever experiment has it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _WHOLE: Final = (
 
 
 def read_reports(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return what experiments say of the numbers of their papers.
+    """Return the comparisons of experiments with the numbers of their papers.
 
     Args:
-        folders: Those of their figures; ones without a paper, or whose plugin compares in a way of
-            its own, are passed over.
+        folders: Folders of their figures; experiments without a paper, or with a plugin that
+            compares in its own way, are skipped.
 
     Raises:
         ValueError: A file is damaged, or of an older version.
@@ -48,11 +48,11 @@ def merge_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
     """Put the reports of the experiments of each paper together.
 
     Args:
-        reports: What `reproduction.json` of the experiments holds.
+        reports: Contents of `reproduction.json` of the experiments.
 
     Returns:
-        Plugin -> a report with the row of each number from the experiment that has it, of those
-        papers of which some experiment has a number.
+        Plugin -> a report with the row of each number from the experiment that has it; papers
+        without any number of ours are left out.
     """
     by_plugin: dict[str, list[Mapping[str, Any]]] = {}
     for report in reports:
@@ -62,17 +62,17 @@ def merge_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
 
 
 def has_numbers(report: Mapping[str, Any]) -> bool:
-    """Tell whether any number of the paper has ours beside it."""
+    """Return True if we have a number beside any of the paper."""
     return any(map(is_result, report["entries"]))
 
 
 def is_result(row: Mapping[str, Any]) -> bool:
-    """Tell whether a number has one of ours: inputs of projections are the paper's own."""
+    """Return True if a row has a result of ours; inputs of projections are the paper's own."""
     return row["ours"] is not None and row["status"] != INPUT
 
 
 def merge_report(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the report of one paper from those of its experiments."""
+    """Return the report of one paper from the reports of its experiments."""
     ours = {row["id"]: row for one in reports for row in one["entries"] if row["ours"] is not None}
     entries = [_place(ours.get(row["id"], row)) for row in reports[-1]["entries"]]
     counts = Counter(row["status"] for row in entries)
@@ -80,12 +80,12 @@ def merge_report(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _place(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as it stands among those of all experiments: nothing is elsewhere."""
+    """Return a row of the merged report, in which no number belongs to another experiment."""
     return {**row, "status": NOT_RUN if row["status"] == ELSEWHERE else row["status"]}
 
 
 def format_counts(report: Mapping[str, Any]) -> str:
-    """Return how many numbers of a paper have which status, in a sentence."""
+    """Return the count of numbers of each status, in a sentence."""
     counts = report["counts"]
     listed = [f"{counts[name]} {name}" for name in sorted(counts, key=lambda n: -counts[n])]
     n_ours = sum(map(is_result, report["entries"]))
@@ -106,7 +106,7 @@ def _format_values(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def make_tables(report: Mapping[str, Any]) -> list[Table]:
-    """Return the numbers that have ours beside them, and all others with the reason."""
+    """Return tables of the numbers with ours beside them, and of the others with the reason."""
     ours = [row for row in report["entries"] if is_result(row)]
     left = [row for row in report["entries"] if not is_result(row)]
     usual = _find_usual(ours)
@@ -127,7 +127,7 @@ def make_tables(report: Mapping[str, Any]) -> list[Table]:
 
 
 def _find_usual(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the scale and the hardware of most rows: the paper's, then ours."""
+    """Return the most common scale and hardware: the paper's, then ours."""
     pairs = zip(*map(_describe_sides, rows), strict=True)
     return [Counter(side).most_common(1)[0][0] for side in pairs]
 
@@ -141,10 +141,10 @@ def _describe_sides(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _format_whole(row: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
-    *known, status, differs = format_row(row)
+    *cells, status, differs = format_row(row)
     others = [side for side in _describe_sides(row) if side not in usual]
-    told = ". ".join([differs.removesuffix("."), *others]) + "."
-    return [*known, format_number(row["ratio"]), status, row["experiment"], told]
+    remarks = ". ".join([differs.removesuffix("."), *others]) + "."
+    return [*cells, format_number(row["ratio"]), status, row["experiment"], remarks]
 
 
 def _format_left(row: Mapping[str, Any]) -> list[str]:
@@ -154,7 +154,7 @@ def _format_left(row: Mapping[str, Any]) -> list[str]:
 
 
 def make_chapter(plugin: str, report: Mapping[str, Any]) -> Chapter:
-    """Return what the report says of a paper.
+    """Return the chapter of a paper.
 
     Args:
         plugin: Name of the plugin that builds its system.

@@ -1,7 +1,7 @@
 """`snakemake --report FILE.html` writes the engine's page; FILE.zip is Snakemake's own report.
 
-`--report` always asks for the reporter called "html", whatever plugins there are. In the process
-that reads our Snakefile that name means ours; other workflows of the environment keep Snakemake's.
+`--report` always uses the reporter named "html", whatever plugins there are. In the process that
+reads our Snakefile this name is our reporter; other workflows of the environment keep Snakemake's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from snakemake_interface_report_plugins.registry import ReportPluginRegistry
 
 
 def replace_reporter(order: Sequence[str]) -> None:
-    """Let `--report` write the engine's page.
+    """Make `--report` write the engine's page.
 
     Args:
         order: Experiments that come first on the page, others follow by name.
@@ -27,7 +27,7 @@ def replace_reporter(order: Sequence[str]) -> None:
 
 
 def _derive_reporter(snakemakes: Any, order: Sequence[str]) -> type:
-    class PageReporter(snakemakes):  # type: ignore[misc] # known at run time alone
+    class PageReporter(snakemakes):  # type: ignore[misc] # a type at run time only
         """Writes a page; leaves archives to Snakemake."""
 
         def render(self) -> None:

@@ -1,1 +1,1 @@
-"""The engine's own stages, one module each, used where a plugin brings none."""
+"""The engine's own stages, one module each, for plugins that bring none."""

@@ -1,4 +1,4 @@
-"""Before a stage: what it reads is whole and belongs to the run as it is now."""
+"""Checks before each stage: its inputs are intact and belong to the run as it is now."""
 
 from __future__ import annotations
 

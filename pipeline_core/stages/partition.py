@@ -1,4 +1,4 @@
-"""Stage `partition`: what each sample costs, and how well ranks can share the work."""
+"""Stage `partition`: cost of each sample, and forecast of the balance between ranks."""
 
 from __future__ import annotations
 

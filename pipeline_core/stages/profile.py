@@ -1,4 +1,4 @@
-"""Stage `profile`: how long training steps take, and how much memory."""
+"""Stage `profile`: time and memory of training steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests that every plugin runs, as classes to derive from in a test module.
+"""Conformance tests of plugins, as base classes for a test module.
 
     from pipeline_atoms.testing import PotentialConformance
     from pipeline_core.testing import PluginConformance, RunConformance
@@ -14,12 +14,12 @@
         plugin = "my_model"
         model = {"width": 8}
 
-`model`, `graph` and `train` are sections of the experiment that is used; small ones keep the tests
-fast. `other` changes them to those of another graph, where the graph has no cutoff.
+`model`, `graph` and `train` are sections of the test's experiment; small models keep the tests
+fast. `other` changes them to give another graph, where the graph has no cutoff.
 `PotentialConformance` is for models that derive from
-`pipeline_atoms.potential.potential.Potential` and use its graphs. Another kind of model gives the
-content of a dataset file in `dataset`, or None if it needs no data, and runs the other two. pytest
-is needed; with `-p pipeline_core.testing.plugin` it ends with a table.
+`pipeline_atoms.potential.potential.Potential` and use its graphs. Other kinds of models set
+`dataset` to the content of a dataset file, or to None if they need no data, and run the other two
+classes. pytest is required; with `-p pipeline_core.testing.plugin` it prints a table at the end.
 
     pipeline-core plugins --check my_model
 

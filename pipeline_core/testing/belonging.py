@@ -1,6 +1,6 @@
-"""What holds for the artifacts of every run: each stage takes those of the run, and no others.
+"""Provenance tests: each stage accepts artifacts of its own run, and no others.
 
-What is foreign is what a run that differs in one thing would have written in their place.
+A foreign artifact is one that a run with a single difference would have written in its place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline_core.testing.damage import keep_content
 from pipeline_core.testing.projects import OnProject, call, prepare
 
 DIFFERENCES: Final = ("seed", "graph", "split", "plugin")
-"""In what another run differs."""
+"""Differences of the other run."""
 _RESULTS: Final = ("model", "metrics", "predictions", "inference")
 
 
@@ -35,10 +35,10 @@ class Pair:
     """A finished run, and one that differs in one thing.
 
     Attributes:
-        project: Of the finished run.
-        run: It.
+        project: Project of the finished run.
+        run: The finished run.
         other: The run that differs.
-        difference: In what.
+        difference: One of `DIFFERENCES`.
     """
 
     project: Project
@@ -47,14 +47,14 @@ class Pair:
     difference: str
 
     def has_foreign(self, name: str) -> bool:
-        """Tell whether there is an artifact, and the other run has another one."""
+        """Return True if the run has an artifact, and the other run a different one."""
         if name == "data":
             return self.difference == "split"
         shared = name == "graph" and self.difference == "seed" and self.run.has_default_graph
         return getattr(self.run, name).is_file() and not shared
 
     def write_foreign(self, name: str) -> None:
-        """Put what the other run would have written in the place of an artifact."""
+        """Replace an artifact by the one that the other run would have written."""
         path, same = getattr(self.run, name), self.difference == "plugin" or name in _RESULTS
         if name == "history":
             path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
@@ -121,13 +121,13 @@ class OnFinishedRun(OnProject):
         other = Project(folder / "workflows", folder / "results", project.registry)
         made = other.run(run.experiment)
         prepare(made)
-        for name in _list_results(run):  # of the contents of the run: they are not looked at
+        for name in _list_results(run):  # copies: their contents are not read
             getattr(made, name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(getattr(run, name), getattr(made, name))
         return made
 
     def test_artifacts_say_what_they_were_made_from(self, finished: Run) -> None:
-        """Each names options, seed, plugin and what its stage has read, or nothing is known."""
+        """Each names options, seed, plugin and all inputs of its stage."""
         for name, stage in MAKERS.items():
             path = getattr(finished, name)
             if path.is_file():
@@ -138,7 +138,7 @@ class OnFinishedRun(OnProject):
 
     @pytest.mark.parametrize("name", ["data", *MAKERS, "history"])
     def test_what_is_of_another_run_is_refused_by_name(self, pair: Pair, name: str) -> None:
-        """Another seed, graph, split or plugin: no stage reads what was made by it."""
+        """No stage reads an artifact of another seed, graph, split or plugin."""
         if not pair.has_foreign(name):
             pytest.skip("the other run has the same")
         path: Path = getattr(pair.run, name)
@@ -151,7 +151,7 @@ class OnFinishedRun(OnProject):
             _expect_refusal(path, partial(draw, pair.project, pair.run))
 
     def test_a_training_does_not_go_on_from_the_state_of_another(self, pair: Pair) -> None:
-        """It starts afresh, and says why."""
+        """It starts afresh, and names the difference."""
         from pipeline_core.task import build_task
         from pipeline_core.training import state
 

@@ -27,16 +27,16 @@ def check_plugin(project: Project, name: str, experiment: str | None = None) -> 
     """Run the suite on a plugin; print a table.
 
     Args:
-        project: Where experiments lie.
-        name: Of the plugin, or of the package that it was installed with.
-        experiment: Where sections and dataset of the tests come from; if None, one of the scale
-            "smoke" that the plugin has in the project, if any: that of this name, else the first.
+        project: The project with the experiments.
+        name: Name of the plugin, or of the package that it was installed with.
+        experiment: Experiment that gives sections and dataset of the tests; None for one of the
+            scale "smoke" in the project, if any: `<model>/smoke`, else the first.
 
     Returns:
-        Whether it passes.
+        True if it passes.
 
     Raises:
-        ValueError: There is no such plugin with a model, it cannot be loaded, or it takes data that
+        ValueError: No plugin with a model has this name, it cannot be loaded, or it takes data that
             no experiment names.
     """
     infos = _find_models(project, name)
@@ -52,7 +52,7 @@ def check_plugin(project: Project, name: str, experiment: str | None = None) -> 
         for info in infos
     }
     with TemporaryDirectory(prefix="conformance-") as folder:
-        # A configuration of its own: that of the folder in which it is called says nothing here.
+        # A configuration of its own, so that one in the working directory has no effect.
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         for file, source in sources.items():
             (Path(folder) / file).write_text(source, encoding="utf-8")
@@ -71,7 +71,7 @@ def _find_models(project: Project, name: str) -> list[ModelInfo]:
             )
     infos = [plugin.model for plugin in chosen if plugin.model is not None]
     if chosen and not infos:
-        raise ValueError(f"{name!r} brings no model, which is what the suite tests")
+        raise ValueError(f"{name!r} has no model that the suite could test")
     return infos or [project.registry.get_model_info(name)]
 
 
@@ -85,8 +85,8 @@ def choose_settings(
     """Return the attributes of the test classes of a model; none for the defaults on an example.
 
     Raises:
-        ValueError: The experiment is of another plugin, or the model takes data of its own and none
-            is known.
+        ValueError: The experiment is of another plugin, or the model takes data of its own and no
+            experiment provides some.
     """
     name = experiment or _find_smoke(project, info)
     if name is None:
@@ -119,7 +119,7 @@ def _find_smoke(project: Project, info: ModelInfo) -> str | None:
 
 
 def _read_dataset(dataset: DatasetRun) -> dict[str, Any]:
-    """Return the content of a dataset file, with raw files by their whole paths."""
+    """Return the content of a dataset file, with absolute paths of raw files."""
     content = read_yaml(dataset.path)
     folder = dataset.path.parent.resolve()
     for place, pattern in dataset.options.raw_patterns.items():
@@ -132,7 +132,7 @@ def _read_dataset(dataset: DatasetRun) -> dict[str, Any]:
 
 
 def list_suites(registry: Registry, info: ModelInfo) -> list[type]:
-    """Return the classes of the suite that are for a model."""
+    """Return the classes of the suite that apply to a model."""
     example = find_example(registry, info)
     names = [name.partition(":") for name in (example.suites if example else ())]
     more = [getattr(import_module(module), name) for module, _, name in names]

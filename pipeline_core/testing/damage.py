@@ -1,4 +1,4 @@
-"""Bits flipped in the artifacts of a run: each is noticed by name, or has no effect."""
+"""Bit flips in artifacts of a run: each raises an error that names the file, or has no effect."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from pipeline_core.training.checkpoint import load_archive
 
 _TEXT: Final = re.compile(rb"[ -~]{8,}")
 _NEAR: Final = 256
-"""Bytes of the header, and of the end"""
+"""Bytes of the header, and of the end."""
 
 
 def list_artifacts(run: Run) -> list[Path]:
-    """Return the files of a finished run whose numbers somebody reads again."""
+    """Return the files of a finished run whose numbers are read again."""
     made = [getattr(run, name) for name in MAKERS]
     if run.dataset is not None:
         made += [run.dataset.data, run.dataset.report]
-    # Plugins may write more; the training state and the history are none of `MAKERS`.
+    # Plugins may write more; the training state and the history are not in `MAKERS`.
     more = [path for kind in ("h5", "json") for path in run.folder.rglob(f"*.{kind}")]
     paths = dict.fromkeys([*made, *sorted(more), run.state / "last.pt", run.history])
     return [path for path in paths if path.is_file()]
 
 
 def find_silent_flips(run: Run, path: Path, seed: int = 0) -> list[str]:
-    """Flip ten bits of a file, one after the other; return those of which nobody is told.
+    """Flip ten bits of a file, one after the other; return those without a proper error.
 
     Args:
         run: The run that the file belongs to.
-        path: The file, which is as it was at the end.
-        seed: Of the choice of bits: in the header, in text, at the end, and anywhere.
+        path: The file, whose content is restored at the end.
+        seed: Seed of the choice of bits: in the header, in text, at the end, and anywhere.
 
     Returns:
-        For each such flip a line: its place, and what became of it.
+        A line for each such flip: its place and its outcome.
     """
     silent, whole, expected = [], path.read_bytes(), read_content(run, path)
     random = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def find_silent_flips(run: Run, path: Path, seed: int = 0) -> list[str]:
 
 @contextmanager
 def keep_content(path: Path) -> Iterator[None]:
-    """Give a file its content back after the block."""
+    """Restore the content of a file after the block."""
     whole = path.read_bytes()
     try:
         yield
@@ -78,12 +78,12 @@ def _choose_places(content: bytes, random: np.random.Generator) -> Iterator[int]
 
 
 def _judge(run: Run, path: Path, expected: Any) -> str:
-    """Read a damaged file; return what is wrong with that, or nothing."""
+    """Read a damaged file; return the fault of the outcome, or an empty string."""
     try:
         content = read_content(run, path)
     except ValueError as error:
         return "" if path.name in str(error) else f"its error does not name it: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is no message for a user
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not a message for a user
         return repr(error)
     return (
         "" if content == expected else "read as if it were whole; write it by pipeline_core.store"
@@ -91,7 +91,7 @@ def _judge(run: Run, path: Path, expected: Any) -> str:
 
 
 def read_content(run: Run, path: Path) -> Any:
-    """Read a file of a run as `verify` does, then what it holds; equal contents are equal.
+    """Check a file of a run as `verify` does; return its content, or a checksum of it.
 
     Raises:
         ValueError: It is damaged.
@@ -107,7 +107,7 @@ def read_content(run: Run, path: Path) -> Any:
 
 
 def digest_archive(content: Any) -> str:
-    """Return what differs for other tensors or values in nested mappings and sequences."""
+    """Return a checksum of the tensors and values in nested mappings and sequences."""
     digest = hashlib.sha256()
     for part in _walk(content):
         digest.update(part)
@@ -129,7 +129,7 @@ def _walk(content: Any) -> Iterable[bytes]:
 
 
 def digest_hdf5(path: Path) -> str:
-    """Return what differs for other arrays, names or attributes in an HDF5 file.
+    """Return a checksum of the arrays, names and attributes of an HDF5 file.
 
     Raises:
         ValueError: It is damaged.

@@ -1,8 +1,8 @@
-"""A plugin of pytest that ends a run with a table: how many checks of each class a plugin passes.
+"""pytest plugin that ends a run with a table of conformance checks, by class and outcome.
 
     pytest -p pipeline_core.testing.plugin
 
-It is no entry point of pytest, which would load it in every run of everybody who has the package.
+It is not a pytest entry point, which would load it in every run wherever the package is installed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _PROPERTY: Final = "conformance"
 
 @dataclass
 class Row:
-    """What the checks of one class came to.
+    """Results of the checks of one class.
 
     Attributes:
-        outcomes: Their number by outcome.
-        seconds: The time that they took.
+        outcomes: Number of checks by outcome.
+        seconds: Their total time.
         failures: Name and message of each that failed.
-        reasons: Why checks were skipped, and how many.
+        reasons: Number of skipped checks by reason.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Row:
 
 
 class ConformanceTable:
-    """Counts what the classes that derive from the suite come to, and prints it at the end."""
+    """Counter of results of the suite's classes, printed at the end of the run."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def format_table(rows: dict[str, Row]) -> str:
-    """Return one line a class, one a reason to skip checks, and one a check that has failed."""
+    """Return a line for each class, each reason to skip checks, and each failed check."""
     lines: list[Sequence[str]] = [("checks", *_OUTCOMES, "seconds")]
     for name, row in rows.items():
         counts = (str(row.outcomes[outcome]) for outcome in _OUTCOMES)
@@ -98,7 +98,7 @@ def format_table(rows: dict[str, Row]) -> str:
 
 
 def _find_message(report: pytest.TestReport) -> str:
-    """Return the first line of what went wrong."""
+    """Return the first line of the error message."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else str(report.longrepr)
     return str(text).strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What holds for every plugin with a model."""
+"""Conformance tests of every plugin with a model."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class PluginConformance:
         return named[0]
 
     def test_the_model_is_described(self, listed: Plugin) -> None:
-        """It says in a sentence what it is, and whom to cite."""
+        """Its summary and its citation are not empty."""
         info = listed.model
         assert info is not None
         assert info.summary.strip()
         assert info.citation.strip()
 
     def test_each_stage_has_an_implementation(self, listed: Plugin) -> None:
-        """It gives a task, or does itself what the engine needs one for."""
-        # What a plugin leaves to the engine needs its task.
+        """It builds a task, or implements all stages that need one."""
+        # Stages that a plugin leaves to the engine need its task.
         stages = {"train", "evaluate", "infer"}
         assert "task" in listed.hooks or stages <= set(listed.hooks)
 
     def test_predicted_fields_are_known(self, listed: Plugin) -> None:
-        """What it predicts for structures has a name that the engine knows."""
+        """The fields that it predicts for structures are among those of the engine."""
         info = listed.model
         assert info is not None
         if info.data_kind == "structure":
@@ -62,7 +62,7 @@ class PluginConformance:
             )
 
     def test_options_are_documented(self, listed: Plugin) -> None:
-        """Its options say what they are for, and have a schema."""
+        """Its options have docstrings and a complete schema."""
         info = listed.model
         assert info is not None
         for options in (info.options, *info.sections.values()):

@@ -22,7 +22,7 @@ _DATA: Final = "samples"
 STAGES: Final = ("data", "graph", "partition")
 
 EXAMPLE: Final = "example"
-"""In place of a dataset file: what a plugin gives to test models of its kind of data on."""
+"""In place of a dataset file: the test data that a plugin provides for its kind of data."""
 Content: TypeAlias = Mapping[str, Any] | Literal["example"] | None
 
 
@@ -35,14 +35,14 @@ def write_project(
     """Write data, dataset and experiment; return the project, with the plugins of the environment.
 
     Args:
-        folder: Where to.
+        folder: Folder of the project.
         plugin: Name of the model.
         sections: Sections of the experiment that differ from their defaults.
         dataset: Content of the dataset file; None for a model that needs no dataset; "example" for
-            what a plugin gives for its kind of data, with sections for training on it.
+            the test data that a plugin provides for its kind, with sections for training on them.
 
     Raises:
-        ValueError: No plugin gives an example.
+        ValueError: No plugin provides an example.
     """
     registry = load_registry()
     datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments" / plugin
@@ -76,7 +76,7 @@ def write_project(
 
 
 def find_example(registry: Registry, info: ModelInfo) -> Example | None:
-    """Return small data for a model; None if no plugin has some for its kind of data."""
+    """Return small test data for a model; None if no plugin has some for its kind of data."""
     found: Example | None = registry.select_hook("example", info.name)(info=info)
     return found
 
@@ -94,7 +94,7 @@ def call(run: Run, stage: str) -> Mapping[str, Any]:
 
 
 def prepare(run: Run) -> None:
-    """Run the stages before the training, as far as the run has them."""
+    """Run the stages of a run before its training."""
     for stage in STAGES:
         if run.has_stage(stage) and (stage != "data" or run.dataset is not None):
             call(run, stage)
@@ -106,18 +106,18 @@ class OnProject:
     plugin: ClassVar[str]
     """Name of the model."""
     model: ClassVar[Mapping[str, Any]] = {}
-    """Section `model` of the experiment, as far as it differs from the defaults."""
+    """Options in the section `model` that differ from their defaults."""
     graph: ClassVar[Mapping[str, Any]] = {}
     """Section `graph`."""
     train: ClassVar[Mapping[str, Any]] = {}
-    """Section `train`; of an example what it brings unless it says more."""
+    """Section `train`; it overrides options of the example."""
     infer: ClassVar[Mapping[str, Any]] = {}
-    """Section `infer`, such as the head of a model with several; of an example what it brings."""
+    """Section `infer`, such as the head of a model with several; overrides that of the example."""
     dataset: ClassVar[Content] = EXAMPLE
     """Content of the dataset file of a plugin that makes its own data; None for a model that needs
     none."""
     other: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """What to change in the sections for another graph; empty for a smaller `graph.cutoff`."""
+    """Changes of the sections that give another graph; empty for a smaller `graph.cutoff`."""
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -19,9 +19,9 @@ class Mailbox:
     """A transport between threads.
 
     Args:
-        rank: Of this thread.
+        rank: Rank of this thread.
         size: Number of threads.
-        queues: From each rank to each other one.
+        queues: Queue from each rank to each other rank.
     """
 
     def __init__(

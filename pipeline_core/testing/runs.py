@@ -1,4 +1,4 @@
-"""What holds for every run: the stages fit together, and training can be interrupted."""
+"""Conformance tests of runs: the stages fit together, and training can be interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline_core.training.history import TIMES
 
 
 class RunConformance(OnFinishedRun):
-    """A run goes from raw data to metrics, and two epochs in two calls are two epochs in one."""
+    """Tests of a run from raw data to metrics, and of a training that is resumed."""
 
     def test_training_writes_a_model_and_its_history(self, trained: Run) -> None:
         """Data, graphs and partition lead to a trained model."""
@@ -54,7 +54,7 @@ class RunConformance(OnFinishedRun):
         assert finished.inference.exists()
 
     def test_its_figures_can_be_drawn(self, project: Project, finished: Run) -> None:
-        """The report is made of what the run has written, whatever that leaves out."""
+        """The figures are drawn from the artifacts of the run, even if some are missing."""
         draw(project, finished)
         folder = project.load_experiment(finished.experiment).folder
         entries = store.read_json(folder / INDEX)
@@ -63,7 +63,7 @@ class RunConformance(OnFinishedRun):
         assert not missing, f"not drawn: {', '.join(missing)}"
 
     def test_a_flipped_bit_is_noticed_or_without_effect(self, finished: Run) -> None:
-        """Ten bits of each artifact, one at a time: none changes a number without a word."""
+        """Ten bits of each artifact, one at a time: none changes a number without an error."""
         paths = list_artifacts(finished)
         silent = [line for path in paths for line in find_silent_flips(finished, path)]
         assert not silent, "\n".join(silent)
@@ -78,7 +78,7 @@ class RunConformance(OnFinishedRun):
     def test_a_batch_reads_its_samples_alone(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A rank reads of large files what its shares hold, and no more."""
+        """A rank reads only the samples of its shares from large files."""
         if "task" not in self.list_hooks(run) or run.dataset is None:
             pytest.skip("the plugin trains the model itself, or needs no dataset")
         monkeypatch.setattr("pipeline_core.samples._PRELOAD_BYTES", 0)
@@ -93,7 +93,7 @@ class RunConformance(OnFinishedRun):
     def test_an_interrupted_training_ends_as_if_it_had_not_been(
         self, trained: Run, tmp_path: Path
     ) -> None:
-        """One epoch and the rest equal all at once, bit for bit."""
+        """Training one epoch, then the rest, gives the same bits as training without a break."""
         if "train" in self.list_hooks(trained):
             pytest.skip("the plugin trains the model itself")
         epochs = trained.get_section("train", TrainOptions).epochs

@@ -1,4 +1,4 @@
-"""The wall time that a training may take (`train.minutes`), as all its ranks see it alike."""
+"""Wall-time budget of a training (`train.minutes`), the same on all ranks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipeline_core.training.history import Record
 
 
 class Budget:
-    """What is used of the time of a training, by the clock of rank 0.
+    """Used part of the time budget of a training, by the clock of rank 0.
 
-    It is read where epochs end, and counts all starts of the training. With T the budget, t what is
-    used and d the least time of an epoch so far, the training ends as soon as t + d > T: the next
-    epoch would end too late. The first is trained in any case. So the last epoch begins near T - d,
-    and a schedule that follows t / (T - d) is at its end there.
+    It is read at the end of epochs, and counts all starts of the training. With budget T, used time
+    t and the shortest time d of an epoch so far, the training ends as soon as t + d > T: the next
+    epoch would end too late. The first epoch is trained in any case. So the last epoch begins near
+    T - d, where a schedule that follows t / (T - d) ends.
 
     Args:
         seconds: T; None for no limit.
-        ranks: Who trains.
+        ranks: Ranks that train.
 
     Attributes:
         seconds: T.
@@ -36,7 +36,7 @@ class Budget:
         """Read the clock of rank 0; all ranks call it.
 
         Args:
-            position: Where the training is.
+            position: Position of the training.
             history: Lines of its epochs.
         """
         if self.seconds is None:
@@ -48,7 +48,7 @@ class Budget:
 
 
 def _find_least_epoch(position: Position, history: Sequence[Record]) -> float:
-    """Return the least time between two lines, or of an epoch without what is paid once, s."""
+    """Return the shortest time between two lines, or of an epoch without one-time costs, s."""
     ends = [0.0, *(record["elapsed"] for record in history if "elapsed" in record)]
     times = [end - begin for begin, end in pairwise(ends)]
     if (estimated := position.estimate_epoch()) is not None:

@@ -1,4 +1,4 @@
-"""What a model file says for people: of what data it is, and within which limits.
+"""Model card: origin, data and limits of a model, for its users.
 
 The facts lie in the seal of `model.pt`, beside its provenance, as JSON that `store.read_provenance`
 reads without torch. `figures/card.py` makes a page of them.
@@ -15,7 +15,7 @@ _OF_DATASET: Final = ("description", "citation", "licence")
 
 
 def make_card(run: Run, task: Task) -> dict[str, Any]:
-    """Return what the model of a run is and comes from, JSON-able.
+    """Return the card of the model of a run, JSON-able.
 
     Args:
         run: The run, whose data are read.
@@ -23,8 +23,8 @@ def make_card(run: Run, task: Task) -> dict[str, Any]:
 
     Returns:
         summary and citation of the model; parameters; elements; heads, if there are several;
-        datasets, each with name, description, citation and licence; training, how far its samples
-        reach (hook `describe_training`), empty where nothing tells.
+        datasets, each with name, description, citation and licence; training, the ranges of its
+        samples (hook `describe_training`), empty without such a hook.
     """
     info, metadata = run.model_info, task.metadata or {}
     describe = run.registry.select_hook("describe_training", info.name)

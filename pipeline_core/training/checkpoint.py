@@ -1,8 +1,8 @@
-"""`model.pt`: trained weights, what rebuilds the module, and predictions to check it by.
+"""Model file `model.pt`: trained weights, metadata to rebuild the module, stored predictions.
 
-While a training lasts, `state/best.pt` is the same, of its best epoch so far (`model_files`). The
-file is a torch archive without pickled code, with a seal (`pipeline_core.seals`) that says where it
-comes from. Its keys:
+During a training, `state/best.pt` is such a file for its best epoch so far (`model_files`). The
+file is a torch archive without pickled code, with checksum and provenance (`pipeline_core.seals`).
+Its keys:
 
 | key                     | content                                                               |
 |-------------------------|-----------------------------------------------------------------------|
@@ -10,7 +10,7 @@ comes from. Its keys:
 | `plugin`                | name of the model                                                     |
 | `plugin_version`        | version of `metadata` and of the names in `weights`                   |
 | `metadata`              | `Task.metadata`                                                       |
-| `weights`               | state of the module after its best epoch, averaged if asked for       |
+| `weights`               | state of the module after its best epoch; its EMA with `ema_decay`    |
 | `dtype`                 | type of the parameters, such as "float32"                             |
 | `elements`              | `metadata["elements"]`, chemical symbols it was trained on; or empty  |
 | `experiment`, `variant` | the run                                                               |
@@ -46,14 +46,14 @@ from pipeline_core.training.card import make_card
 
 _KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "probe"}
 _TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-9}
-"""Largest deviation from a stored prediction, as a part of the largest one of its field."""
+"""Largest deviation from a stored prediction, relative to the largest one of its field."""
 _NOISE: Final = {"float32": 1e-5, "float64": 1e-12}
-"""Deviation that says nothing: forces that vanish by symmetry are nothing but rounding."""
+"""Deviation that is ignored: forces that vanish by symmetry are rounding errors."""
 _DAMAGE: Final = (
     *(OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError),
     *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, struct.error),
 )
-"""What reading a damaged archive raises."""
+"""Exceptions from reading a damaged archive."""
 
 
 def write_model(
@@ -71,7 +71,7 @@ def write_model(
         weights: State of the module.
         probe: Split and numbers of the samples whose predictions are stored if the task has no
             probe of its own.
-        provenance: Where the model comes from; a card is added (`training.card`).
+        provenance: Provenance of the model; a card is added (`training.card`).
     """
     module = task.module.cpu()
     module.load_state_dict(weights)
@@ -91,9 +91,9 @@ def save_model(
     Args:
         path: The file.
         run: The run.
-        task: Its task, whose module is left alone.
-        trained: A module with the weights, on the CPU, and what `make_probe` returned.
-        facts: Where the model comes from, with its card.
+        task: Its task, whose module is left unchanged.
+        trained: A module with the weights, on the CPU, and the result of `make_probe`.
+        facts: Provenance of the model, with its card.
     """
     module, probe = trained
     metadata = dict(task.metadata or {})
@@ -113,11 +113,11 @@ def save_model(
 
 
 def make_probe(task: Task, split: str, numbers: Numbers) -> dict[str, Any]:
-    """Return a few samples by whose predictions a module is known again.
+    """Return a few samples, for predictions to check a rebuilt module by.
 
     Args:
-        task: The task, whose own probe is taken if it has one.
-        split: Where the samples are otherwise.
+        task: The task; its own probe is used if it has one.
+        split: Split of the samples otherwise.
         numbers: Their numbers.
 
     Returns:
@@ -128,7 +128,7 @@ def make_probe(task: Task, split: str, numbers: Numbers) -> dict[str, Any]:
         return {"split": split, "numbers": numbers.tolist(), "batch": batch}
     with torch.random.fork_rng(
         devices=[]
-    ):  # a training that goes on draws what it would have drawn
+    ):  # so that the training draws the same numbers as without it
         return {"batch": task.probe()}
 
 
@@ -143,14 +143,14 @@ def name_dtype(module: nn.Module) -> str:
 
 
 def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
-    """Read a `model.pt`, tensors on the CPU; one of an earlier version becomes one of today.
+    """Read a `model.pt`, tensors on the CPU, upgraded to the present version.
 
     Args:
         path: The file.
-        info: What upgrades metadata and weights; None to have them as they are.
+        info: Gives upgrades of metadata and weights; None to leave them unchanged.
 
     Raises:
-        ValueError: The file is missing, damaged, no model, or of a later version.
+        ValueError: The file is missing, damaged, not a model, or of a later version.
     """
     content = load_archive(path, "run the stage 'train' first")
     version = content.get("format")
@@ -166,7 +166,7 @@ def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[
     """Bring metadata, weights and probe of a loaded model to the version of its plugin.
 
     Args:
-        content: What `load_model` returned.
+        content: Result of `load_model`.
         info: The plugin.
         path: The file, for messages.
 
@@ -199,7 +199,7 @@ def save_archive(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any
     Args:
         path: The file.
         content: Tensors and plain values.
-        facts: Where it comes from, JSON-able.
+        facts: Provenance, JSON-able.
 
     Raises:
         ValueError: The file cannot be written.
@@ -246,7 +246,7 @@ def _load_content(path: Path, file: SealedFile | None) -> dict[str, Any]:
 
 
 def load_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
-    """Give the weights of a loaded model to a module.
+    """Set the weights of a module to those of a loaded model.
 
     Raises:
         ValueError: They do not fit.
@@ -261,11 +261,11 @@ def load_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> N
 
 
 def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
-    """Check that a fresh module with the weights of a loaded model gives its stored predictions.
+    """Check that a fresh module with loaded weights reproduces the stored predictions.
 
     Args:
         module: On the CPU, as its plugin builds it; left unchanged.
-        content: What `load_model` returned.
+        content: Result of `load_model`.
         path: The file, for messages.
 
     Raises:
@@ -293,12 +293,12 @@ def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> No
 
 
 def _describe_metadata(content: Mapping[str, Any], words: str) -> str:
-    """Return words with what a model says of itself; nothing for a state, which does not."""
+    """Return words with the metadata of a model; empty for a state, which has none."""
     return words.format(content["metadata"]) if "metadata" in content else ""
 
 
 def _predict(module: nn.Module, batch: Batch) -> Outputs:
-    """Predict on the CPU; what a module draws at random is the same each time."""
+    """Predict on the CPU, with the same random numbers each time."""
     module.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""A training that diverges: where it did, what to do, and what a later call may then change."""
+"""Divergence of a training: its detection, the error with the cure, and the changes to resume."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.store import write_json
 
 CURES: Final = ("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.clip_norm")
-"""Facts in which a training that has diverged may differ from its saved state and go on."""
+"""Facts that may change when a diverged training resumes from its saved state."""
 _SHOWN: Final = 5
 """Samples that a message names."""
 
@@ -43,12 +43,12 @@ class Seen:
 
 
 class StepWatch:
-    """What is seen of the steps since the last look; to note it waits for no device.
+    """Losses and gradient norms since the last look; adding never waits for the device.
 
     Args:
-        ranks: Who trains; all look at the same steps.
-        scaled: Whether gradients may be infinite now and then, as the scale of a loss in float16 is
-            found by overflow.
+        ranks: Ranks that train; all look at the same steps.
+        scaled: Whether gradients may be infinite now and then, since float16 loss scaling is
+            adjusted by overflow.
     """
 
     def __init__(self, ranks: Ranks, *, scaled: bool) -> None:
@@ -56,19 +56,19 @@ class StepWatch:
         self._losses: list[Tensor] = []
         self._norms: list[Tensor] = []
         self.before: Seen | None = None
-        """The last step that was looked at."""
+        """The last finite step that was looked at."""
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
-        """Note a step: this rank's part of its loss, and the norm of the gradient of all ranks."""
+        """Record a step: this rank's part of its loss, and the gradient norm over all ranks."""
         self._losses.append(loss)
         self._norms.append(norm)
 
     def look(self) -> tuple[int, Seen] | None:
-        """Look at the noted steps and forget them; called on all ranks alike.
+        """Check the recorded steps and clear them; all ranks call it.
 
         Returns:
-            How many steps ago the first was that is not finite, 1 for the last one, and what was
-            seen of it; None if all were finite.
+            Number of steps since the first non-finite one, 1 for the last one, with its loss and
+            norm; None if all were finite.
         """
         if not self._losses:
             return None
@@ -84,12 +84,12 @@ class StepWatch:
 
 
 def name_samples(run: Run, n_train: int, numbers: Numbers) -> list[str]:
-    """Return file and frame of training samples, as far as the data say.
+    """Return file and frame of training samples; their numbers if the data do not name them.
 
     Args:
         run: Its data are read.
-        n_train: How many training samples there are.
-        numbers: Those to be named.
+        n_train: Number of training samples.
+        numbers: Numbers of the samples to name.
     """
     if run.dataset is not None:
         try:
@@ -103,22 +103,22 @@ def name_samples(run: Run, n_train: int, numbers: Numbers) -> list[str]:
 
 
 def list_some(names: Sequence[str]) -> str:
-    """Return the first few names, and how many there are more."""
+    """Return the first few names, and the number of others."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where a training was no longer finite.
+    """Place of a divergence: the first non-finite numbers of a training.
 
     Attributes:
         epoch: From 1.
-        what: What was not finite, in words.
-        step: From 1; None if no step can be told.
-        before: What was seen of the step before.
-        samples: What the samples of the step are called, on all ranks.
-        kind: Which of them these are, in words.
+        what: The non-finite numbers, in words.
+        step: From 1; None if unknown.
+        before: Loss and norm of the step before.
+        samples: Names of the samples of the step, on all ranks.
+        kind: Kind of these samples, in words.
     """
 
     epoch: int
@@ -135,11 +135,11 @@ class Divergence:
         return epoch if self.step is None else f"step {self.step} of {epoch}"
 
     def explain(self, options: TrainOptions, note: Path) -> list[str]:
-        """Return what happened, and the cure, in parts of a sentence.
+        """Return the event and its cure, as parts of a sentence.
 
         Args:
-            options: The training.
-            note: Where all samples are listed.
+            options: Options of the training.
+            note: File with a list of all samples.
         """
         words = [f"the training diverged in {self.place}: {self.what}"]
         if self.before is not None:
@@ -159,11 +159,11 @@ class Divergence:
 
 
 def write_note(path: Path, divergence: Divergence, saved: tuple[int, int] | None) -> None:
-    """Note beside a saved state that the training diverged after it.
+    """Write beside a saved state that the training diverged after it.
 
     Args:
         path: The note.
-        divergence: Where.
+        divergence: Its place.
         saved: Finished epochs of the state, and finished steps of the epoch after them; None if
             there is no state.
     """
@@ -176,7 +176,7 @@ def write_note(path: Path, divergence: Divergence, saved: tuple[int, int] | None
 
 
 def has_diverged(path: Path, epoch: int, step: int) -> bool:
-    """Return whether there is a note that the training diverged after a saved state."""
+    """Return True if a note records a divergence after a saved state."""
     try:
         note = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How the ranks of a training divide its work: by samples, or by domains of large structures."""
+"""Division of training among ranks: data parallel, or domain decomposition of large structures."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pipeline_kernels.packing import Plan, assign_by_lpt, split_by_capacity
 logger = logging.getLogger(__name__)
 
 Load = Callable[[Numbers], Piece]
-"""Makes what passes through the model at once, from numbers of samples; on another thread."""
+"""Collates a micro-batch, given the numbers of its samples; called on another thread."""
 
 
 class Division(Protocol):
-    """What each rank does of an epoch.
+    """Division of the work of an epoch among ranks.
 
     Attributes:
         shares: Costs and sizes of the training samples.
         val_costs: Costs of the validation samples, (n_val,).
-        are_passes_local: Whether a rank goes forward and backward without the others.
+        are_passes_local: Whether forward and backward passes are free of communication.
     """
 
     shares: Shares
@@ -41,7 +41,7 @@ class Division(Protocol):
     are_passes_local: bool
 
     def describe_sharing(self) -> dict[str, str]:
-        """Return what the samples of steps depend on beside the options of the training."""
+        """Return the facts that the samples of steps depend on, besides the training options."""
         ...
 
     def plan_epoch(self, epoch: int) -> Plan:
@@ -49,24 +49,24 @@ class Division(Protocol):
         ...
 
     def share(self, step: Plan) -> Share:
-        """Return what this rank does of a step; `step` is the plan of that step alone."""
+        """Return the share of this rank in a step; `step` is the plan of that step alone."""
         ...
 
     def load_training(self, epoch: int) -> Load:
-        """Return what makes the training samples of an epoch into pieces."""
+        """Return the function that collates training samples of an epoch."""
         ...
 
     def plan_validation(self) -> tuple[list[Numbers], Load]:
-        """Return the evaluation batches of this rank, and what makes them into pieces."""
+        """Return the evaluation batches of this rank, and the function that collates them."""
         ...
 
     def balance_by(self, model: CostModel | None) -> None:
-        """Share by the times that a model gives, or by the given costs."""
+        """Share by the times that a cost model predicts; by the given costs if None."""
         ...
 
 
 def make_division(run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> Division:
-    """Return how `partition.parts` divides the work of a training; all ranks call it.
+    """Return the division of a training by `partition.parts`; all ranks call it.
 
     Raises:
         ValueError: There is nothing to train on, files do not fit together, or the work cannot be
@@ -83,7 +83,7 @@ def make_division(run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> 
 def _choose_division(
     by_samples: BySamples, run: Run, task: Task, options: TrainOptions
 ) -> Division:
-    """Divide by domains where that is needed and possible, and say so."""
+    """Divide by domains where needed and possible, and log the choice."""
     ranks, reason = by_samples.ranks, by_samples.find_large()
     if reason is None:
         logger.info("partition.parts: samples, since none costs twice a rank's share of a step")
@@ -91,7 +91,7 @@ def _choose_division(
     try:
         by_domains = ByDomains(run, task, options, ranks)
     except NoRoomError:
-        raise  # of this rank alone: others divide
+        raise  # on this rank alone: others divide
     except ValueError as error:
         logger.info("partition.parts: samples, although %s: %s", reason, error)
         return by_samples
@@ -100,16 +100,16 @@ def _choose_division(
 
 
 class BySamples:
-    """Each rank takes whole samples, of equal cost in each step; see `Sampler`.
+    """Data parallel: each rank takes whole samples, of equal cost in each step; see `Sampler`.
 
     Args:
         run: The run.
         task: Its samples.
-        options: The training.
-        ranks: Who trains.
+        options: Options of the training.
+        ranks: Ranks that train.
 
     Attributes:
-        ranks: Who trains.
+        ranks: Ranks that train.
 
     Raises:
         ValueError: There is nothing to train on, or files do not fit together.
@@ -157,32 +157,32 @@ class BySamples:
         self._sampler = replace(self._sampler, times=times)
 
     def find_large(self) -> str | None:
-        """Return why structures should be divided between the ranks; None if they need not."""
+        """Return the reason to divide structures between the ranks; None without one."""
         return find_large(self._sampler, self.ranks.size)
 
 
 class ByDomains:
-    """Each rank takes its part of every large structure, and small structures whole.
+    """Domain decomposition of large structures; small structures are taken whole.
 
-    Small ones cost no more than a rank's part of the costliest structure, see `find_whole_limit`:
-    divided they would have more halo than atoms, and whole they take no more memory than such a
-    part. In each step ranks first take their parts, one structure after the other, so that they
-    exchange the same messages in the same order, and then the small structures of the step, as
-    equal in cost as whole structures can be: a step should hold several of them for each rank.
+    Small structures cost no more than one rank's domain of the costliest one (`find_whole_limit`):
+    divided they would have more ghost atoms than own atoms, and whole they take no more memory than
+    such a domain. In each step ranks first compute their domains, one structure after the other, so
+    that they exchange the same messages in the same order, and then the small structures, balanced
+    by cost as well as possible: a step should hold several of them for each rank.
 
-    A part holds labels of own rows, and on rank 0 those of the sample: sums and counts of the loss
-    and gradients of the parameters, which are added over ranks, are those of the structures. Steps
-    do not depend on the number of ranks.
+    A domain has the labels of its own rows, and on rank 0 those of the sample: the sums and counts
+    of the loss and the gradients, all-reduced over ranks, are those of whole structures. Steps do
+    not depend on the number of ranks.
 
     Args:
         run: The run.
         task: Its samples and model.
-        options: The training.
-        ranks: Who trains; all of them make this together.
+        options: Options of the training.
+        ranks: Ranks that train; all of them construct it together.
 
     Raises:
         ValueError: There is nothing to train on, files do not fit together, times of single ranks
-            are asked for, which depend on each other here, or structures cannot be divided.
+            are requested, which depend on each other here, or structures cannot be divided.
     """
 
     are_passes_local = False
@@ -228,7 +228,7 @@ class ByDomains:
         assert model is None
 
     def _share(self, split: str, numbers: Numbers) -> Share:
-        """Return what this rank does of some samples: parts first, then whole samples."""
+        """Return the share of this rank in some samples: domains first, then whole samples."""
         costs, n_ranks = self._costs[split], self._ranks.size
         divided, whole, owners = share_whole(costs, numbers, self._limit, n_ranks)
         mine = whole[owners == self._ranks.rank]
@@ -244,15 +244,15 @@ class ByDomains:
 
 
 def find_large(sampler: Sampler, n_ranks: int) -> str | None:
-    """Return why structures of a training should be divided between ranks.
+    """Return the reason to divide structures of a training between ranks.
 
     Args:
-        sampler: Has their costs and the steps.
+        sampler: Gives their costs and the steps.
         n_ranks: Number of ranks.
 
     Returns:
-        That one costs more than a rank may hold, or than twice its equal share of a full step, so
-        that others would wait for half of the time; None if none does, or there is one rank.
+        A sentence if a structure costs more than a rank may hold, or than twice its equal share of
+        a full step, so that others would wait half of the time; None otherwise, or for one rank.
     """
     largest, plan = float(sampler.costs.max()), sampler.plan_epoch(0, n_ranks)
     n_together = max(len(plan.step(number).items) for number in range(len(plan)))
@@ -265,13 +265,13 @@ def find_large(sampler: Sampler, n_ranks: int) -> str | None:
 
 
 def find_whole_limit(costs: Costs, capacity: float, n_ranks: int) -> float:
-    """Return the largest cost of what a rank takes whole, if ranks divide what costs more.
+    """Return the largest cost of a structure that one rank takes whole.
 
-    That of a rank's part of the costliest structure, or the capacity if that is less.
+    It is the cost of one rank's domain of the costliest structure, or the capacity if less.
 
     Args:
-        costs: Of the training samples, (n_samples,).
-        capacity: Largest cost of what one rank holds in memory at once.
+        costs: Costs of the training samples, (n_samples,).
+        capacity: Largest cost that one rank holds in memory at once.
         n_ranks: Number of ranks.
     """
     return min(float(costs.max()) / n_ranks or np.inf, capacity)
@@ -280,11 +280,11 @@ def find_whole_limit(costs: Costs, capacity: float, n_ranks: int) -> float:
 def share_whole(
     costs: Costs, numbers: Numbers, limit: float, n_ranks: int
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Return what ranks divide of some samples, what they take whole, and the rank of each of this.
+    """Split samples into those that ranks divide and those taken whole, with their ranks.
 
     Args:
-        costs: Of all samples, (n_samples,).
-        numbers: Of some of them, (n,).
+        costs: Costs of all samples, (n_samples,).
+        numbers: Numbers of the samples to split, (n,).
         limit: From `find_whole_limit`.
         n_ranks: Number of ranks.
 
@@ -298,21 +298,21 @@ def share_whole(
 
 
 def require_divided_training(run: Run, options: TrainOptions, train: Samples) -> None:
-    """Check that a training with `partition.parts: graph` is one that ranks can divide.
+    """Check that ranks can divide the structures of a training (`partition.parts: graph`).
 
     Args:
         run: The run.
-        options: The training.
+        options: Options of the training.
         train: The samples of the split "train".
 
     Raises:
         ValueError: There is nothing to train on, samples are drawn, or times of single ranks are
-            asked for, which depend on each other here.
+            requested, which depend on each other here.
     """
     if options.profile or run.get_section("partition", PartitionOptions).cost == "fitted":
         raise ValueError(
             f"{run.experiment}: partition.parts: graph makes ranks wait for each other within "
-            "a step, so their times say nothing: set train.profile to false and "
+            "a step, so their times are meaningless: set train.profile to false and "
             "partition.cost to given"
         )
     if not len(train):

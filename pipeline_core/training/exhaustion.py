@@ -1,4 +1,4 @@
-"""Work that runs out of memory: what it was doing, and the cure."""
+"""Out-of-memory errors: converted into messages with the place and the cure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SIGNS: Final = (
     "not enough memory",
     "CUBLAS_STATUS_ALLOC",
 )
-"""Words of torch for it, of which not all have an exception of their own."""
+"""Words in out-of-memory errors of torch, which have no single exception class."""
 
 
 @contextmanager
 def explain_exhaustion(describe: Callable[[], str]) -> Iterator[None]:
-    """Turn an error for want of memory into one that says what was done, and the cure.
+    """Convert an out-of-memory error into a ValueError with the place and the cure.
 
     Args:
-        describe: Returns that, after "out of memory ".
+        describe: Returns place and cure, as text to follow "out of memory ".
 
     Raises:
         ValueError: Memory did not suffice.
@@ -39,6 +39,6 @@ def explain_exhaustion(describe: Callable[[], str]) -> Iterator[None]:
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Return whether an error says that memory did not suffice."""
-    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return known or any(sign in str(error) for sign in _SIGNS)
+    """Return True for an out-of-memory error."""
+    is_typed = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return is_typed or any(sign in str(error) for sign in _SIGNS)

@@ -1,4 +1,4 @@
-"""Trainings without gradient steps: fits, each a line of the history, that end in one model."""
+"""Trainings without gradient steps: fits, each a line in the history, that give one model."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
 _PROBE_SAMPLES: Final = 4
 
 Step = Mapping[str, Any]
-"""What a fit says of one thing that it has done, see `FitWriter.record`."""
+"""Record of one step of a fit, see `FitWriter.record`."""
 
 
 def fit_run(run: Run, fit: Callable[[Task], Iterable[Step]]) -> dict[str, Any]:
-    """Train the model of a run by a function that sets its weights: what a hook `train` can return.
+    """Train the model of a run by a function that sets its weights, as a hook `train` may do.
 
     Rank 0 does all the work, on the CPU; others wait for it.
 
     Args:
         run: The run; `run.model` and `run.history` are written.
-        fit: Given the task, it sets the weights of `task.module`. After each thing that it has
-            tried it yields what `FitWriter.record` takes.
+        fit: Sets the weights of `task.module`, given the task. After each step it yields the
+            arguments of `FitWriter.record`.
 
     Returns:
-        What was done: steps, parameters, seconds.
+        Steps, parameters, seconds.
 
     Raises:
         ValueError: There is nothing to train on, files do not fit together, memory does not
-            suffice, or the fit is to end after a time.
+            suffice, or a time limit is set.
     """
     if getattr(run.sections["train"], "minutes", None) is not None:
         raise ValueError(
@@ -72,11 +72,11 @@ def _fit(run: Run, fit: Callable[[Task], Iterable[Step]], ranks: Ranks) -> dict[
 
 
 class FitWriter:
-    """Writes the history and the model of a training that a plugin does by itself.
+    """Writer of history and model for a training that a plugin does itself.
 
     Args:
-        run: The run, whose history begins anew with the first line.
-        ranks: Who trains; only rank 0 writes.
+        run: The run, whose history is replaced with the first line.
+        ranks: Ranks that train; only rank 0 writes.
 
     Attributes:
         n_steps: Lines of the history.
@@ -93,12 +93,12 @@ class FitWriter:
         return time.perf_counter() - self._begin
 
     def record(self, step: str, **facts: Any) -> None:
-        """Add a line to the history and tell observers.
+        """Add a line to the history and notify observers.
 
         Args:
-            step: What has been done, in a word or two: it takes the place of the word "epoch".
-            **facts: `train` and `val`, each a mapping with the `loss`, as far as they apply;
-                whatever else is to be known later.
+            step: Name of the step, in a word or two, in place of the word "epoch".
+            **facts: `train` and `val`, each a mapping with the `loss`, where they apply; further
+                facts to be recorded.
         """
         elapsed = self.measure_elapsed()
         times = {"seconds": elapsed - self._recorded, "elapsed": elapsed}
@@ -123,7 +123,7 @@ class FitWriter:
         Args:
             task: Its module is moved to the CPU and given the weights.
             weights: State of the module.
-            probe: Split and numbers of a few samples, whose predictions the model holds.
+            probe: Split and numbers of a few samples, whose predictions are stored in the file.
         """
         if self._ranks.is_rank_zero:
             self._begin_history()

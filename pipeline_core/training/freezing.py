@@ -1,4 +1,4 @@
-"""Parts of a model that keep their weights while others are trained."""
+"""Frozen parts of a model, which keep their weights while others are trained."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import nn
 def freeze(
     module: nn.Module, names: Sequence[str], parts: Mapping[str, tuple[str, ...]]
 ) -> list[str]:
-    """Let the parameters of some parts of a module need no gradients.
+    """Freeze the parameters of some parts of a module.
 
     Args:
         module: As its plugin builds it.
-        names: Of parts, or the beginnings of names of parameters: whole components of them, so that
-            "layers.1" is not "layers.10".
-        parts: Name of a part to what the names of its parameters begin with, as in `ModelInfo`.
+        names: Names of parts, or prefixes of names of parameters, by whole components: "layers.1"
+            does not match "layers.10".
+        parts: Name of a part -> prefixes of the names of its parameters, as in `ModelInfo`.
 
     Returns:
         The names of the frozen parameters.
 
     Raises:
-        ValueError: A name is of nothing that the module has, or nothing is left to be trained.
+        ValueError: A name matches no parameter, or nothing is left to be trained.
     """
     parameters = dict(module.named_parameters())
     frozen: dict[str, None] = {}
@@ -44,7 +44,7 @@ def freeze(
 
 
 def _explain(name: str, parameters: Sequence[str], parts: Mapping[str, tuple[str, ...]]) -> str:
-    """Return that a name is of nothing, and what there is."""
+    """Return the message for a name that matches no parameter."""
     beginnings = list(dict.fromkeys(p.partition(".")[0] for p in parameters))
     near = difflib.get_close_matches(name, [*parts, *parameters, *beginnings], n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""

@@ -1,10 +1,11 @@
-"""Gradients of all parameters in one flat tensor, which ranks add in a few messages.
+"""Gradients of all parameters in one flat tensor, all-reduced over ranks in a few messages.
 
 Why not DistributedDataParallel: its hooks wait for a gradient of every parameter in every backward
 pass. A rank with an empty share has no backward pass, a model need not use all parameters, forces
-differentiate twice, and a share may take several passes; each needs an exception of its own there.
-Here ranks send buckets of the flat tensor in one fixed order: as soon as the last backward pass has
-finished them where it can be told, and the rest after it. So all these cases are the same case.
+differentiate twice, and gradients are accumulated over several passes; each needs an exception of
+its own there. Here ranks all-reduce buckets of the flat tensor in one fixed order: during the last
+backward pass, as soon as it has finished a bucket, where that can be detected, and the rest after
+it. This treats all these cases alike.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class FlatGradients:
     alike on any number of ranks.
 
     Args:
-        parameters: Parameters; those that need no gradient are left out.
-        ranks: Who adds the gradients.
+        parameters: Parameters; frozen ones are left out.
+        ranks: Ranks that add the gradients.
         bucket_bytes: Least size of all messages but the last of a type.
     """
 
@@ -59,9 +60,9 @@ class FlatGradients:
             flat.zero_()
 
     def overlap_sums(self) -> None:
-        """Let the sums over ranks begin within the next backward pass, the last of the step.
+        """Start the all-reduce within the next backward pass, the last of the step.
 
-        Only where that pass has no collectives of its own: those of the ranks have to meet in the
+        Only for a pass without collectives of its own: all ranks must start collectives in the
         same order.
         """
         self._missing = list(self._members)
@@ -97,7 +98,7 @@ class FlatGradients:
                 parameters[i].register_post_accumulate_grad_hook(lambda _: self._finish(number))
 
     def _finish(self, number: int) -> None:
-        """Count a gradient that is complete; begin the sums of all buckets whose turn has come."""
+        """Count a finished gradient; start the all-reduce of all buckets that are due."""
         if self._missing is None:
             return
         self._missing[number] -= 1

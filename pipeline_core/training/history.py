@@ -1,4 +1,4 @@
-"""The line of an epoch: running totals while it lasts, a JSON record when it ends."""
+"""Training history: running totals of an epoch, and its record as a line of JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMES: Final = ("elapsed", "samples_per_s", "seconds")
 
 @dataclass
 class EpochTotals:
-    """What has been summed up over the steps of the running epoch.
+    """Sums over the steps of the running epoch.
 
     Attributes:
         sums: Sum of each term of the loss over the samples of this rank alone, (n_terms,).
@@ -47,7 +47,7 @@ class EpochTotals:
 
     @classmethod
     def zero(cls, n_terms: int, device: torch.device) -> Self:
-        """Return the totals of an epoch that begins."""
+        """Return the totals of a new epoch."""
         zeros = torch.zeros(2 * n_terms + 2, dtype=torch.float64, device=device)
         return cls(*zeros.split([n_terms, n_terms, 2]))
 
@@ -73,7 +73,7 @@ class EpochTotals:
         ranks.all_reduce_sum(self.sums)
 
     def keep_on_rank_zero(self, ranks: Ranks) -> None:
-        """Forget the sums of all ranks, except on rank 0; the epoch goes on."""
+        """Set the sums to zero on all ranks but rank 0, which keeps those of the epoch so far."""
         if not ranks.is_rank_zero:
             self.sums.zero_()
 
@@ -101,22 +101,22 @@ def make_record(
     """Return the line of an epoch.
 
     Args:
-        epoch: Its number, from 1.
-        rate: Its learning rate.
+        epoch: Number of the epoch, from 1.
+        rate: Learning rate.
         weights: Weights of the terms of the loss.
-        totals: Summed up over all ranks.
-        validation: What `validate` returned; nothing if there are no validation samples.
-        timing: What is reported of times besides; None for nothing.
+        totals: Totals over all ranks.
+        validation: Result of `validate`; empty if there are no validation samples.
+        timing: Further entries on times; None for none.
 
     Returns:
         epoch; lr; train and val (loss and terms); mae (of each quantity, in the engine's units);
         grad_norm (mean over steps, before clipping); balance (mean over largest share of the
-        ranks, by the costs that they are shared by); samples_per_s and seconds of the training
+        ranks, by the costs used for sharing); samples_per_s and seconds of the training
         steps. `Session.end_epoch` adds elapsed: time of the training so far, s, over all its
         starts, with validation and saving. With `train.profile` also profile: compute,
-        communication and idle, s, each a list with one number a rank. With
+        communication and idle, s, each a list with one number per rank. With
         `partition.cost: fitted` also cost_model: constant, s, and the time of a row of each kind,
-        s, by which the next epoch is shared; left out as long as the given costs are used.
+        s, used to share the next epoch; left out as long as the given costs are used.
     """
     norm, n_norms = totals.norms.tolist()
     return {
@@ -135,10 +135,10 @@ def make_record(
 
 
 def make_start_record(validation: Mapping[str, Any]) -> Record:
-    """Return the line of the weights that a training starts from, that of an epoch 0.
+    """Return the line of epoch 0: errors of the initial weights of a fine-tuning.
 
     Args:
-        validation: What `validate` returned.
+        validation: Result of `validate`.
 
     Returns:
         epoch, 0; train, None; val and mae as in other lines.
@@ -150,7 +150,7 @@ def append_record(path: Path, record: Record) -> None:
     """Add one line to a history.
 
     Raises:
-        ValueError: It cannot be written.
+        ValueError: The line cannot be written.
     """
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -164,7 +164,7 @@ def append_record(path: Path, record: Record) -> None:
 
 
 def write_history(path: Path, records: Sequence[Record]) -> None:
-    """Write a history anew: what a killed training wrote beyond its saved state disappears."""
+    """Replace a history, without lines that a killed training wrote after its saved state."""
     with write_atomic(path) as temporary:
         lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
         temporary.write_text("".join(lines), encoding="utf-8")

@@ -1,15 +1,15 @@
-"""One optimizer step, and everything that changes with it.
+"""Optimizer steps, data parallel over ranks, with gradient accumulation over micro-batches.
 
-The mathematics of a step does not depend on the number of ranks. On every rank alike:
+The mathematics of a step does not depend on the number of ranks. Every rank does the same:
 
-1. Add the counts of the loss terms over ranks: they depend on labels alone.
-2. For each micro-batch of the rank's share go forward and backward with the loss
+1. All-reduce the counts of the loss terms: they depend on labels alone.
+2. For each micro-batch of the rank's share, accumulate the gradients of the loss
    sum over terms of weight * sum / global count.
-3. Add the gradients over ranks: now they are exactly those of the whole window of samples. Where
-   ranks divide samples, the sums begin while the last backward pass goes on.
-4. Clip, step, average: all ranks hold the same gradients, so all do the same.
+3. All-reduce the gradients: now they are exactly those of all samples of the step. In data
+   parallel training, the all-reduce begins during the last backward pass.
+4. Clip, step, average (EMA): all ranks have the same gradients, so all do the same.
 
-A rank whose share is empty skips 2 and takes part in all else. A clock is told where each begins.
+A rank with an empty share skips 2 and takes part in all else. A clock times each phase.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from pipeline_core.training.profile import StepClock
 
 
 class Learner:
-    """A module that learns, on one of several ranks that stay alike.
+    """Module, optimizer and EMA on one of several ranks, which keep identical weights.
 
     Args:
         task: Its module is on the device of `ranks`, with the same weights on all of them.
-        options: The training.
-        ranks: Who trains.
-        clock: Times the steps; None if nobody asks for times.
-        overlap: Whether gradients may be added over ranks within a backward pass, which must then
-            have no collectives of its own.
+        options: Options of the training.
+        ranks: Ranks that train.
+        clock: Times the steps; None for no times.
+        overlap: Whether gradients may be all-reduced within a backward pass, which must then have
+            no collectives of its own.
 
     Attributes:
         rate: The learning rate; the caller steps it after each epoch.
@@ -75,7 +75,7 @@ class Learner:
 
     @property
     def evaluated(self) -> nn.Module:
-        """The module to evaluate and to keep: the average of weights if there is one."""
+        """The module to evaluate and to save: the exponential moving average if there is one."""
         return self._module if self._average is None else self._average.module
 
     def step(self, step: Step, totals: EpochTotals) -> tuple[Tensor, Tensor]:
@@ -112,14 +112,14 @@ class Learner:
         return self._weigh(sums, counts), norm
 
     def is_finite(self) -> bool:
-        """Return whether what a saved state would hold can be gone on with."""
+        """Return True if all weights and optimizer states are finite."""
         states = [x for s in self._optimizer.state.values() for x in s.values()]
         tensors = [*self._module.parameters(), *self.evaluated.parameters(), *states]
         finite = [x.isfinite().all().cpu() for x in tensors if isinstance(x, Tensor)]
         return bool(torch.stack(finite).all())
 
     def _weigh(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Return the loss that sums of terms over some samples are, a scalar."""
+        """Return the loss from sums of terms over some samples, a scalar."""
         loss: Tensor = (self._weights * sums / counts.clamp(min=1)).sum()
         return loss
 
@@ -130,7 +130,7 @@ class Learner:
         terms = self._objective.sums(outputs, piece.batch)
         sums = torch.stack([terms[name].double() for name in self._objective.weights])
         loss = self._weigh(sums, counts)
-        # Not by positions, on which the loss depends through the forces, too.
+        # Not with respect to positions, on which the loss depends, too, through the forces.
         torch.autograd.backward(self.precision.scaler.scale(loss), inputs=self._trainable)
         return sums.detach()
 
@@ -139,7 +139,7 @@ class Learner:
         self._module.train()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to continue to the same bits."""
+        """Return the content for `load_state_dict`, for bit-exact resume."""
         return {
             "module": self._module.state_dict(),
             "average": self._average.state_dict() if self._average is not None else None,

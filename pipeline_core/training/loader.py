@@ -1,9 +1,9 @@
-"""Batches made ahead of time, in a thread of their own, and copied to a GPU while it computes.
+"""Prefetching of batches in a thread, with copies to a GPU while it computes.
 
-A thread and no processes: reading and concatenating arrays leaves Python's lock free most of the
-time, batches need no copy between processes, and nothing is forked under MPI. Only one thread makes
+A thread, not processes: reading and concatenating arrays releases Python's lock most of the time,
+batches need no copy between processes, and nothing is forked under MPI. Only one thread collates
 batches, in order, so that results do not depend on its speed; `Samples.batch` must depend on the
-numbers of its samples alone and draw nothing from global generators.
+numbers of its samples alone and must not use global random generators.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AHEAD: Final = 2
 
 @dataclass(frozen=True)
 class Step:
-    """One rank's part of an optimizer step.
+    """One rank's share of an optimizer step.
 
     Attributes:
-        pieces: Its micro-batches, where they are computed.
+        pieces: Its micro-batches, on the device.
         counts: Count of each term of the loss over these, (n_terms,).
         n_samples: Samples of the step, over all ranks.
         loads: Cost of the share of every rank, (n_ranks,).
@@ -53,14 +53,14 @@ def load_steps(
     device: torch.device,
     first: int = 0,
 ) -> Iterator[Step]:
-    """Yield a rank's part of each step of a plan, from the step `first` on.
+    """Yield a rank's share of each step of a plan, from the step `first` on.
 
     Args:
-        plan: Of an epoch.
-        share: Returns what this rank does of a step.
-        load: Makes what it does into pieces.
+        plan: Plan of an epoch.
+        share: Returns the share of this rank in a step.
+        load: Collates micro-batches.
         objective: Counts labels.
-        device: Where the pieces go.
+        device: Device of the micro-batches.
         first: Number of the first step.
     """
     copies = CopyStream(device) if device.type == "cuda" else None
@@ -79,7 +79,7 @@ def load_steps(
 
 
 class CopyStream:
-    """A stream of its own that copies steps to a GPU while that computes.
+    """CUDA stream that copies steps to a GPU while it computes.
 
     Args:
         device: The GPU.
@@ -93,7 +93,7 @@ class CopyStream:
         """Begin to copy a step; any thread may do so.
 
         Returns:
-            The step on the GPU, and what happens when it has arrived.
+            The step on the GPU, and the event of its arrival.
         """
         pinned = [piece.pin_memory() for piece in step.pieces]
         with torch.cuda.stream(self._stream):
@@ -101,7 +101,7 @@ class CopyStream:
             return replace(step, pieces=pieces), self._stream.record_event()
 
     def wait_for(self, step: Step, event: torch.cuda.Event) -> None:
-        """Let the computation of this thread begin after a step has arrived."""
+        """Make the computation of this thread wait for the arrival of a step."""
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(event)
         for piece in step.pieces:
@@ -109,7 +109,7 @@ class CopyStream:
 
 
 def load_pieces(numbers: list[Numbers], load: Load, device: torch.device) -> Iterator[Piece]:
-    """Yield one piece for each set of sample numbers, for an evaluation."""
+    """Yield one micro-batch for each set of sample numbers, for an evaluation."""
     return prefetch(lambda some: _pin(load(some), device), numbers)
 
 
@@ -118,7 +118,7 @@ def _pin(piece: Piece, device: torch.device) -> Piece:
 
 
 def sum_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
-    """Return the count of each term over some pieces, (n_terms,), in float64."""
+    """Return the count of each term over some micro-batches, (n_terms,), in float64."""
     names = tuple(objective.weights)
     total = torch.zeros(len(names), dtype=torch.float64)
     for piece in pieces:
@@ -128,7 +128,7 @@ def sum_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
 
 
 def prefetch(make: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield `make(item)` for each item, in order, made in a thread while the caller is busy."""
+    """Yield `make(item)` for each item, in order, computed in a thread while the caller is busy."""
     pool = ThreadPoolExecutor(1)
     pending: deque[Future[Result]] = deque()
     try:

@@ -1,4 +1,4 @@
-"""Which file is the model of a run: the finished one, or the best so far of its training."""
+"""Model file of a run: the finished model, or the best one so far of its training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEST: Final = Path("state", "best.pt")
 
 
 def find_model_file(path: Path) -> Path:
-    """Return the file of the model that a path names; it may be missing.
+    """Return the model file for a path; it may be missing.
 
     Where a training has not ended, because it runs or was killed, its best model so far stands in
     for the finished one, with a warning.
@@ -26,11 +26,11 @@ def find_model_file(path: Path) -> Path:
     best = model.parent / BEST
     if model.name != MODEL or model.exists() or not best.is_file():
         return model
-    from pipeline_core import store  # and with it h5py, for which no plan has to wait
+    from pipeline_core import store  # imports h5py, which planning does without
 
-    said = store.read_provenance(best)
+    provenance = store.read_provenance(best)
     logger.warning(
         "%s: the training has not ended; %s is taken, its best model so far, of epoch %s",
-        *(model, best, said.get("epoch", "?")),
+        *(model, best, provenance.get("epoch", "?")),
     )
     return best

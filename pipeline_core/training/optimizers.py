@@ -1,4 +1,4 @@
-"""Optimizers and learning rates, by their names in experiments."""
+"""Optimizers and learning-rate schedules, by their names in experiments."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WARMUP_START: Final = 0.1
 def make_optimizer(
     options: TrainOptions, parameters: Iterable[nn.Parameter], *, fused: bool = True
 ) -> optim.Optimizer:
-    """Return the optimizer that an experiment asks for.
+    """Return the optimizer of an experiment.
 
     Args:
         options: The section `train`.
         parameters: Parameters; frozen ones are left out.
         fused: Whether each parameter is updated in one pass over memory, where torch can. Such an
-            optimizer takes no gradients that somebody else has unscaled.
+            optimizer does not accept gradients that were unscaled before.
     """
     kind: type[optim.Adam] = _KINDS[options.optimizer.name]
     trained = [p for p in parameters if p.requires_grad]
@@ -40,16 +40,16 @@ def make_optimizer(
 
 
 class LearningRate:
-    """The learning rate of each epoch: a linear rise, then the named schedule.
+    """Learning-rate schedule by epochs: a linear warmup, then the named schedule.
 
-    After the rise, with e of E epochs done and f = final_fraction, the rate over the first rate is
+    After warmup, with e of E epochs done and f = final_fraction, the rate over the first rate is
 
         constant   1
         cosine     f + (1 - f) (1 + cos(pi x)) / 2, x = e / (E - 1) [Loshchilov, Hutter, ICLR 2017]
         step       max(factor^floor(e / every), f)
         plateau    times factor after `every` epochs without a better loss, never below f
 
-    In a budget of time x is the share of it that is used, if that is larger.
+    With a time budget x is the used share of the budget, if that is larger.
 
     Args:
         optimizer: Its rates are set, now and after each epoch.
@@ -57,7 +57,7 @@ class LearningRate:
         epochs: Length of the training.
 
     Attributes:
-        share: What is used of a budget of time, from 0 to 1; the caller sets it before a step.
+        share: Used share of a time budget, from 0 to 1; the caller sets it before a step.
     """
 
     def __init__(self, optimizer: optim.Optimizer, options: Schedule, epochs: int) -> None:
@@ -82,21 +82,21 @@ class LearningRate:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def step(self, loss: float) -> None:
-        """Go on to the next epoch, after one that ended with this validation loss."""
+        """Advance to the next epoch, after one that ended with this validation loss."""
         if self._plateau is not None and self._curve.last_epoch >= self._warmup:
             self._plateau.step(loss)
         else:
             self._curve.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to continue."""
+        """Return the content for `load_state_dict`."""
         plateau = self._plateau.state_dict() if self._plateau is not None else None
         return {"curve": self._curve.state_dict(), "plateau": plateau, "share": self.share}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the saved schedule was; the rate itself is in the optimizer's state.
 
-        If the experiment now says another first rate, that of the epoch changes in proportion.
+        If the experiment now has another first rate, the present rate changes in proportion.
         """
         first = [float(rate) for rate in self._curve.base_lrs]
         self._curve.load_state_dict(state["curve"])
@@ -107,7 +107,7 @@ class LearningRate:
             self._scale(first)
 
     def _scale(self, first: list[float]) -> None:
-        """Let a schedule that began with another rate have begun with these, one a group."""
+        """Rescale a schedule as if it had begun with these rates, one per group."""
         groups, before = self._optimizer.param_groups, [float(x) for x in self._curve.base_lrs]
         for group, now, then in zip(groups, first, before, strict=True):
             group["lr"], group["initial_lr"] = group["lr"] * now / then, now

@@ -16,7 +16,7 @@ def choose_dtype(precision: str) -> torch.dtype:
 
 
 class Precision:
-    """What mixed precision adds to a step: autocast, and for float16 the scale of the loss.
+    """Mixed precision of a training step: autocast, and for float16 loss scaling.
 
     Args:
         precision: As in `train.precision`.

@@ -1,4 +1,4 @@
-"""Where the time of a training goes: computing, adding over ranks, waiting for slower ranks."""
+"""Times of training by phase: computing, adding over ranks, waiting for slower ranks."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from pipeline_kernels.packing import Plan
 
 Phase = Literal["compute", "communication", "idle"]
 PHASES: Final[tuple[Phase, ...]] = ("compute", "communication", "idle")
-"""What a rank does in a step.
+"""Phases of a step on one rank.
 
-compute: waiting for a batch, forward and backward passes, optimizer. communication: adding counts
-and gradients over ranks; to wait there for a rank that still has no batch is part of it. idle:
-waiting, before gradients are added, for ranks that still compute.
+compute: waiting for a batch, forward and backward passes, optimizer. communication: all-reduce of
+counts and gradients, with the wait there for a rank that still has no batch. idle: waiting, before
+gradients are added, for ranks that still compute.
 """
 
 
 class StepClock:
     """Times the phases of optimizer steps on one rank.
 
-    It stands still unless somebody asks for times; then it changes nothing: it does not wait for
-    the device, and ranks wait for each other no more often.
+    Unless times are requested it does not run and changes nothing: it does not wait for the device,
+    and ranks wait for each other no more often.
 
     Args:
-        ranks: Who trains.
+        ranks: Ranks that train.
         runs: Whether it measures.
         synchronizes: Whether ranks wait for each other before they add gradients. Else waiting
             counts as communication.
@@ -49,7 +49,7 @@ class StepClock:
         self.share, self._last = 0.0, 0.0
 
     def start(self) -> None:
-        """Begin a phase; what came before counts for nothing."""
+        """Begin a phase; earlier time is not counted."""
         if self._synchronizes:
             self._ranks.barrier()
         if self.runs:
@@ -65,7 +65,7 @@ class StepClock:
         return seconds
 
     def finish_share(self) -> None:
-        """End the forward and backward passes, and wait for the other ranks if it is asked for."""
+        """End the forward and backward passes, and wait for other ranks if `synchronizes`."""
         self.share = self.mark("compute")
         if self._synchronizes:
             self._ranks.barrier()
@@ -85,9 +85,9 @@ class StepClock:
 
 @dataclass
 class EpochTimes:
-    """What the clocks have shown in the running epoch.
+    """Times of the running epoch.
 
-    Each rank fills in its own times until `all_reduce_sum` brings them together.
+    Each rank fills in its own times until `all_reduce_sum` adds them.
 
     Attributes:
         phases: Time of each of `PHASES`, s, (n_ranks, 3).
@@ -99,12 +99,12 @@ class EpochTimes:
 
     @classmethod
     def zero(cls, n_steps: int, n_ranks: int) -> Self:
-        """Return the times of an epoch that begins."""
+        """Return the times of a new epoch."""
         shapes = (n_ranks, len(PHASES)), (n_steps, n_ranks)
         return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
 
     def matches(self, plan: Plan) -> bool:
-        """Return whether these are times of as many steps and ranks as a plan has."""
+        """Return True if the numbers of steps and ranks are those of a plan."""
         return self.shares.shape == (len(plan), plan.n_ranks)
 
     def add(self, step: int, rank: int, clock: StepClock, *, warm: bool) -> None:
@@ -114,18 +114,18 @@ class EpochTimes:
             self.shares[step, rank] = clock.share if warm else 0.0
 
     def all_reduce_sum(self, ranks: Ranks) -> None:
-        """Bring the times of all ranks together, the same on all of them."""
+        """Replace the times by those of all ranks, the same on all of them."""
         ranks.all_reduce_sum(self.phases)
         ranks.all_reduce_sum(self.shares)
 
     def keep_on_rank_zero(self, ranks: Ranks) -> None:
-        """Forget the times of all ranks, except on rank 0; the epoch goes on."""
+        """Set the times to zero on all ranks but rank 0, which keeps those of the epoch so far."""
         if not ranks.is_rank_zero:
             self.phases.zero_()
             self.shares.zero_()
 
     def profile(self) -> dict[str, list[float]]:
-        """Return the times of each phase, one a rank."""
+        """Return the times of each phase, one per rank."""
         return dict(zip(PHASES, self.phases.T.tolist(), strict=True))
 
     def fit_cost_model(
@@ -141,7 +141,7 @@ class EpochTimes:
             sizes: Rows of each kind in each sample, kind -> (n_samples,).
 
         Returns:
-            The model; None if too few shares were measured, or their times tell nothing of sizes.
+            The model; None if too few shares were measured, or their times do not depend on sizes.
         """
         seconds = self.shares.numpy()
         measured = (seconds > 0) & (plan.sum_loads(np.ones(len(plan.items))) > 0)

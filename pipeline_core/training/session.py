@@ -1,7 +1,6 @@
-"""The course of a training, whatever its steps are: how far it has come, and its files.
+"""Bookkeeping of a training with steps of any kind: progress, early stopping and files.
 
-Every decision (best epoch, end) is taken by all ranks alike, from numbers that have been added
-over ranks.
+All ranks take the same decisions (best epoch, early stopping), from numbers that were all-reduced.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from pipeline_core.training.state import Progress
 
 logger = logging.getLogger(__name__)
 
-_TELL_EVERY: Final = 2.0
-"""Seconds after which observers are told again, within an epoch, how far the training has come."""
+_NOTIFY_EVERY: Final = 2.0
+"""Seconds between notifications of observers within an epoch."""
 
 
 class Session:
-    """One training, as one of its ranks sees it: resumed or begun, recorded, saved, ended.
+    """A training on one of its ranks: started or resumed, recorded, saved, ended.
 
     Args:
         run: The run.
         task: Freshly built, its module on the CPU.
         options: The section of the run.
-        ranks: Who trains.
-        sharing: What the result depends on besides data and options: name of each fact to its
-            value as text; rank 0 alone is asked.
+        ranks: Ranks that train.
+        sharing: Facts that the result depends on besides data and options: name -> value as text;
+            needed on rank 0 alone.
 
     Attributes:
-        progress: How far it has come.
+        progress: Progress of the training.
     """
 
     def __init__(
@@ -70,9 +69,9 @@ class Session:
             self._facts = state.resume_key(run, options) | dict(sharing or {})
         self.progress = Progress()
         self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
-        self._twin, self._probe = task.module, dict[str, Any]()
+        self._cpu_copy, self._probe = task.module, dict[str, Any]()
         self._card: dict[str, Any] | None = None
-        self._pace, self._steps, self._told = Pace(), 0, 0.0
+        self._pace, self._steps, self._last_notified = Pace(), 0, 0.0
         seconds = None if options.minutes is None else 60 * options.minutes
         self._budget = Budget(seconds, ranks)
 
@@ -90,25 +89,25 @@ class Session:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether weights of before are to be trained, and no step has been taken."""
+        """True for a fine-tuning before its first step."""
         begins = self._options.start_from is not None and self._options.epochs > 0
         taken = self.progress.epoch or self.progress.step or self.progress.history
         return begins and not taken and not self._run.is_finished
 
     def note_start(self, record: Record) -> None:
-        """Put the errors of the weights that a training starts from before its epochs."""
+        """Put the errors of the initial weights at the start of the history."""
         self.progress.history.append(record)
 
     def start(self) -> dict[str, Any] | None:
-        """Give the module its weights, the same on all ranks, and move it to their device.
+        """Set the initial weights, the same on all ranks, and move the module to their device.
 
         Returns:
-            What `save` was given, if there is a state to continue; the caller loads the weights
-            that it holds. None for a training that begins.
+            The content of the saved state, if there is one to continue; the caller loads its
+            weights. None for a new training.
 
         Raises:
             ValueError: The weights to start from are missing or do not fit, or the training is to
-                be finished and its state is of another one.
+                be finished and its state belongs to another one.
         """
         self._require_one_run()
         found = self._find_state() if self._ranks.is_rank_zero else None
@@ -117,7 +116,7 @@ class Session:
         initialize_weights(module, self._options, self._run.model_info, fresh=not resumes)
         self._ranks.broadcast_tensors(module.state_dict().values())
         if self._ranks.is_rank_zero:
-            self._twin = deepcopy(module)  # on the CPU, to be asked what it predicts
+            self._cpu_copy = deepcopy(module)  # on the CPU, for stored predictions
         module.to(self._ranks.device)
         if not resumes:
             return None
@@ -137,7 +136,7 @@ class Session:
             self._ranks.require_same(facts, "let all ranks see the same files, and start again")
 
     def _find_state(self) -> dict[str, list[str]] | None:
-        """Return what has changed since a state that is to be continued; None without one."""
+        """Return the changes since the state to be continued; None without a state."""
         if not self._path.exists():
             return None
         found = state.compare_state(
@@ -146,7 +145,7 @@ class Session:
         if self._run.is_finished and (found.obstacle or found.changes):
             changed = f"{self._path}: saved with another {', '.join(found.changes)}"
             raise ValueError(
-                f"{found.obstacle or changed}; only without a change can it be finished"
+                f"{found.obstacle or changed}; it can be finished only without a change"
             )
         if found.obstacle is not None:
             logger.warning("%s; training starts afresh", found.obstacle)
@@ -165,20 +164,21 @@ class Session:
         probe: Numbers,
         rest: float = 0.0,
     ) -> None:
-        """Train until epochs, time or patience are at an end; write the best model.
+        """Train until the last epoch, the time limit or early stopping; write the best model.
 
-        Until then the best model so far lies in the folder of states. If the training fails, that
-        becomes its model. One that is to be finished takes no step.
+        Early stopping: no better loss for `train.patience` epochs. During the training the best
+        model so far is in the folder of states; if the training fails, it becomes the model. A
+        training that is only to be finished takes no step.
 
         Args:
             train_epoch: Trains one epoch or a few, and ends them by `end_epoch`.
-            split: Where the samples are whose predictions the model holds.
+            split: Split of the samples for stored predictions.
             probe: Their numbers.
-            rest: Time of what an epoch takes besides its steps over that of the steps, assumed
-                until it is measured.
+            rest: Time of an epoch besides its steps over the time of the steps, assumed until it
+                is measured.
 
         Raises:
-            ValueError: It is to be finished before an epoch has ended.
+            ValueError: The training is to be finished before an epoch has ended.
         """
         if self._run.is_finished and not self.progress.best_epoch:
             raise ValueError(
@@ -190,9 +190,9 @@ class Session:
             history.write_history(self._run.history, self.progress.history)
             self._probe = make_probe(self._task, split, probe)
             self._provide_best()
-        self._tell()
+        self._notify_progress()
         if self.progress.history and not (self.progress.epoch or self.progress.step):
-            self._tell_epoch(self.progress.history[0])
+            self._notify_epoch(self.progress.history[0])
         try:
             while not (self._is_over() or self._run.is_finished):
                 self._ranks.report(f"epoch {self.progress.epoch + 1}")
@@ -201,7 +201,7 @@ class Session:
             if self._ranks.is_rank_zero and self.progress.best_epoch:
                 self._keep_best()
             if isinstance(error, DivergedError):
-                self._ranks.barrier()  # the end of one rank would be that of rank 0, which writes
+                self._ranks.barrier()  # a rank that ends would end rank 0, which still writes
             raise
         if self._ranks.is_rank_zero:
             self._write_model(self._run.model, is_over=self._is_over())
@@ -211,7 +211,7 @@ class Session:
         """Write the best model of a training that has failed."""
         try:
             self._write_model(self._run.model, is_over=self._is_over())
-        except Exception as error:  # noqa: BLE001 - that which ended the training counts
+        except Exception as error:  # noqa: BLE001 - the error that ended the training counts
             logger.warning("the best model so far could not be written: %s", error)
             return
         logger.warning(
@@ -219,27 +219,27 @@ class Session:
         )
 
     def advance(self, steps: int, n_samples: int, loss: float | None) -> None:
-        """Count a step; tell observers now and then.
+        """Count a step; notify observers now and then.
 
         Args:
-            steps: Of the epoch under way.
-            n_samples: Of the step, over all ranks.
-            loss: Of a step not long ago, over all ranks; None if none is known.
+            steps: Number of steps of the running epoch.
+            n_samples: Samples of the step, over all ranks.
+            loss: Loss of a recent step, over all ranks; None if unknown.
         """
         self._pace.count_step(n_samples)
         self._steps = steps
-        if time.monotonic() - self._told >= _TELL_EVERY:
-            self._tell(loss)
+        if time.monotonic() - self._last_notified >= _NOTIFY_EVERY:
+            self._notify_progress(loss)
 
-    def _tell(self, loss: float | None = None) -> None:
-        """Tell observers how far the training has come."""
-        self._told = time.monotonic()
+    def _notify_progress(self, loss: float | None = None) -> None:
+        """Notify observers of the position of the training."""
+        self._last_notified = time.monotonic()
         if self._ranks.is_rank_zero:
             hook = self._run.registry.select_hook("progress", self._run.model_info.name)
             hook(run=self._run, position=self._locate(loss))
 
     def _locate(self, loss: float | None = None) -> Position:
-        """Return how far the training has come."""
+        """Return the position of the training."""
         progress = self.progress
         last = progress.history[-1] if progress.history else {}
         train, val = ((last.get(split) or {}).get("loss") for split in ("train", "val"))
@@ -254,13 +254,13 @@ class Session:
         rate: LearningRate,
         capture_state: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """Count an epoch, remember weights that are the best, save, and tell observers.
+        """Count an epoch, keep its weights if they are the best, save, and notify observers.
 
         Args:
             record: Its line.
             module: The weights that were validated.
-            rate: Goes on to the next epoch.
-            capture_state: Returns what `save` takes, after the epoch has been counted.
+            rate: Learning-rate schedule, advanced to the next epoch.
+            capture_state: Returns the content for `save`, after the epoch has been counted.
         """
         progress = self.progress
         loss = (record["val"] or record["train"])["loss"]
@@ -285,29 +285,30 @@ class Session:
         if is_best and self._ranks.is_rank_zero:
             with self._ranks.announce(f"the best model so far, of epoch {progress.epoch}"):
                 self._write_model(self._best, is_over=False)
-        self._tell()
-        self._tell_epoch(record)
+        self._notify_progress()
+        self._notify_epoch(record)
 
-    def _tell_epoch(self, record: Record) -> None:
-        """Tell observers the line of an epoch."""
+    def _notify_epoch(self, record: Record) -> None:
+        """Notify observers of the line of an epoch."""
         if self._ranks.is_rank_zero:
             hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
 
     def save(self, content: Mapping[str, Any]) -> None:
-        """Save a state from rank 0: progress, and what the caller needs to continue.
+        """Save a checkpoint from rank 0: progress, and the content of the caller.
 
         Args:
-            content: That, with the weights in `learner`; they are saved with what they predict.
+            content: All else needed to resume, with the weights in `learner`; they are saved with
+                predictions to check them by.
         """
         self.progress.elapsed = self._pace.elapsed
         if self._ranks.is_rank_zero:
-            self._twin.load_state_dict(content["learner"]["module"])
+            self._cpu_copy.load_state_dict(content["learner"]["module"])
             parts = {
                 "facts": self._facts,
                 "progress": vars(self.progress),
-                "dtype": name_dtype(self._twin),
-                "probe": predict_probe(self._twin, self._probe),
+                "dtype": name_dtype(self._cpu_copy),
+                "probe": predict_probe(self._cpu_copy, self._probe),
                 **content,
             }
             with self._ranks.announce(f"the state after epoch {self.progress.epoch}"):
@@ -316,30 +317,30 @@ class Session:
         self._saved_at = (self.progress.epoch, self.progress.step)
 
     def _provide_best(self) -> None:
-        """Let the best model so far be there while the training goes on, and no other one."""
+        """Write the best model so far for the time of the training, and remove any other."""
         if not self.progress.best_epoch:
             self._best.unlink(missing_ok=True)
             return
-        goes_on = not (self._is_over() or self._run.is_finished)
-        if goes_on and not (self._run.model.exists() or self._best.exists()):
+        continues = not (self._is_over() or self._run.is_finished)
+        if continues and not (self._run.model.exists() or self._best.exists()):
             self._write_model(self._best, is_over=False)
 
     def _write_model(self, path: Path, *, is_over: bool) -> None:
         """Write the best weights so far as a model, on rank 0."""
-        if self._card is None:  # takes a look at all samples
+        if self._card is None:  # reads all samples
             self._card = make_card(self._run, self._task)
         # Without an epoch the module is as it started.
-        self._twin.load_state_dict(self.progress.best_weights or self._task.module.state_dict())
+        self._cpu_copy.load_state_dict(self.progress.best_weights or self._task.module.state_dict())
         facts = state.describe_model(self._run, self._begun, self._ranks, self.progress)
         if not is_over:
             planned = self._options.planned_epochs
             of = "" if planned is None else f" of {planned}"
             facts["unfinished"] = f"epoch {self.progress.epoch}{of}"
         facts["card"] = self._card
-        save_model(path, self._run, self._task, (self._twin, self._probe), facts)
+        save_model(path, self._run, self._task, (self._cpu_copy, self._probe), facts)
 
     def summarize(self) -> dict[str, Any]:
-        """Return what was done: epochs, best epoch and its loss, parameters, ranks, device.
+        """Return epochs, best epoch and its loss, parameters, ranks and device.
 
         Where some parameters are frozen, their number, too.
         """
@@ -359,7 +360,7 @@ class Session:
         """Stop a training whose losses or gradients are not finite; all ranks call it.
 
         Raises:
-            DivergedError: Always; it says what to do.
+            DivergedError: Always; it names the cure.
         """
         if self._ranks.is_rank_zero:
             write_note(self._note, divergence, self._saved_at)
@@ -367,12 +368,12 @@ class Session:
         raise DivergedError(f"{self._run.experiment}: {'; '.join(words)}")
 
     def describe_kept(self) -> list[str]:
-        """Return what is left of a training that fails now, in parts of a sentence."""
+        """Return the files that a training leaves if it fails now, as parts of a sentence."""
         saved, progress, words = self._saved_at, self.progress, []
         if saved is not None:
             epoch, step = saved
             place = f"step {step} of epoch {epoch + 1}" if step else f"epoch {epoch}"
-            words.append(f"the next call then goes on after {place}")
+            words.append(f"the next call then continues after {place}")
         if progress.best_epoch:
             words += [
                 f"{self._run.model} is the best model so far, of epoch {progress.best_epoch}",

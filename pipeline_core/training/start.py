@@ -1,4 +1,4 @@
-"""The weights that a training starts from: random, of a trained model, or published ones."""
+"""Initial weights of a training: random, from a trained model (fine-tuning), or published."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ logger = logging.getLogger(__name__)
 
 @runtime_checkable
 class HasReferences(Protocol):
-    """A module whose energies are above those of free atoms, which a dataset has its own of."""
+    """A module with reference energies of free atoms, which a dataset may replace."""
 
     def list_references(self) -> Sequence[Tensor]:
-        """Return the energies of free atoms of each head, the tensors that the module holds."""
+        """Return the energies of free atoms of each head, as the module's own tensors."""
         ...
 
     def choose_references(self, of_dataset: Sequence[Tensor], *, always: bool) -> None:
-        """Take the energies of a dataset where loaded weights have none, or always.
+        """Use the energies of a dataset where loaded weights have none, or always.
 
         Args:
             of_dataset: As `list_references` returned them before weights were loaded.
-            always: Whether those of the dataset are taken wherever it has some.
+            always: Whether energies of the dataset are used wherever it has some.
         """
         ...
 
 
 def start_metadata(run: Run) -> Mapping[str, Any] | None:
-    """Return what the model to be fine-tuned says of itself; None if there is none in a file.
+    """Return the metadata of the model to fine-tune; None without a model file.
 
     Raises:
-        ValueError: The file is missing, no model, or of a model for another graph.
+        ValueError: The file is missing, not a model, or of a model for another graph.
     """
     start = run.get_section("train", TrainOptions).start_from
     if start is None or start.startswith(PUBLISHED):
@@ -67,28 +67,27 @@ def _require_same_graph(graph: Section, trained: Mapping[str, Any], start: str) 
 def initialize_weights(
     module: nn.Module, options: TrainOptions, info: ModelInfo, *, fresh: bool
 ) -> None:
-    """Give a freshly built module the type and the weights that a training starts with.
+    """Set the type and the initial weights of a freshly built module.
 
-    Parts that `train.freeze` names need no gradients from then on.
+    Parts named in `train.freeze` are frozen.
 
-    A module whose authors have published weights may offer them by a method `load_published(name)`,
-    which raises ValueError for a name that it does not know; `train.start_from` reaches it as
-    "published:NAME".
+    A module with published weights may provide a method `load_published(name)`, which raises
+    ValueError for an unknown name; `train.start_from` calls it as "published:NAME".
 
-    A module may say by `replaceable` which of its parts a model that it starts from may lack or
-    have otherwise, and which outputs come from them: such a part keeps its own weights. So a
-    potential continues a training with heads with forces that are derivatives.
+    A module may list in `replaceable` its parts that may be missing or different in the model that
+    it starts from, with the outputs that come from them: such a part keeps its own weights. So a
+    potential that was trained with force heads can be fine-tuned with forces as derivatives.
 
     Args:
         module: On the CPU.
-        options: The training.
+        options: Options of the training.
         info: The model.
         fresh: False if a saved state will overwrite the weights.
 
     Raises:
         ValueError: The weights to start from are missing, do not fit, or do not reproduce the
-            predictions that were stored with them, reference energies are asked for that the model
-            does not have, or parts are to be frozen that it has not.
+            predictions that were stored with them, or the model lacks the requested reference
+            energies or parts to be frozen.
     """
     start = options.start_from if fresh else None
     content, own = None, _copy_reference_energies(module)
@@ -108,9 +107,9 @@ def initialize_weights(
 
 
 def _add_heads(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
-    """Give a loaded model the heads that a module has beyond its own.
+    """Add the further heads of a module to a loaded model.
 
-    A module that can do so has a method `add_heads(weights, metadata)`, which returns weights.
+    A module that supports this has a method `add_heads(weights, metadata)`, which returns weights.
     """
     add = getattr(module, "add_heads", None)
     if add is None:
@@ -122,9 +121,9 @@ def _add_heads(module: nn.Module, content: dict[str, Any], path: str) -> dict[st
 
 
 def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
-    """Give a loaded model the replaceable parts of a module, if it has others.
+    """Replace the replaceable parts of a loaded model by those of a module, if they differ.
 
-    The predictions that are stored with it then say nothing about the outputs of such parts.
+    Its stored predictions are then compared without the outputs of these parts.
     """
     own, weights, outputs = module.state_dict(), content["weights"], content["probe"]["outputs"]
     parts: Mapping[str, Collection[str]] = getattr(module, "replaceable", {})
@@ -146,7 +145,7 @@ def _replace_parts(module: nn.Module, content: dict[str, Any], path: str) -> dic
 
 
 def _copy_reference_energies(module: nn.Module) -> list[Tensor]:
-    """Return a copy of the energies of free atoms of each head; none of other models."""
+    """Return a copy of the energies of free atoms of each head; empty for other models."""
     listed: Sequence[Tensor] = module.list_references() if isinstance(module, HasReferences) else ()
     return [energies.clone() for energies in listed]
 

@@ -1,4 +1,4 @@
-"""What the errors of the weights that a training starts from say, before its first step.
+"""Zero-shot errors of initial weights before fine-tuning, and warnings that follow from them.
 
 | symbol | what                                                        |
 |--------|-------------------------------------------------------------|
@@ -6,9 +6,9 @@
 | m      | mean of d over held-out samples                             |
 | s      | standard deviation of d, the scatter                        |
 
-Energies of another level of theory, program or pseudopotential differ by a constant of each
-element. Where that is all, |m| is many times s, and other energies of free atoms are the cure;
-steps would spend epochs on it.
+Energies of another level of theory, program or pseudopotential differ by a constant for each
+element. If nothing else differs, |m| is many times s, and other energies of free atoms are the
+cure; training would spend epochs on it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pipeline_core.residuals import compute_residuals
 from pipeline_core.task import Outputs, Quantity
 
 _SCATTERS: Final = 2.0
-"""Scatters beyond which a mean difference is told."""
+"""Ratio |m| / s above which a mean difference is reported."""
 _LEAST: Final = 0.01
-"""eV an atom below which it is not worth a word."""
+"""|m| in eV/atom below which it is not reported."""
 
 
 class StartErrors:
     """Differences from the labels, summed up over batches and ranks.
 
     Args:
-        quantities: What is compared.
-        ranks: Who predicts; each adds what it has predicted.
+        quantities: Quantities to compare.
+        ranks: Ranks that predict; each adds its own predictions.
     """
 
     def __init__(self, quantities: Sequence[Quantity], ranks: Ranks) -> None:
@@ -55,10 +55,10 @@ class StartErrors:
             self._sums[number] += torch.stack([term.sum().double() for term in terms])
 
     def list_warnings(self, options: TrainOptions, *, has_references: bool) -> Iterator[str]:
-        """Yield what is wrong and how to cure it, the same on all ranks, which all call it.
+        """Yield each fault with its cure; all ranks call it, with the same result.
 
         Args:
-            options: The training.
+            options: Options of the training.
             has_references: Whether the model has energies of free atoms.
         """
         sums = self._ranks.all_reduce_sum(self._sums.clone()).tolist()
@@ -97,7 +97,7 @@ def _explain_forces(row: Sequence[float]) -> Iterator[str]:
         return
     yield (
         f"its forces are no better than zero: their mean absolute error is {error / count:.3g} "
-        f"eV/Å, that of zero {label / count:.3g}; unless heads for forces start at random, compare "
-        "units of the dataset, elements and cutoffs with those of the weights, or remove "
-        "train.start_from"
+        f"eV/Å, the error of zero forces {label / count:.3g}; unless heads for forces start at "
+        "random, compare units of the dataset, elements and cutoffs with those of the weights, or "
+        "remove train.start_from"
     )

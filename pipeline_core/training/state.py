@@ -1,7 +1,7 @@
-"""The saved state of a training: everything that continues it to the same end, bit for bit.
+"""Training checkpoint: model, optimizer, schedule, EMA, sampler, RNG; for bit-exact resume.
 
-A state belongs to what determines the result: data, model, seed, source of the plugin and the
-options of the training. If any of these has changed, the training starts afresh.
+A state is valid for the facts that determine the result: data, model, seed, source of the plugin
+and options of the training. If any of these has changed, the training starts afresh.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from pipeline_core.training.history import Record
 NOTE: Final = "diverged.json"
 """Beside a state after which the training diverged."""
 _SOURCE: Final = "plugin source"
-"""The fact that a state of an earlier version cannot share with ours."""
+"""The fact that always differs for a state of an earlier version."""
 
 
 @dataclass
 class Progress:
-    """How far a training has come.
+    """Progress of a training.
 
     Attributes:
         epoch: Finished epochs.
         step: Finished steps of the epoch after them.
-        best_loss: Least loss so far.
-        best_epoch: Epoch, from 1, that had it; 0 before the first.
-        best_weights: Weights after it, on the CPU; on rank 0 only.
+        best_loss: Lowest loss so far.
+        best_epoch: Epoch of the lowest loss, from 1; 0 before the first.
+        best_weights: Weights after the best epoch, on the CPU; on rank 0 only.
         history: Lines of the finished epochs.
-        changes: What was changed after a divergence: the epoch from which on, and of each fact
-            its value before and since.
-        elapsed: Time that it took, over all its starts, s.
+        changes: Changes after divergences: the first epoch with them, and the values of each fact
+            before and after.
+        elapsed: Time of the training over all its starts, s.
     """
 
     epoch: int = 0
@@ -60,10 +60,10 @@ class Progress:
 
 
 def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
-    """Return what a state of this run depends on: name of each fact to its value as text.
+    """Return the facts that a state of this run depends on: name -> value as text.
 
-    The number of epochs is none of them, so that a training can be prolonged, nor is its time,
-    unless the learning rate depends on them. Nor is it whether times are reported.
+    The number of epochs and the time limit are left out, so that a training can be prolonged,
+    unless the learning rate depends on them. `train.profile` is left out, too.
     """
     facts = dict(_flatten(run.select_params("train")))
     facts.pop("train.profile", None)
@@ -75,7 +75,7 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
 
 
 def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
-    """Return file name and identity of what the training reads and the experiment does not say."""
+    """Return file name -> identity of the files that the training reads."""
     inputs = [run.graph] if run.dataset is None else [run.data, run.graph]
     if options.start_from is not None:
         inputs.append(Path(options.start_from))
@@ -85,14 +85,14 @@ def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
 def describe_model(
     run: Run, begun: Mapping[str, Any], ranks: Ranks, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Return the record of where a trained model comes from.
+    """Return the provenance of a trained model.
 
     Args:
         run: The run.
-        begun: `run.make_provenance("train")` as it was when the training began: what it reads may
-            be made anew meanwhile.
-        ranks: Who trained.
-        progress: How far the training has come; None for one that has no epochs.
+        begun: `run.make_provenance("train")` as it was when the training began: its inputs may be
+            replaced meanwhile.
+        ranks: Ranks that trained.
+        progress: Progress of the training; None for a training without epochs.
     """
     course: dict[str, Any] = {}
     if progress is not None:
@@ -110,11 +110,11 @@ def describe_model(
 
 @dataclass(frozen=True)
 class Resumption:
-    """How a saved state and the experiment fit together.
+    """Result of the comparison of a saved state with the experiment.
 
     Attributes:
-        obstacle: Why the state cannot be continued; None if it can.
-        changes: Facts that may differ and do: name to value before and value now.
+        obstacle: Reason why the state cannot be continued; None if it can.
+        changes: Facts that differ, as they may: name -> value before and value now.
     """
 
     obstacle: str | None = None
@@ -124,12 +124,12 @@ class Resumption:
 def compare_state(
     path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int, module: nn.Module
 ) -> Resumption:
-    """Return whether a saved state can be continued, and why not.
+    """Compare a saved state with the run that is to continue it.
 
     Args:
         path: The state, which exists.
         info: The model.
-        facts: What a state of the run depends on, as `resume_key` returns it.
+        facts: Facts of the run, from `resume_key`.
         epochs: Length of the training now.
         module: On the CPU, as the plugin builds it; left unchanged.
     """
@@ -137,7 +137,7 @@ def compare_state(
         state = load_state(path, info)
     except ValueError as error:
         return Resumption(str(error))
-    # An option that has come since the state was saved had its default then.
+    # An option added since the state was saved had its default then.
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
     moved = _list_moved(info)
     then = {name: fact for name, fact in state["facts"].items() if name not in moved}
@@ -149,14 +149,14 @@ def compare_state(
     if obstacles:
         return Resumption(f"{path}: saved with another {', '.join(obstacles)}")
     if done > epochs:
-        return Resumption(f"{path}: saved with {done} epochs, more than the {epochs} asked for")
+        return Resumption(f"{path}: saved with {done} epochs, more than the {epochs} requested")
     if obstacle := _find_other_predictions(state, module, path):
         return Resumption(obstacle)
     return Resumption(None, {k: (saved.get(k, "none"), facts.get(k, "none")) for k in changed})
 
 
 def _find_other_predictions(state: Mapping[str, Any], module: nn.Module, path: Path) -> str | None:
-    """Return in which predictions a module with the saved weights differs from what it gave."""
+    """Return the deviation of predictions with the saved weights from the stored ones, if any."""
     if "probe" not in state:  # earlier versions saved none
         return None
     try:
@@ -178,7 +178,7 @@ def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
 
 
 def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:
-    """Read a state; one of an earlier version becomes one of today.
+    """Read a state, upgraded to the present version.
 
     Raises:
         ValueError: The file is missing, damaged, or of a later version.
@@ -196,10 +196,10 @@ def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:
 
 @contextmanager
 def explain_misfit(path: Path) -> Iterator[None]:
-    """Turn the errors that a state of unexpected content leads to into one with the cure.
+    """Convert errors due to unexpected content of a state into a ValueError with the cure.
 
     Raises:
-        ValueError: The content is not what this version saves.
+        ValueError: The content differs from what this version saves.
     """
     try:
         yield
@@ -213,7 +213,7 @@ def explain_misfit(path: Path) -> Iterator[None]:
 
 
 def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade the three places in which a state holds weights, and the batch of its probe."""
+    """Upgrade the three sets of weights of a state, and the batch of its probe."""
     learner, progress, prefix = state["learner"], state["progress"], "module."
     average = learner.get("average")
     if average is not None:  # as torch's AveragedModel keeps it
@@ -233,7 +233,7 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
 def _list_defaults(info: ModelInfo) -> dict[str, str]:
     """Return the defaults of the model's and the training's options as facts, if they have one.
 
-    Of an option whose default has changed, the former one.
+    For an option with a changed default, the former one.
     """
     kinds = {key: info.section_models[key] for key in ("model", "train")}
     former = {key: kind.model_construct(**name_former({}, kind)) for key, kind in kinds.items()}
@@ -243,7 +243,7 @@ def _list_defaults(info: ModelInfo) -> dict[str, str]:
 
 
 def _list_moved(info: ModelInfo) -> set[str]:
-    """Return the names of facts that earlier versions had of options that stand elsewhere now."""
+    """Return the former names of facts, for options that have moved since."""
     kinds = info.section_models.items()
     return {f"{key}.{name}" for key, kind in kinds for name in getattr(kind, "moved", {})}
 

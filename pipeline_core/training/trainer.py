@@ -1,7 +1,7 @@
 """The shared trainer: epochs of optimizer steps, and their validation.
 
-`learner` does the steps, `division` says what each rank does of them, `loader` feeds it, `session`
-keeps records, states and the best model.
+`learner` computes the steps, `division` gives each rank its share, `loader` prefetches batches,
+`session` keeps records, checkpoints and the best model.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ logger = logging.getLogger(__name__)
 
 _PROBE_SAMPLES: Final = 4
 _VALIDATION: Final = 1 / 3
-"""Time to validate a sample over that of a training step with it: there is no backward pass, which
-takes twice as long as the forward one."""
+"""Time to validate a sample over the time to train on it: there is no backward pass, which takes
+twice as long as the forward pass."""
 _LOOK_EVERY: Final = 50
-"""Steps after which the device is waited for, to see whether all is finite."""
+"""Steps between checks for non-finite numbers, which wait for the device."""
 
 
 def train_run(run: Run) -> dict[str, Any]:
-    """Train the model of a run, on the ranks that it is started on and the device it asks for.
+    """Train the model of a run, on the present ranks and the device of the run.
 
     Returns:
-        What was done: epochs, best epoch and its loss, parameters, ranks, device, and the most
-        memory that each rank has had (of a GPU its tensors).
+        Epochs, best epoch and its loss, parameters, ranks, device, and the peak memory of each
+        rank (of its tensors on a GPU).
 
     Raises:
         ValueError: There is nothing to train or to train on, files do not fit together, or the
@@ -76,14 +76,14 @@ def train_run(run: Run) -> dict[str, Any]:
 
 
 class Trainer:
-    """One training, as one of its ranks sees it.
+    """A training on one of its ranks.
 
     Args:
         run: The run.
         task: Freshly built, its module on the CPU.
         options: The section of the run.
-        ranks: Who trains.
-        division: What each of them does.
+        ranks: Ranks that train.
+        division: Division of the work among them.
 
     Raises:
         ValueError: Nothing is trained.
@@ -123,14 +123,14 @@ class Trainer:
         return {**self._session.summarize(), "memory_gb": self._ranks.gather(self._find_peak())}
 
     def _report_start(self) -> None:
-        """Tell the errors of the weights that the training starts from, before its first step."""
+        """Log warnings from zero-shot errors of the initial weights, before the first step."""
         errors, place = StartErrors(self._task.quantities, self._ranks), "before the first step"
         with explain_exhaustion(lambda: self._describe_validation(place)):
             validation = self._validate(place, errors.add)
         start = f"{self._run.experiment}: {self._options.start_from}"
         losses = (validation["val"] or {}).values()
         if not all(math.isfinite(loss) for loss in losses if loss is not None):
-            words = ["its losses on the validation split are not finite: look at these samples"]
+            words = ["its losses on the validation split are not finite: check these samples"]
         else:
             self._session.note_start(make_start_record(validation))
             has_references = isinstance(self._task.module, HasReferences)
@@ -139,7 +139,7 @@ class Trainer:
             logger.warning("%s: %s", start, word)
 
     def _find_peak(self) -> float | None:
-        """Return the most memory that this rank has had, GB."""
+        """Return the peak memory of this rank, GB."""
         device = self._ranks.device
         on_gpu = device.type == "cuda"
         peak = torch.cuda.max_memory_allocated(device) if on_gpu else find_peak_memory()
@@ -147,7 +147,7 @@ class Trainer:
 
     def _make_learner(self) -> Learner:
         saved = self._session.start()
-        # Times of ranks can be told apart only where they add gradients after the last pass.
+        # Ranks can be timed separately only if gradients are added after the last pass.
         overlap = self._division.are_passes_local and not self._options.profile
         learner = Learner(self._task, self._options, self._ranks, self._clock, overlap=overlap)
         if saved is not None:
@@ -207,7 +207,7 @@ class Trainer:
         self._stop_clock(begin)
 
     def _save_within(self) -> None:
-        """Save a state while the epoch goes on."""
+        """Save a state within an epoch."""
         self._add_over()
         self._session.save(self._state())
         self._totals.keep_on_rank_zero(self._ranks)
@@ -215,13 +215,13 @@ class Trainer:
         self._clock.start()
 
     def _add_over(self) -> None:
-        """Bring together what each rank has counted by itself."""
+        """All-reduce the totals and times of ranks."""
         self._totals.all_reduce_sum(self._ranks)
         if self._clock.runs:
             self._times.all_reduce_sum(self._ranks)
 
     def _fit_cost_model(self, plan: Plan) -> CostModel | None:
-        """Return what the next epoch is to be shared by; None for the given costs."""
+        """Return the cost model to share the next epoch by; None for the given costs."""
         shares = self._division.shares
         if shares.cost == "given":
             return None
@@ -257,13 +257,13 @@ class Trainer:
             return validate(self._task, learner.evaluated, pieces, ranks, learner.precision, look)
 
     def _refuse_divergence(self, plan: Plan, what: str, losses: Sequence[float] = ()) -> None:
-        """Stop before a state would be saved that is not finite."""
+        """Stop before a non-finite state would be saved."""
         self._look_at_steps(plan)
         if not (all(map(math.isfinite, losses)) and self._learner.is_finite()):
             self._session.refuse(Divergence(self._session.progress.epoch + 1, what))
 
     def _describe_pass(self, plan: Plan) -> str:
-        """Return what this rank does in the running step, and how it would take less memory."""
+        """Describe the work of this rank in the running step, and the ways to save memory."""
         progress, costs = self._session.progress, self._division.shares.costs
         share = self._division.share(plan.step(min(progress.step, len(plan) - 1)))
         passes = share.micro_batches or [np.zeros(0, np.int64)]
@@ -271,14 +271,14 @@ class Trainer:
         cost = float(costs[largest].sum())
         names = name_samples(self._run, len(costs), largest)
         cure = (
-            f"set partition.capacity below {cost:g}, so that a step takes more passes, with the "
-            "same result, or lower train.batch_size"
+            f"set partition.capacity below {cost:g}, so that a step takes more micro-batches, with "
+            "the same result, or lower train.batch_size"
             if len(largest) > 1
             else "a single sample is too large: choose a smaller model, or partition.parts: graph "
             "on several ranks, or on more than now"
         )
         place = f"in step {progress.step + 1} of epoch {progress.epoch + 1}"
-        held = f"whose largest pass holds {list_some(names)}, of cost {cost:g}"
+        held = f"whose largest micro-batch holds {list_some(names)}, of cost {cost:g}"
         words = [f"{place} on rank {self._ranks.rank}, {held}", cure]
         return "; ".join([*words, *self._session.describe_kept()])
 
@@ -302,7 +302,7 @@ class Trainer:
         )
 
     def _state(self) -> dict[str, Any]:
-        """Return what continues the training besides its progress; called on all ranks alike."""
+        """Return the content of a checkpoint, without progress; all ranks call it."""
         return {
             "learner": self._learner.state_dict(),
             "totals": vars(self._totals),
@@ -321,7 +321,7 @@ class Trainer:
             self._times = EpochTimes(**saved["times"])
             self._times.keep_on_rank_zero(ranks)
         coefficients = saved.get("cost_model")
-        # Within an epoch the shares of its first steps go on, whatever the experiment says now.
+        # Within an epoch the cost model of its first steps stays, whatever the experiment has now.
         if coefficients and (self._session.progress.step or self._division.shares.cost == "fitted"):
             self._balance_by(CostModel.of(coefficients))
         if len(saved["generators"]) == ranks.size:  # else they have none to continue

@@ -31,10 +31,10 @@ def validate(
     Args:
         task: Loss and quantities.
         module: The weights to evaluate; left in evaluation mode.
-        pieces: What this rank takes of the split.
-        ranks: Who shares the work.
+        pieces: Micro-batches of this rank.
+        ranks: Ranks that share the work.
         precision: As in training.
-        look: Gets the predictions of each piece of this rank, and its labels.
+        look: Called with predictions and labels of each micro-batch of this rank.
 
     Returns:
         `val`: loss and terms, None if no term has a label; and `mae`: mean absolute error of each

@@ -1,1 +1,1 @@
-"""Interatomic potentials: what models of atoms share, from raw files to molecular dynamics."""
+"""Interatomic potentials: the shared parts of atomistic models, from raw files to dynamics."""

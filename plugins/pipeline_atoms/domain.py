@@ -1,7 +1,7 @@
-"""The part of one structure that a rank owns, as models see it.
+"""Domain of a rank in a structure: the input of models that support domain decomposition.
 
-A rank owns atoms, and all edges whose receiver it owns. Its local rows of atoms are own ones, then
-the halo: senders that other ranks own.
+A rank owns atoms, and all edges whose receiver it owns. Its local rows of atoms are its own atoms,
+then the halo: ghost atoms, which are senders owned by other ranks.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class DomainBonds:
     """Bonds and angles of the edges of a rank.
 
     A bond between atoms of two ranks is held by both, each for its own edge. An angle lies at the
-    receiver of its edges, so that each rank lists those of its own atoms.
+    receiver of its edges, so that each rank lists the angles at its own atoms.
 
     Attributes:
         edge_bond: Bond of each own edge, (n_edges,).
         bond_edge: An own edge of each bond, (n_bonds,).
         angle_edges: Two own edges with one receiver, (n_angles, 2), sorted by the first.
-        short: Bonds that may be part of an angle, here or at the other end, (n_short,) rising.
-        plan: Of short bonds: `exchange` appends the rows that other ranks have for those held
-            twice.
+        short: Bonds that may be part of an angle, here or at the other end, (n_short,) ascending.
+        plan: Halo plan of short bonds: `exchange` appends the rows that other ranks have for
+            shared bonds.
         twice: Row among short bonds that each appended row belongs to, (n_received,).
-        transport: What carries the messages.
+        transport: Transport of the messages.
     """
 
     edge_bond: Tensor
@@ -58,7 +58,7 @@ class DomainBonds:
         return fields
 
     def add_other_ends(self, sums: Tensor) -> Tensor:
-        """Add to sums over the angles of this rank, (n_short, ...), those of the other ends.
+        """Add the sums of the other ends to the sums over angles of this rank, (n_short, ...).
 
         Differentiable any number of times. All ranks call it together.
         """
@@ -73,19 +73,19 @@ class DomainBonds:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """The part of one structure that a rank owns, with its halo.
+    """The part of a structure that a rank owns, with its halo of ghost atoms.
 
     Attributes:
         structure: All atoms.
-        atoms: Plan of the atoms, without edges: `exchange` appends the halo to own rows.
+        atoms: Halo plan of the atoms: `exchange` appends the ghost atoms to own rows.
         edge_index: Local rows of receiver and sender of each own edge, (n_edges, 2), sorted by
             receiver, sender and shift in the structure.
         edge_shift: (n_edges, 3)
-        edges: Plan of the edges: `exchange` appends the reverse of boundary edges, which other
-            ranks own.
-        reverse_edge: Row of the reverse of each edge among own edges and, behind them, those that
+        edges: Halo plan of the edges: `exchange` appends the reverse of boundary edges, which
+            other ranks own.
+        reverse_edge: Row of the reverse of each edge among own edges, followed by those that
             `edges` appends, (n_edges,).
-        transport: What carries the messages.
+        transport: Transport of the messages.
         bonds: Bonds and angles of own edges, for models that have them; None without.
     """
 
@@ -100,38 +100,38 @@ class Domain:
 
     @property
     def n_atoms(self) -> int:
-        """Atoms of the whole structure."""
+        """Number of atoms of the whole structure."""
         return len(self.structure.positions)
 
     @property
     def n_own(self) -> int:
-        """Own atoms."""
+        """Number of own atoms."""
         return self.atoms.n_own
 
     @property
     def n_edges(self) -> int:
-        """Edges of own atoms."""
+        """Number of own edges."""
         return len(self.edge_index)
 
     @cached_property
     def rows(self) -> Ints:
-        """Number in the structure of each local row, own ones rising, (n_own + n_halo,)."""
+        """Index in the structure of each local row, own atoms ascending, (n_own + n_halo,)."""
         rows: Ints = torch.cat([self.atoms.own, self.atoms.halo]).cpu().numpy()
         return rows
 
     @cached_property
     def interior(self) -> Tensor:
-        """Edges whose sender is an own atom, (n_interior,)."""
+        """Interior edges: the sender is an own atom, (n_interior,)."""
         return (self.edge_index[:, 1] < self.n_own).nonzero().flatten()
 
     @cached_property
     def boundary(self) -> Tensor:
-        """Edges whose sender is in the halo, (n_boundary,)."""
+        """Boundary edges: the sender is a ghost atom, (n_boundary,)."""
         return (self.edge_index[:, 1] >= self.n_own).nonzero().flatten()
 
     @cached_property
     def order(self) -> Tensor:
-        """Place of each edge among the interior ones followed by the boundary ones, (n_edges,)."""
+        """Position of each edge among interior edges followed by boundary edges, (n_edges,)."""
         return torch.cat([self.interior, self.boundary]).argsort()
 
     def make_inputs(self) -> dict[str, NDArray[Any]]:
@@ -149,11 +149,11 @@ class Domain:
     def make_batch(self, positions: NDArray[np.float64], dtype: torch.dtype) -> Batch:
         """Return the inputs of a potential.
 
-        Samples are those of own atoms: `atom_sample` has a row for each of these, and none for the
-        halo. With bonds there are their fields too.
+        `atom_sample` has a row for each own atom, and none for the halo. With bonds, the batch has
+        their fields too.
 
         Args:
-            positions: Of all local rows, Å, (n_own + n_halo, 3).
+            positions: Positions of all local rows, Å, (n_own + n_halo, 3).
             dtype: Type of floating-point tensors.
         """
         batch = collate([self.make_inputs() | {"positions": positions}], dtype)
@@ -164,14 +164,14 @@ class Domain:
         return batch
 
     def start(self, rows: Tensor) -> HaloRequest:
-        """Send rows of own atoms on their way; `wait` on the result returns what `exchange` does.
+        """Start a halo exchange of rows of own atoms; `wait` on the result completes `exchange`.
 
-        What only needs own atoms can be computed in between.
+        Work that needs own atoms alone can be done in between.
         """
         return start(rows, self.atoms, self.transport)
 
     def exchange(self, rows: Tensor) -> Tensor:
-        """Append to rows of own atoms, (n_own, ...), those of the halo, from their owners.
+        """Append the rows of ghost atoms, from their owners, to rows of own atoms, (n_own, ...).
 
         Differentiable any number of times. All ranks call it together.
 
@@ -181,10 +181,10 @@ class Domain:
         return exchange(rows, self.atoms, self.transport)
 
     def collect(self, rows: Tensor) -> Tensor:
-        """Add to rows of own atoms what other ranks hold for them: the transpose of `exchange`.
+        """Add rows that other ranks hold for own atoms: the transpose of `exchange`.
 
         Args:
-            rows: Of own atoms and the halo, (n_own + n_halo, ...).
+            rows: Rows of own atoms and the halo, (n_own + n_halo, ...).
 
         Returns:
             (n_own, ...)
@@ -199,5 +199,5 @@ class Domain:
 
 
 def take_own(rows: Tensor, domain: Domain | None) -> Tensor:
-    """Return the rows of own atoms among those of all local ones; without a domain all are."""
+    """Return the rows of own atoms among local rows; without a domain, all rows."""
     return rows if domain is None else rows[: domain.n_own]

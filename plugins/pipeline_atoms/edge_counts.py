@@ -1,4 +1,4 @@
-"""Whether the neighbours of a structure can be searched, known before anything is allocated."""
+"""Checks before a neighbour search: valid structures, and enough memory for the edges."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pipeline_core.memory import require_free
 Floats = NDArray[np.float64]
 
 EDGE_BYTES: Final = 100
-"""Bytes that an edge takes while it is found and sorted, at the least."""
+"""Smallest memory of an edge while it is found and sorted, bytes."""
 ANGLE_BYTES: Final = 48
-"""Bytes that an angle takes while it is listed, at the least."""
+"""Smallest memory of an angle while it is listed, bytes."""
 _FEW_ATOMS: Final = 10_000
-"""Of fewer, all pairs fit into 10 GB; of more, counting takes a fraction of searching."""
+"""For fewer atoms all pairs fit into 10 GB; for more, counting is much faster than searching."""
 _FARTHEST: Final = 1e9
-"""Å: farther away a coordinate has no digits left for distances."""
+"""Largest coordinate, Å: beyond it no digits are left for distances."""
 
 
 def require_sound(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> None:
-    """Check that neighbours are defined; the library that searches them ends the process otherwise.
+    """Check that neighbours are defined; otherwise the search library would end the process.
 
     Args:
         positions: (n_atoms, 3) Å.
@@ -32,8 +32,8 @@ def require_sound(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> No
         pbc: (3,) periodic directions.
 
     Raises:
-        ValueError: There is no atom, a coordinate is not finite or absurd, or the vectors of the
-            periodic directions do not span as many dimensions.
+        ValueError: There is no atom, a coordinate is not finite or too large, or the vectors of the
+            periodic directions are linearly dependent.
     """
     if len(positions) == 0:
         raise ValueError("the structure has no atoms; leave it out")
@@ -42,8 +42,8 @@ def require_sound(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> No
         atom = int(np.flatnonzero(~sane)[0])
         place = ", ".join(f"{x:g}" for x in positions[atom])
         raise ValueError(
-            f"atom {atom} is at ({place}) Å, which is no place; correct the positions, or look at "
-            "what has moved it there"
+            f"atom {atom} has a non-finite or too large position ({place}) Å; correct the "
+            "positions, or check what has moved it there"
         )
     vectors = cell[np.asarray(pbc, dtype=bool)]
     if not (np.abs(vectors) <= _FARTHEST).all():
@@ -60,19 +60,19 @@ def require_room(n_rows: float, n_atoms: int, what: str, row_bytes: int) -> None
     """Check that there is memory for edges or angles.
 
     Args:
-        n_rows: How many there are, at the least.
-        n_atoms: Atoms that they belong to.
-        what: What they are, in words.
-        row_bytes: Bytes that one takes, at the least.
+        n_rows: Number of edges or angles, a lower bound.
+        n_atoms: Number of atoms that they belong to.
+        what: Their name in the error message.
+        row_bytes: Smallest memory of one of them, bytes.
 
     Raises:
-        ValueError: There is not.
+        ValueError: There is not enough memory.
     """
     each = n_rows / max(1, n_atoms)
     require_free(
         n_rows * row_bytes,
         f"{n_rows:.3g} {what} of {n_atoms} atoms, {each:.3g} of each,",
-        "check the units of cell and positions, lower the cutoff, or take a machine with more "
+        "check the units of cell and positions, lower the cutoff, or use a machine with more "
         "memory",
     )
 
@@ -80,7 +80,7 @@ def require_room(n_rows: float, n_atoms: int, what: str, row_bytes: int) -> None
 def count_edges_at_least(
     positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: float
 ) -> float:
-    """Return how many edges a structure has at the least, without listing any.
+    """Return a lower bound on the number of edges of a structure, without listing them.
 
     Args:
         positions: (n_atoms, 3) Å.
@@ -99,10 +99,10 @@ def count_edges_at_least(
 
 
 def estimate_neighbours(n_atoms: int, cell: Floats, pbc: NDArray[np.bool_], cutoff: float) -> float:
-    """Return how many neighbours an atom has on average at the least, by the volumes involved.
+    """Estimate a lower bound on the mean number of neighbours of an atom, from volumes.
 
-    The images of an atom along any k of the periodic vectors lie with a density of one in the
-    k-dimensional volume that these span, those of all atoms along three vectors n times as densely.
+    The images of an atom along any k of the periodic vectors have a density of one in the
+    k-dimensional volume that these span; all n atoms along three vectors have a density of n.
 
     Args:
         n_atoms: Number of atoms in the cell.

@@ -1,6 +1,6 @@
 """Neighbour graphs and bond graphs of structures.
 
-Edges are directed and image-resolved: edge (i, j, S) says that atom j in cell S is a neighbour of
+Edges are directed and image-resolved: edge (i, j, S) means that atom j in cell S is a neighbour of
 atom i; its vector is r_j + S·cell - r_i. Edges are sorted by receiver i. Edge (i, j, S) and edge
 (j, i, -S) are the same bond. An angle is an ordered pair of different edges that share their
 receiver, both shorter than the angle cutoff. The two edges of a bond between images of one atom
@@ -37,15 +37,15 @@ Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
 _POOL_FROM: Final = 2_000
-"""Samples from which starting worker processes pays."""
+"""Number of samples from which on worker processes pay off."""
 _BLOCK: Final = 64
-"""Samples that a worker process takes at a time."""
+"""Number of samples that a worker process takes at a time."""
 _MOST_CELLS: Final = 50_000.0
-"""Half of what `vesin` makes at most"""
+"""Half of the largest number of search cells of `vesin`."""
 _LONGEST: Final = 150
-"""Cutoffs; of a structure that is shorter no direction is thin."""
+"""Extent in cutoffs; a shorter structure has no thin direction."""
 ONE_PLACE: Final = 1e-6
-"""Å below which two atoms are in one place, where no potential has a value."""
+"""Distance below which two atoms coincide, Å: no potential is defined there."""
 
 
 def build_neighbour_graph(
@@ -76,7 +76,7 @@ def build_neighbour_graph(
         index, shift = find_edges(structure, cutoff, atoms)
         vectors = positions[index[:, 1]] + shift @ cell - positions[index[:, 0]]
         return index, shift, np.linalg.norm(vectors, axis=1)
-    # It imports torch, of which an import of data and a label need nothing.
+    # It imports torch, which an import of data and a label do not need.
     from vesin import NeighborList
 
     neighbours = NeighborList(cutoff=cutoff, full_list=True)
@@ -86,17 +86,17 @@ def build_neighbour_graph(
         periodic=np.asarray(pbc, dtype=bool),
         quantities="ijSd",
     )
-    # A total order, so that the graph does not depend on how the search walks through its cells.
+    # A total order, so that the graph does not depend on the order of the search.
     order = np.lexsort((shift[:, 2], shift[:, 1], shift[:, 0], j, i))
     index = np.stack([i, j], axis=1).astype(np.int64)
     return index[order], shift.astype(np.int64)[order], length[order]
 
 
 def _is_thin(positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: float) -> bool:
-    """Say whether `vesin` would divide a structure into no cell at all along its thin direction.
+    """Return True if `vesin` would divide a structure into zero cells along its thin direction.
 
-    It would end the process: it takes as many cells as the cutoff asks for, at most 100,000 of
-    them, and more than that it reduces along all directions alike.
+    This would end the process: `vesin` chooses cells by the cutoff, and reduces more than 100,000
+    of them along all directions alike.
     """
     longest = max(np.ptp(positions, axis=0).max(), np.linalg.norm(cell, axis=1).max())
     if longest < _LONGEST * cutoff:
@@ -121,7 +121,7 @@ def pair_edges(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
     """
     if len(edge_index) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # The smaller of the keys of an edge and its reverse names their bond.
+    # The smaller of the keys of an edge and its reverse identifies their bond.
     ours, reverse = _make_edge_keys(edge_index, edge_shift)
     _, bond_edge, edge_bond = np.unique(
         np.minimum(ours, reverse), return_index=True, return_inverse=True
@@ -141,7 +141,7 @@ def find_reverse_edges(edge_index: Ints, edge_shift: Ints) -> Ints:
         (n_edges,)
 
     Raises:
-        ValueError: An edge has none.
+        ValueError: An edge has no reverse.
     """
     if len(edge_index) == 0:
         return np.zeros(0, np.int64)
@@ -160,7 +160,7 @@ def find_reverse_edges(edge_index: Ints, edge_shift: Ints) -> Ints:
 
 
 def _make_edge_keys(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
-    """Return a number for each edge, and that of its reverse, (n_edges,) each."""
+    """Return a key for each edge, and the key of its reverse, (n_edges,) each."""
     reach = 1 + np.abs(edge_shift).max(initial=0)
     n_atoms = edge_index.max(initial=0) + 1
     if int(n_atoms) ** 2 * int(2 * reach + 1) ** 3 >= 2**63:
@@ -183,13 +183,13 @@ def list_angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:
 
     Args:
         receivers: (n_edges,) sorted.
-        short: (n_edges,) whether an edge takes part.
+        short: (n_edges,) True if an edge takes part.
 
     Returns:
         (n_angles, 2) edges, sorted by the first.
 
     Raises:
-        ValueError: There is not enough memory for them.
+        ValueError: There is not enough memory for the angles.
     """
     chosen = np.flatnonzero(short)
     counts = np.bincount(receivers[chosen], minlength=1)
@@ -216,7 +216,7 @@ def build_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Ar
     """Build the graph of one structure.
 
     Args:
-        sample: With positions, cell and pbc.
+        sample: Structure with positions, cell and pbc.
         options: Cutoffs.
 
     Returns:
@@ -232,7 +232,7 @@ def build_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Ar
 
 
 def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptions) -> Arrays:
-    """List bonds and angles of edges.
+    """Assemble the graph from edges, with their bonds and angles.
 
     Args:
         index: (receiver, sender), (n_edges, 2), sorted by receiver.
@@ -244,8 +244,8 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
         The fields of `list_graph_fields`.
 
     Raises:
-        ValueError: No atom has a neighbour, unless such structures are kept, two atoms are in one
-            place, or there is not enough memory for the angles.
+        ValueError: No atom has a neighbour, unless such structures are kept, two atoms coincide, or
+            there is not enough memory for the angles.
     """
     if len(index) == 0 and options.isolated == "refuse":
         raise ValueError(
@@ -257,7 +257,7 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
     if len(index) and length.min() < ONE_PLACE:
         i, j = index[length.argmin()].tolist()
         raise ValueError(
-            f"atoms {i} and {j} are {length.min():.2g} Å apart, which is one place; remove one of "
+            f"atoms {i} and {j} are in one place, {length.min():.2g} Å apart; remove one of "
             "them, or correct the positions"
         )
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
@@ -273,7 +273,7 @@ def write_graphs(
     """Write the graph of every sample of `data`, in order.
 
     Returns:
-        Counts for people.
+        Counts for the summary.
 
     Raises:
         ValueError: As for `build_graph`, or a number is too large to be stored; the message names
@@ -304,7 +304,7 @@ def write_graphs(
 
 
 def _build_graphs(samples: SampleFile, options: GraphOptions) -> Iterator[Arrays]:
-    """Yield the graphs of all samples in order, built by a process a core if there are many."""
+    """Yield the graphs of all samples in order, built in parallel processes if there are many."""
     build = partial(_build_named_graphs, options=options)
     with Workers(wanted=len(samples) >= _POOL_FROM) as workers:
         size = _BLOCK if workers.n_processes > 1 else 1
@@ -325,7 +325,7 @@ def _build_named_graphs(samples: Iterable[Arrays], options: GraphOptions) -> lis
 def _build_named_graph(sample: Arrays, options: GraphOptions) -> Arrays:
     try:
         graph = build_graph(sample, options)
-        # As they are stored: less to send between processes, and to keep until it is written.
+        # Stored types: less data to send between processes, and to keep until it is written.
         return {name: store_rows(FIELDS[name], rows) for name, rows in graph.items()}
     except ValueError as error:
         raise ValueError(f"{sample['source']}: {error}") from None

@@ -1,4 +1,4 @@
-"""Edges of some of the atoms of a structure, so that each rank finds its own ones."""
+"""Neighbour search for some atoms of a structure, so that each rank finds only its own edges."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SLACK: Final = 1e-6
-"""Å by which the search reaches beyond the cutoff, before distances are compared exactly."""
+"""Margin of the search beyond the cutoff, Å, before distances are compared exactly."""
 _RECEIVERS: Final = 512
-"""Atoms whose neighbours are searched at a time."""
+"""Number of atoms in one step of the search."""
 
 
 class NeighbourSearch:
-    """Finds edges (i, j, R) of receivers, as `graphs.build_neighbour_graph` does of all.
+    """Search for edges (i, j, R) of some receivers, like `graphs.build_neighbour_graph` for all.
 
     Ranks that search for different atoms agree on each edge and its reverse, also at the cutoff:
-    a distance is that of a sum whose rounding does not depend on which end it starts from.
+    the rounding of a distance does not depend on the end from which it is calculated.
 
     Args:
-        structure: All atoms, within one cell or not.
-        cutoff: Å
-        receivers: Atoms whose edges may be asked for, (n,).
+        structure: All atoms, wrapped into the cell or not.
+        cutoff: Longest edge, Å.
+        receivers: Possible receivers, (n,).
 
     Raises:
         ValueError: As `graphs.build_neighbour_graph` does.
@@ -61,7 +61,7 @@ class NeighbourSearch:
         """Yield edges for some receivers at a time, in their order.
 
         Args:
-            receivers: Atoms, (n,) rising.
+            receivers: Atoms, (n,) ascending.
 
         Yields:
             edge_index (n_edges, 2) and edge_shift (n_edges, 3), sorted by receiver, sender, shift.
@@ -91,7 +91,7 @@ class NeighbourSearch:
         return mask
 
     def _find_images(self, receivers: Floats) -> tuple[Ints, Ints, Floats]:
-        """Return all images of atoms in the box of receivers and the cutoff around them."""
+        """Return all images of atoms in the bounding box of receivers, enlarged by the cutoff."""
         pbc, reach = self._structure.pbc, self._cutoff + _SLACK
         if not len(receivers):
             empty = np.zeros((0, 3))
@@ -109,12 +109,12 @@ class NeighbourSearch:
 
 
 def find_edges(structure: Structure, cutoff: float, receivers: Ints) -> tuple[Ints, Ints]:
-    """Return all edges of some receivers.
+    """Find all edges of some receivers.
 
     Args:
         structure: All atoms.
-        cutoff: Å
-        receivers: Atoms, (n,) rising.
+        cutoff: Longest edge, Å.
+        receivers: Atoms, (n,) ascending.
 
     Returns:
         edge_index (n_edges, 2) and edge_shift (n_edges, 3), sorted by receiver, sender, shift.
@@ -127,9 +127,9 @@ def find_edges(structure: Structure, cutoff: float, receivers: Ints) -> tuple[In
 
 
 def compute_vectors(positions: Floats, cell: Floats, edge_index: Ints, edge_shift: Ints) -> Floats:
-    """Return the vector of each edge from receiver to sender, Å, (n_edges, 3).
+    """Compute the vector of each edge from receiver to sender, Å, (n_edges, 3).
 
-    Each number is minus that of the reverse edge, to the last bit.
+    The vector of the reverse edge is its negative, to the last bit.
     """
     receiver, sender = edge_index.T
     vectors: Floats = positions[sender] - positions[receiver]
@@ -139,14 +139,14 @@ def compute_vectors(positions: Floats, cell: Floats, edge_index: Ints, edge_shif
 
 
 def compute_lengths(positions: Floats, cell: Floats, edge_index: Ints, edge_shift: Ints) -> Floats:
-    """Return the length of each edge, Å, (n_edges,), that of its reverse to the last bit."""
+    """Compute the length of each edge, Å, (n_edges,), equal to its reverse to the last bit."""
     vectors = compute_vectors(positions, cell, edge_index, edge_shift)
     lengths: Floats = np.sqrt(np.square(vectors).sum(axis=1))
     return lengths
 
 
 def fill_cell(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:
-    """Return a cell whose vectors that are not periodic are unit vectors normal to all others."""
+    """Replace the vectors of a cell that are not periodic by unit vectors normal to all others."""
     completed = np.array(cell, dtype=np.float64)
     completed[~pbc] = np.linalg.svd(completed[pbc])[2][np.count_nonzero(pbc) :]
     return completed

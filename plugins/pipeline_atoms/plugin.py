@@ -1,4 +1,4 @@
-"""What potentials get without a line of their own: raw files, graphs, and the use of a model."""
+"""Hooks for all interatomic potentials: raw files, graphs, training parts and inference."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, type[BaseModel]]]] = {
     "structure": {"graph": GraphOptions, "infer": InferOptions},
     "matrix": {"graph": GraphOptions},
 }
-"""By kind of data, the stages that are done for models of any package, with their options."""
+"""Kind of data to the stages that are implemented here for models of any package, with options."""
 
 
 def _does(stage: str, run: Run) -> bool:
@@ -41,13 +41,13 @@ def _does(stage: str, run: Run) -> bool:
 
 @hookimpl
 def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
-    """Give the options of graphs and of the use of a model."""
+    """Return the options of graphs and of inference."""
     return SECTIONS.get(info.data_kind)
 
 
 @hookimpl
 def check(run: Run) -> None:
-    """Refuse limits of uncertainty where there is no ensemble."""
+    """Refuse limits of uncertainty without a committee."""
     infer = run.sections["infer"]
     if run.file.members == 1 and isinstance(infer, InferOptions):
         infer.refuse_uncertainty()
@@ -55,19 +55,19 @@ def check(run: Run) -> None:
 
 @hookimpl
 def check_data(run: DatasetRun) -> None:
-    """Refuse raw files that no reader reads, and copies that make no whole cells."""
+    """Refuse raw files without a reader, and copies that cannot be made."""
     if isinstance(run.options, Dataset):
         from pipeline_atoms.importing.frames import check_copies
         from pipeline_atoms.importing.sources import find_sources
 
-        known, options = run.registry.collect("readers"), run.options
-        for source in find_sources(run.path, options.sources, known, options.expected):
+        formats, options = run.registry.collect("readers"), run.options
+        for source in find_sources(run.path, options.sources, formats, options.expected):
             check_copies(source)
 
 
 @hookimpl(trylast=True)
 def dependencies(run: DatasetRun) -> Dependencies:
-    """Give the files that are read beside raw files, and the plugins that read them."""
+    """Return the files that are read beside raw files, and the plugins that read them."""
     from pipeline_atoms.importing.sources import find_beside, identify_readers
 
     return Dependencies(find_beside(run), identify_readers(run))
@@ -94,7 +94,7 @@ def graph(run: Run) -> Summary | None:
 
 @hookimpl(trylast=True)
 def infer(run: Run) -> Summary | None:
-    """Do what the section `infer` asks for; write `run.inference`, trajectories."""
+    """Run dynamics and properties of the section `infer`; write `run.inference`, trajectories."""
     if not _does("infer", run):
         return None
     from pipeline_atoms.simulations import simulate_run
@@ -104,7 +104,7 @@ def infer(run: Run) -> Summary | None:
 
 @hookimpl
 def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
-    """Measure how far direct forces are from a gradient."""
+    """Measure the deviation of direct forces from a gradient."""
     from pipeline_atoms.potential.conservation import report_conservation
 
     return report_conservation(task, samples)
@@ -112,7 +112,7 @@ def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
 
 @hookimpl(trylast=True)
 def describe_training(run: Run) -> Mapping[str, Any]:
-    """Describe how far the structures of a training reach; nothing of data of a plugin's own."""
+    """Return the ranges of the training structures; empty for data made by a plugin."""
     from pipeline_atoms.potential.training_ranges import describe_training as describe
 
     return describe(run)
@@ -120,7 +120,7 @@ def describe_training(run: Run) -> Mapping[str, Any]:
 
 @hookimpl(trylast=True)
 def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
-    """Divide structures between ranks, by atoms."""
+    """Return the divider of structures over ranks: domain decomposition by atoms."""
     if not _does("graph", run):
         return None
     from pipeline_atoms.domains.division import DividedSplits
@@ -130,10 +130,10 @@ def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
 
 @hookimpl(trylast=True)
 def calculator(run: Run, device: str) -> Calculator:
-    """Give the trained potential of a run as an ASE calculator.
+    """Return the trained potential of a run as an ASE calculator.
 
     Raises:
-        ValueError: The model is no potential.
+        ValueError: The model is not a potential.
     """
     from pipeline_atoms.calculators.calculator import make_run_calculator
 
@@ -142,7 +142,7 @@ def calculator(run: Run, device: str) -> Calculator:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give the figures of dynamics and of properties of materials."""
+    """Return the figures of dynamics and of properties of materials."""
     from pipeline_atoms.figures.catalogue import FIGURES
 
     return FIGURES
@@ -150,7 +150,7 @@ def figures() -> list[Figure]:
 
 @hookimpl
 def commands() -> dict[str, tuple[str, Callable[..., None]]]:
-    """Give the commands for potentials and files of structures."""
+    """Return the commands for potentials and files of structures."""
     from pipeline_atoms.cli import (
         driver,
         inspection,
@@ -178,7 +178,7 @@ def commands() -> dict[str, tuple[str, Callable[..., None]]]:
 
 @hookimpl
 def findings(experiment: ExperimentRun) -> Findings:
-    """Give the numbers, tables and warnings of dynamics and of properties of materials."""
+    """Return the numbers, tables and warnings of dynamics and of properties of materials."""
     from pipeline_atoms.figures.findings import make_findings
 
     return make_findings(experiment)
@@ -186,7 +186,7 @@ def findings(experiment: ExperimentRun) -> Findings:
 
 @hookimpl
 def example(info: ModelInfo) -> Example | None:
-    """Give alloys of which effective-medium theory knows the energies."""
+    """Return example data: alloys labelled by effective-medium theory."""
     if "infer" not in SECTIONS.get(info.data_kind, {}):
         return None
     from pipeline_atoms.testing.example_data import make_example
@@ -196,5 +196,5 @@ def example(info: ModelInfo) -> Example | None:
 
 @hookimpl
 def readers() -> list[Reader]:
-    """Give the formats of raw files; they import what they need when they read."""
+    """Return the formats of raw files; their dependencies are imported when they read."""
     return catalogue.READERS

@@ -1,4 +1,4 @@
-"""The stage `infer`: molecular dynamics and properties that an experiment asks for."""
+"""The stage `infer`: molecular dynamics and properties of an experiment."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from pipeline_core.run import Run
 
 
 def simulate_run(run: Run) -> dict[str, Any]:
-    """Do all molecular dynamics, then all properties; write `run.inference` and `md/*.extxyz`.
+    """Run all molecular dynamics, then all properties; write `run.inference` and `md/*.extxyz`.
 
-    Several ranks divide the atoms of each structure between them, if the model can be divided;
-    rank 0 moves the atoms and writes. Otherwise, and with a committee, rank 0 does all the work.
+    Several ranks share each structure by domain decomposition, if the model supports it; rank 0
+    moves the atoms and writes. Otherwise, and with a committee, rank 0 does all the work.
 
     Returns:
-        The summary of each run of dynamics by its name, and those of properties as `properties`;
-        nothing on other ranks.
+        The summary of each run of dynamics by its name, and summaries of properties as
+        `properties`; empty on other ranks.
 
     Raises:
-        ValueError: A start structure cannot be had, or a run exploded.
+        ValueError: A start structure cannot be read, or a run exploded.
     """
     options = run.get_section("infer", InferOptions)
     with connect_ranks(run.device, run.state) as ranks:
@@ -50,7 +50,7 @@ def simulate_run(run: Run) -> dict[str, Any]:
 
 
 def _make_calculator(run: Run, options: InferOptions, ranks: Ranks) -> Calculator | None:
-    """Return what calculates the forces of this rank; None where it has nothing to do."""
+    """Return the calculator of this rank; None if it has nothing to do."""
     if not options.has_work or not (ranks.is_rank_zero or ranks.size > 1):
         return None
     if run.members:
@@ -74,7 +74,7 @@ def _require_compiled(run: Run, calculator: Calculator) -> None:
     if not isinstance(calculator, PotentialCalculator):
         raise ValueError(
             f"infer.compile: plugin {run.model_info.name!r} has a calculator of its own, which is "
-            "not compiled; leave infer.compile out"
+            "not compiled; remove infer.compile"
         )
 
 
@@ -101,7 +101,7 @@ def _read_structure(run: Run, start: str, place: str) -> Atoms:
 
 
 def _describe_division(calculator: Calculator | None) -> dict[str, int]:
-    """Return what ranks have done until now with the atoms that they share."""
+    """Return statistics of the domain decomposition so far."""
     if not isinstance(calculator, DividedCalculator):
         return {}
     return {

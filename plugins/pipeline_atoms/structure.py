@@ -1,4 +1,4 @@
-"""Atoms in a cell, the input that all models of atoms share."""
+"""Atoms in a cell, the common input of all atomistic models."""
 
 from __future__ import annotations
 

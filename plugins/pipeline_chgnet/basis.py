@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 SHRINKAGE: Final = 1 - 1e-6
-"""Of cosines, as in version 0.3.0: keeps the derivative of the arc cosine finite for collinear
-bonds."""
+"""Factor on cosines, as in version 0.3.0: keeps the derivative of the arc cosine finite for
+collinear bonds."""
 
 
 class RadialBasis(nn.Module):
@@ -84,7 +84,7 @@ class AngularBasis(nn.Module):
 
 
 class _SineCosine(torch.autograd.Function):
-    """Sine and cosine, whose derivatives are each other: none is calculated again."""
+    """Sine and cosine with shared derivatives: neither is calculated again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, phases: Tensor) -> tuple[Tensor, Tensor]:

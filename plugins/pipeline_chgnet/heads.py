@@ -1,4 +1,4 @@
-"""Forces and stress from features, in place of derivatives of the energy.
+"""Direct force and stress heads: outputs from features, in place of derivatives of the energy.
 
 Zhou et al., FastCHGNet, arXiv:2412.20796, equations (7) to (9). With x_ij the unit vector from
 atom i to its neighbour j, r_ij the vector itself, and a scalar n_ij of the bond, the same for both
@@ -7,7 +7,7 @@ of its directions,
     F_i = sum_j n_ij x_ij
 
 A positive scalar attracts. The sum of the forces of a structure is zero, since x_ij = -x_ji, and
-forces turn with it, since the scalars do not. Nothing makes them the gradient of an energy.
+forces rotate with it, since the scalars are invariant. They are not the gradient of an energy.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PAIRS: Final = ([0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2])
 
 
 class Features(NamedTuple):
-    """What is known of atoms and bonds.
+    """Features of atoms and bonds.
 
     Attributes:
-        free: Features that atoms begin with, (n_atoms, atom).
+        free: Initial features of atoms, (n_atoms, atom).
         atoms: (n_atoms, atom).
         bonds: (n_bonds, bond).
     """
@@ -45,22 +45,22 @@ class Features(NamedTuple):
 
 
 class PaperHeads(nn.Module):
-    """The two heads of the paper, as far as they can be built as printed.
+    """Force and stress heads of the paper, modified where they cannot be built as printed.
 
     Forces, equation (7): n_ij = MLP(e_ij) of the features of the bond after the last convolution.
     The perceptron has no biases, so that forces vanish at the cutoff as the features do. Bonds
-    beyond the angle cutoff are never updated: there n_ij is a function of the distance alone,
-    whatever the elements.
+    beyond the angle cutoff are never updated: there n_ij is a function of the distance alone, for
+    all elements.
 
-    Stress, equation (9), whose elementwise product with a sum over directions of lattice vectors
-    does not turn with the crystal. Here each pair of directions has a coefficient of its own,
+    Stress, equation (9): its elementwise product with a sum over directions of lattice vectors
+    does not rotate with the crystal. Here each pair of directions has its own coefficient,
 
         sigma = mean_i sum_(a <= b) s_i,ab (L_a (x) L_b + L_b (x) L_a) / (2 |L_a| |L_b|)
         s_i = 1 GPa · MLP(v_i - v_i^0)
 
-    which does; the mean makes it the same for a repeated cell, and what convolutions have added to
-    the features v_i^0 of the free atom makes it vanish for atoms without neighbours. Other vectors
-    of the same lattice still give another stress, which no choice of coefficients cures.
+    which does; the mean makes it equal for a repeated cell, and the difference from the features
+    v_i^0 of the free atom makes it vanish for atoms without neighbours. Other lattice vectors of
+    the same lattice still give another stress, for any choice of coefficients.
 
     Args:
         options: Sizes of the network.
@@ -80,7 +80,7 @@ class PaperHeads(nn.Module):
         Args:
             batch: Samples with their graphs.
             vectors: (n_edges, 3) from receiver to sender, Å.
-            features: Those after the last convolution.
+            features: Features after the last convolution.
             domain: The part of one structure that this rank owns: results are parts of this rank.
         """
         pulls = _compute_pulls(self.force(features.bonds).squeeze(1), batch, vectors)
@@ -95,7 +95,7 @@ class PaperHeads(nn.Module):
 
 
 class PairHeads(nn.Module):
-    """Scalars that know both ends of a bond, and the virial of their forces as stress.
+    """Forces from symmetric scalars of both atoms of a bond, and their virial as stress.
 
         n_ij = u(r_ij) MLP([e_ij, v_i + v_j, v_i v_j])
         sigma = sum_ij n_ij x_ij (x) r_ij / (2 V)
@@ -106,7 +106,7 @@ class PairHeads(nn.Module):
 
     Args:
         options: Sizes of the network.
-        cutoff: Of the graph, Å.
+        cutoff: Cutoff of the graph, Å.
     """
 
     def __init__(self, options: CHGNetOptions, cutoff: float) -> None:
@@ -123,7 +123,7 @@ class PairHeads(nn.Module):
         Args:
             batch: Samples with their graphs.
             vectors: (n_edges, 3) from receiver to sender, Å.
-            features: Those after the last convolution.
+            features: Features after the last convolution.
             domain: The part of one structure that this rank owns: results are parts of this rank.
         """
         atoms = features.atoms
@@ -146,14 +146,14 @@ class PairHeads(nn.Module):
 
 
 def build_heads(options: CHGNetOptions, cutoff: float) -> PaperHeads | PairHeads | None:
-    """Return the heads that the options ask for, for a graph with this cutoff, Å."""
+    """Return the direct heads that the options select, for a graph with this cutoff, Å."""
     if options.heads == "none":
         return None
     return PaperHeads(options) if options.heads == "paper" else PairHeads(options, cutoff)
 
 
 def _compute_pulls(scalars: Tensor, batch: Batch, vectors: Tensor) -> Tensor:
-    """Return n_ij x_ij / 2 of each edge, (n_edges, 3): both edges of a bond pull at both atoms."""
+    """Return n_ij x_ij / 2 of each edge, (n_edges, 3): both edges of a bond act on both atoms."""
     directions = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     edges = scalars.to(vectors.dtype).index_select(0, batch["edge_bond"])
     pulls: Tensor = 0.5 * edges[:, None] * directions

@@ -1,8 +1,8 @@
-"""The messages that a layer spends its time on, fused or as the formulas read.
+"""Implementations of the costly messages of a layer: fused, or written as the formulas read.
 
 Fused, the first linear map of a perceptron, which acts on concatenated features, is a sum of maps
-of the parts: a map runs over the rows of its part, the sum over messages. That of the angles, which
-are as many as messages, runs together with the sum.
+of the parts: a map runs over the rows of its part, the sum over messages. The map of the angles,
+which are as many as messages, runs together with the sum.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def sum_angle_messages(
 def apply_first_maps(
     maps: Sequence[Tensor], bias: Tensor, atoms: Tensor, bonds: Tensor, topology: Topology
 ) -> list[Tensor]:
-    """Apply maps of atom and bonds; the first arm knows atom and first bond: they share a table."""
+    """Apply maps of atom and bonds; atom and first bond share a table, since the arm has both."""
     atom, first, second = maps
     arms = gather_sum(
         [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]

@@ -1,4 +1,4 @@
-"""The layers of CHGNet: atom convolution, bond convolution, angle update.
+"""Layers of CHGNet: atom convolution, bond convolution, angle update.
 
 Equations (4), (5) and (6) of Zhou et al., arXiv:2412.20796, for the network of Deng et al., Nat.
 Mach. Intell. 5, 1031 (2023).
@@ -115,9 +115,9 @@ def update_bonds_and_angles(
     weights: Tensor,  # (n_short, bond)
     topology: Topology,
 ) -> tuple[Tensor, Tensor]:  # (n_short, bond), (n_angles, angle)
-    """Do a bond convolution and an angle update that see the same features, equation (11).
+    """Do a bond convolution and an angle update on the same input features, equation (11).
 
-    The first maps of atoms and bonds in both perceptrons are one; outputs lie side by side.
+    The first maps of atoms and bonds in both perceptrons are joined, with concatenated outputs.
     """
     maps = convolution.perceptron.split_maps(), update.perceptron.split_maps()
     packed = [torch.cat(parts) for parts in zip(*(each.first[:-1] for each in maps), strict=True)]

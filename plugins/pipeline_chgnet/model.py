@@ -1,4 +1,4 @@
-"""CHGNet, version 0.3.0."""
+"""The CHGNet potential, version 0.3.0."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class CHGNet(Potential):
     short bonds from angles, and angles from both. The magnetic moments are read from the atoms
     before the last convolution, the energies after it. The last angle update of the published
     network, which it computes and never uses, is left out: of its 412,525 parameters 33,152 go, and
-    94 reference energies are no parameters here, which leaves 379,279. FastCHGNet has 411.2K, which
-    is what remains of 412,525 if core and gate of each perceptron share one layer normalisation, as
-    its text suggests (1,280 less), and 429.1K (429,046) with heads of which sizes are not given.
-    Ours with the default sizes have 395,856 with `heads: pair` and 396,111 with `heads: paper`.
+    94 reference energies are not parameters here, which leaves 379,279. FastCHGNet has 411.2K,
+    which is 412,525 if core and gate of each perceptron share one layer normalisation, as its text
+    suggests (1,280 less), and 429.1K (429,046) with heads, whose sizes are not given. Ours with the
+    default sizes have 395,856 with `heads: pair` and 396,111 with `heads: paper`.
 
     Args:
-        options: Sizes of the network, how its layers follow each other, and its heads, of forces or
-            of energies.
-        graph: Cutoffs of edges and of angles, where the bases of distances end.
+        options: Sizes of the network, sequence of its layers, and its heads, of forces or of
+            energies.
+        graph: Cutoffs of edges and of angles, at which the bases of distances end.
     """
 
     exact_vectors = True
@@ -95,13 +95,13 @@ class CHGNet(Potential):
         return model
 
     def load_published(self, version: str) -> None:
-        """Take over published weights and reference energies, such as those of version 0.3.0.
+        """Load published weights and reference energies, such as those of version 0.3.0.
 
         Raises:
-            ValueError: The version is unknown or not installed, or this is another network.
+            ValueError: The version is unknown or not installed, or it belongs to another network.
         """
         state, theirs = read_published(version), dict(CHGNetOptions())
-        # How the same network is computed, and heads that begin as the only one that it has.
+        # Options of how the same network is computed, and heads that start as copies of its own.
         for name in ("kernels", "basis", "energy_heads"):
             theirs[name] = getattr(self.options, name)
         changed = [f"model.{name}" for name, value in self.options if value != theirs[name]]
@@ -118,13 +118,13 @@ class CHGNet(Potential):
     def add_heads(
         self, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]
     ) -> dict[str, Tensor]:
-        """Return the weights of a trained network with the heads that it lacks.
+        """Return the weights of a trained network with the energy heads that it lacks.
 
-        Their readouts begin as the first one.
+        Their readouts start as copies of the first one.
 
         Args:
-            weights: Of the network.
-            metadata: What its file says of it.
+            weights: Weights of the network.
+            metadata: Metadata from its model file.
 
         Raises:
             ValueError: It has a head that this one lacks, or has in another place.
@@ -146,8 +146,8 @@ class CHGNet(Potential):
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies and magnetic moments.
 
-        With a domain, ranks exchange features of atoms between layers, and sums over the angles at
-        both ends of bonds that they share.
+        With domain decomposition, ranks exchange features of atoms between layers (halo exchange),
+        and sums over the angles at both ends of bonds that they share.
 
         Args:
             batch: Samples with neighbour graph and bond graph.
@@ -211,7 +211,7 @@ class CHGNet(Potential):
     def _expand(
         self, function: Callable[..., Tensor], columns: Sequence[Tensor], sample: Tensor
     ) -> Tensor:
-        """Apply a function to rows of columns, of all samples at once or of each."""
+        """Apply a function to rows of columns, for all samples at once or one by one."""
         if self.options.basis == "batched" or not len(sample):
             return function(*columns)
         counts = sample.bincount().tolist()
@@ -228,10 +228,10 @@ class CHGNet(Potential):
     ) -> tuple[Features, Tensor]:  # (n_atoms,)
         """Return the features after the last convolution, and the moments before it.
 
-        Those of the halo are up to date where atoms send them on.
+        Rows of ghost atoms are up to date wherever they are read.
         """
         free, (basis, short_basis) = atoms, bases
-        # Mixed precision is for products: features add up in the type of the parameters.
+        # Mixed precision is for products: features are summed in the type of the parameters.
         bonds = self.bond_embedding(basis).to(atoms.dtype)
         atom_weights, short = self.atom_weights(basis), topology.short_bonds
         weights, short_bonds = self.bond_weights(short_basis), bonds.index_select(0, short)
@@ -257,7 +257,7 @@ class CHGNet(Potential):
         weights: Tensor,  # (n_short, bond)
         topology: Topology,
     ) -> tuple[Tensor, Tensor]:  # (n_short, bond), (n_angles, angle)
-        """Update short bonds and, but for the last time, angles."""
+        """Update short bonds and, except in the last block, angles."""
         convolve = self.bond_convolutions[t]
         if t == len(self.angle_updates):
             return convolve(atoms, bonds, angles, weights, topology), angles

@@ -1,4 +1,4 @@
-"""The options of CHGNet; the defaults are those of the published version 0.3.0."""
+"""Options of CHGNet, with the defaults of the published version 0.3.0."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _check_odd(value: int) -> int:
 
 
 class CHGNetOptions(Section):
-    """Sizes of the network."""
+    """Hyperparameters of the network."""
 
     moved: ClassVar = {name: f"graph.{name}" for name in ("cutoff", "angle_cutoff")}
 
@@ -46,28 +46,28 @@ class CHGNetOptions(Section):
     envelope_power: Count = 8
     """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""
     kernels: Literal["fused", "reference"] = "fused"
-    """How messages are computed. fused: in one pass, after the first maps of perceptrons have run
+    """Implementation of messages. fused: in one pass, after the first maps of perceptrons have run
     over atoms, bonds and angles. reference: one PyTorch operation after the other, over
     concatenated features of each message; the baseline of an ablation."""
     basis: Literal["batched", "serial"] = "batched"
     """How bonds and angles are expanded in basis functions. batched: all at once. serial: one
     structure after the other, as in the published code; the baseline of an ablation."""
     updates: Literal["sequential", "parallel"] = "sequential"
-    """sequential: each update of a block sees what those before it have made, as in the published
-    network. parallel: all see the features before the block (FastCHGNet, equation (11)), and bond
+    """sequential: each update of a block reads the results of those before it, as in the published
+    network. parallel: all read the features before the block (FastCHGNet, equation (11)), and bond
     convolution and angle update, which then have the same inputs, share their matrix products."""
     heads: Literal["none", "paper", "pair"] = "none"
-    """Where forces and stress come from. none: derivatives of the energy; they conserve it, and
-    simulations and phonons need that. The heads give them without differentiation, so that a
-    training step takes a fraction of the time, at the price of forces that are the gradient of no
-    energy. pair: from all that is known of a bond and its two atoms, stress as the virial of the
-    forces. paper: those of FastCHGNet, equations (7) and (9), for comparison: forces that know the
-    elements of bonds below `angle_cutoff` only, and a stress that depends on the choice of the
-    lattice vectors."""
+    """Source of forces and stress. none: derivatives of the energy; they conserve it, which
+    simulations and phonons need. The direct heads predict them without differentiation, so that a
+    training step takes a fraction of the time, at the price of forces that are not the gradient of
+    an energy. pair: from the features of a bond and its two atoms, with stress as the virial of
+    the forces. paper: heads of FastCHGNet, equations (7) and (9), for comparison: their forces
+    depend on the elements of bonds below `angle_cutoff` only, and their stress on the choice of
+    the lattice vectors."""
     energy_heads: list[str] = []
-    """Names of the energies that the network has, such as levels of theory, if it has several: each
-    has a readout and energies of free atoms of its own, all else is shared. The names are those of
-    the parts of a mixture. Forces are then derivatives: `heads` of forces know one level."""
+    """Names of the energies of a network with several, such as levels of theory: each has its own
+    readout and energies of free atoms, all else is shared. The names are those of the parts of a
+    mixture. Forces are then derivatives: direct `heads` of forces exist for one level only."""
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -89,7 +89,7 @@ class CHGNetGraphOptions(GraphOptions):
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that gradients are exact enough, and that a head is named for use.
+    """Check that gradients are exact enough, and that `infer.head` names a head.
 
     Raises:
         ValueError: The precision is mixed although forces are derivatives, or the model is used,

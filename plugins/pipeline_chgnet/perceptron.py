@@ -1,4 +1,4 @@
-"""The gated perceptron of CHGNet: its parameters, and the maps that messages need of them."""
+"""Gated perceptron of CHGNet: its parameters, and the maps that messages apply."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 
 class Maps(NamedTuple):
-    """What a gated perceptron consists of; core and gate are the two halves of all.
+    """Tensors of a gated perceptron; each consists of two halves, core and gate.
 
     Attributes:
         first: Weights of the first map that act on each part of the input, (2 width, n_part).
-        bias: Of the first map, (2 width,).
-        gain: Of the layer normalisation, (2, 1, n_out).
-        shift: Of the layer normalisation, (2, 1, n_out).
+        bias: Bias of the first map, (2 width,).
+        gain: Gain of the layer normalisation, (2, 1, n_out).
+        shift: Shift of the layer normalisation, (2, 1, n_out).
         hidden: Weight (2, width, n_out) and bias (2, 1, n_out) of the second map, or None.
-        projection: The last of `first` once more, (2, n_part, width).
+        projection: The last of `first` in another layout, (2, n_part, width).
     """
 
     first: tuple[Tensor, ...]
@@ -56,9 +56,9 @@ class GatedPerceptron(nn.Module):
         self._kept: tuple[list[tuple[Tensor, int]], Maps] | None = None
 
     def split_maps(self) -> Maps:
-        """Return the maps, centred: the layer normalisation then needs no mean.
+        """Return the maps, centred, so that the layer normalisation needs no mean.
 
-        Those of a perceptron that is not trained are kept until its parameters change.
+        The maps of a perceptron that is not trained are cached until its parameters change.
         """
         parameters = [*self.parameters()]
         if any(parameter.requires_grad for parameter in parameters):
@@ -74,7 +74,7 @@ class GatedPerceptron(nn.Module):
         hidden = None
         if self.second_weight is not None and self.second_bias is not None:
             hidden = _center(self.second_weight, 2), _center(self.second_bias, 2)
-        else:  # the norm follows at once
+        else:  # the norm follows directly
             weight = _center(weight.unflatten(0, (2, -1)), 1).flatten(0, 1)
             bias = _center(bias.unflatten(0, (2, -1)), 1).flatten()
         parts = weight.split(self.inputs, dim=1)
@@ -83,7 +83,7 @@ class GatedPerceptron(nn.Module):
 
 
 def _are_same(kept: Sequence[tuple[Tensor, int]], parameters: Sequence[Tensor]) -> bool:
-    """Whether nobody has replaced a parameter or written to it; `kept` are views and versions."""
+    """Return True if parameters are unchanged since `kept`, their views and versions, was made."""
     return all(
         view.data_ptr() == parameter.data_ptr()
         and view.dtype == parameter.dtype
@@ -93,5 +93,5 @@ def _are_same(kept: Sequence[tuple[Tensor, int]], parameters: Sequence[Tensor]) 
 
 
 def _center(weight: Tensor, dim: int) -> Tensor:
-    """Take the mean of the layer normalisation out of what is normalised, beforehand."""
+    """Subtract the mean of the layer normalisation from its inputs' weights in advance."""
     return weight - weight.mean(dim, keepdim=True)

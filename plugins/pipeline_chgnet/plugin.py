@@ -1,4 +1,4 @@
-"""The hooks of the plugin; torch is imported when a model is built."""
+"""Hooks of the plugin; torch is imported when a model is built."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    """Build the network and what its training needs."""
+    """Build the network and its training task."""
     options = run.get_section("model", CHGNetOptions)
     graph = run.get_section("graph", CHGNetGraphOptions)
     from pipeline_atoms.potential.task import build_potential_task
@@ -56,7 +56,7 @@ def task(run: Run) -> Task:
 def count_features(sizes: Sizes) -> NDArray[np.float64]:
     """Return the cost of each sample, (n_samples,): atoms + bonds + angles, an edge half a bond.
 
-    So FastCHGNet measures loads (section V C).
+    This is the measure of load in FastCHGNet (section V C).
     """
     total: NDArray[np.float64] = sizes["atom"] + 0.5 * sizes["edge"] + sizes["angle"]
     return total

@@ -1,4 +1,4 @@
-"""Who sends to whom in a batch: plans of gathers and sums, made once and used by all layers."""
+"""Topology of messages in a batch: plans of gathers and sums, made once for all layers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Topology:
         atom_messages: A message an edge, added to its receiver; tables: receiver, sender, bond.
         bond_messages: A message an angle, added to the bond of its first arm; tables: first arm,
             second short bond, angle.
-        angle_messages: The same messages, kept apart.
+        angle_messages: The same messages without summation.
         arms: (n_arms,) edges.
         short_bonds: (n_short,) bonds.
         arm_atoms: Receiver of each arm, among own atoms of a domain.
         arm_bonds: Short bond of each arm.
         angle_arms: The two arms of each angle, (n_angles,) each.
-        bonds: Of a domain, some of whose short bonds have arms at other ranks; None for samples.
+        bonds: Exchange of short bonds with arms on other ranks, in a domain; None for samples.
     """
 
     atom_messages: Route
@@ -53,7 +53,7 @@ class Topology:
         "bond_edge",
         "angle_edges",
     )
-    """Of a batch, that the plans are made of."""
+    """Fields of a batch from which the plans are made."""
 
     @property
     def edge_rows(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,7 +72,7 @@ class Topology:
         return self.arm_atoms.index[first], bond[first], bond[second]
 
     def complete(self, sums: Tensor) -> Tensor:
-        """Return sums over the angles of short bonds, (n_short, ...), with those of other ranks."""
+        """Add the sums of other ranks to sums over the angles of short bonds, (n_short, ...)."""
         return sums if self.bonds is None else self.bonds.add_other_ends(sums)
 
     @classmethod
@@ -109,7 +109,7 @@ class Topology:
 
 
 def check_batch(batch: Batch) -> None:
-    """Check that CHGNet can take a batch.
+    """Check that CHGNet supports a batch.
 
     Raises:
         ValueError: An element is beyond plutonium, or the batch has no bond graph.
@@ -119,7 +119,7 @@ def check_batch(batch: Batch) -> None:
     largest = int(batch["atomic_numbers"].max())
     if largest > N_ELEMENTS:
         raise ValueError(
-            f"CHGNet knows the elements from H to {chemical_symbols[N_ELEMENTS]}, not "
+            f"CHGNet supports the elements from H to {chemical_symbols[N_ELEMENTS]}, not "
             f"{chemical_symbols[largest]} (Z = {largest}); remove the structures that hold it"
         )
 
@@ -127,7 +127,7 @@ def check_batch(batch: Batch) -> None:
 def _renumber(index: Tensor, n: int, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return numbers below `n`, ascending, and `index` as positions among them.
 
-    The numbers are those that occur, or those to be kept, which hold all that occur.
+    The numbers are those that occur, or `kept`, which must include all that occur.
     """
     occurs = torch.zeros(n, dtype=torch.bool, device=index.device)
     occurs[index.flatten() if kept is None else kept] = True

@@ -13,7 +13,7 @@ from pipeline_atoms.potential.potential import MAX_Z
 from pipeline_chgnet.options import N_ELEMENTS
 
 VERSIONS: Final = ("0.3.0", "r2scan")
-"""Versions of the architecture here: trained on MPtrj; the same tuned to r2SCAN energies."""
+"""Versions of this architecture: trained on MPtrj; the same fine-tuned to r2SCAN energies."""
 
 State = dict[str, Tensor]
 
@@ -72,7 +72,7 @@ def read_published(version: str = "0.3.0") -> State:
 def _find_file(version: str) -> Path:
     if version not in VERSIONS:
         raise ValueError(
-            f"unknown published weights {version!r} of CHGNet; known: {', '.join(VERSIONS)}"
+            f"unknown published weights {version!r} of CHGNet; available: {', '.join(VERSIONS)}"
         )
     package = importlib.util.find_spec("chgnet")
     if package is None or package.origin is None:

@@ -1,4 +1,4 @@
-"""Levels of a Hamiltonian in a basis that is not orthogonal: H(k) c = ε S(k) c.
+"""Energy levels of a Hamiltonian in a non-orthogonal basis: H(k) c = ε S(k) c.
 
 H(k) = Σ_R H(R) exp(2πi k·R) with k in units of the reciprocal lattice vectors, and S(k) likewise.
 """
@@ -26,7 +26,7 @@ class Path:
         k: (n_points, 3) in reciprocal lattice vectors.
         x: (n_points,) distance along the path, 1/Å.
         ticks: Distance of each special point, 1/Å.
-        labels: Its name.
+        labels: Name of each special point.
     """
 
     k: Floats
@@ -74,7 +74,7 @@ def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Float
         k: (3,) or (n_k, 3) in reciprocal lattice vectors.
 
     Returns:
-        (n_orbitals,) or (n_k, n_orbitals), eV, rising.
+        (n_orbitals,) or (n_k, n_orbitals), eV, ascending.
 
     Raises:
         ValueError: The overlap is not positive definite.
@@ -90,8 +90,8 @@ def _solve_levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Float
         energies: Floats = scipy.linalg.eigh(H.toarray(), S.toarray(), eigvals_only=True)
     except np.linalg.LinAlgError as error:
         raise ValueError(
-            f"the overlap is not positive definite ({error}): it is cut at too short a distance, "
-            "or a model predicts it badly; use a larger cutoff, or the overlap of the program"
+            f"the overlap is not positive definite ({error}): it is cut off at too short a "
+            "distance, or a model predicts it badly; use a larger cutoff, or the program's overlap"
         ) from error
     return energies
 
@@ -103,12 +103,12 @@ def compute_levels_near(
 
     Args:
         matrix: Real-space matrices.
-        energy: eV, none of the levels.
-        n: How many, fewer than orbitals.
+        energy: eV, not equal to any of the levels.
+        n: Number of levels, less than the number of orbitals.
         k: (3,) in reciprocal lattice vectors.
 
     Returns:
-        (n,) eV, rising.
+        (n,) eV, ascending.
     """
     from scipy.sparse.linalg import eigsh
 
@@ -128,9 +128,9 @@ def compute_density_of_states(
 
     Args:
         energies: Levels, eV, (n_k, n_levels).
-        grid: Where the density is wanted, eV, (n_grid,).
+        grid: Energies at which the density is evaluated, eV, (n_grid,).
         width: Standard deviation of a Gaussian, eV.
-        weights: Of the k-points, (n_k,); all equal if None. Their sum does not matter.
+        weights: Weights of the k-points, (n_k,), of any sum; all equal if None.
 
     Returns:
         States per eV and cell, without the factor 2 of the spin, (n_grid,).
@@ -158,10 +158,10 @@ def make_monkhorst_pack(counts: Sequence[int]) -> Floats:
 
 
 def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
-    """Return a path through the special points of the lattice, as ASE knows them.
+    """Return a path through the special points of the lattice, as defined by ASE.
 
     Args:
-        matrix: Of the structure.
+        matrix: Matrices of the structure.
         n_points: Points along it.
         path: Names of special points, such as "GXMG"; null for the one that ASE proposes.
 
@@ -171,7 +171,7 @@ def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) 
     from ase.cell import Cell
 
     if not matrix.structure.pbc.any():
-        raise ValueError("bands: the structure is not periodic; ask for levels instead")
+        raise ValueError("bands: the structure is not periodic; request levels instead")
     try:
         path_of_cell = Cell(matrix.structure.cell).bandpath(
             path, npoints=n_points, pbc=matrix.structure.pbc

@@ -1,13 +1,13 @@
-"""What distances alone say of a matrix: integrals between two atoms, as of Slater and Koster.
+"""Two-centre baseline: Slater-Koster tables of matrix blocks as functions of the distance alone.
 
 In the frame of its edge, the block of two shells is diagonal in the order m if it depends on the
 vector between the atoms alone, and equal for m and -m (J. C. Slater and G. F. Koster, Phys. Rev.
-94, 1498 (1954)). For each pair of elements and shells and each |m| such a table is a cubic spline
-of the distance, fitted to training structures by least squares. An atom's own block is the mean of
-its element, which spherical symmetry makes a multiple of 1 for shells of equal degree.
+94, 1498 (1954)). For each pair of elements and shells and each |m| a table is a cubic spline of
+the distance, fitted to training structures by least squares. The on-site block of an atom is the
+mean of its element, which spherical symmetry makes a multiple of 1 for shells of equal degree.
 
-Of overlaps this is exact but for the error of the spline. Of Hamiltonians it is what a model has to
-beat: it knows nothing of the surroundings.
+For overlaps this is exact but for the error of the spline. For Hamiltonians it is the baseline that
+a model has to beat: it ignores the surroundings of a pair.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_kernels.equivariant.wigner import compute_edge_frames, count_entries
 
 _PIECE: Final = 2**15
-"""Edges whose blocks are turned at a time."""
+"""Edges whose blocks are rotated at a time."""
 _OF_EDGES: Final = ("edge_index", "edge_shift", "edge_sample", "edge_blocks")
 SPACING: Final = 0.25
 """Distance of the knots of the splines, Å."""
@@ -34,20 +34,20 @@ _STIFFNESS: Final = 1e-9
 """Weight of squared second differences of the coefficients, beside the mean weight of a spline; it
 continues a table through gaps between distances of the training structures."""
 _WEIGHT_WITHIN: Final = 1e-12
-"""Of squared coefficients, which settles what a single distance leaves open; a line through a gap
-of 2 Å stays one."""
+"""Weight of squared coefficients, which determines what a single distance leaves undetermined; a
+line through a gap of 2 Å stays a line."""
 _WEIGHT_BEYOND: Final = 1e-9
-"""Of those farther than all pairs, which fall to zero within half an Å: integrals end there."""
+"""The same for knots beyond all pairs, which fall to zero within half an Å: integrals end there."""
 
 
 class TwoCentre(nn.Module):
-    """Blocks of atoms by their element, of edges by elements and distance.
+    """Two-centre tables: blocks of atoms by their element, of edges by elements and distance.
 
     They are zero until `fit` is called or weights are loaded.
 
     Args:
         basis: Shells of each element.
-        cutoff: Where the tables end, Å.
+        cutoff: Distance at which the tables end, Å.
     """
 
     atoms: Tensor
@@ -74,7 +74,7 @@ class TwoCentre(nn.Module):
         return self.atoms[self.places[atomic_numbers]]
 
     def predict_edge_blocks(self, batch: Batch) -> Tensor:
-        """Return blocks of edges, (n_edges, n_common, n_common), of reverse ones transposed."""
+        """Return blocks of edges, (n_edges, n_common, n_common); reverse edges have transposes."""
         return torch.cat([self._orient_blocks(piece) for piece in split_batch(batch)])
 
     def _orient_blocks(self, batch: Batch) -> Tensor:
@@ -94,7 +94,7 @@ class TwoCentre(nn.Module):
 
         Args:
             batches: Structures with their graph and the labels `node_blocks` and `edge_blocks`, NaN
-                where there are none; in double precision. Of parts of structures the first atoms
+                where there are none; in double precision. In parts of structures the first atoms
                 have labels, and receive the edges.
         """
         atoms, counts = torch.zeros_like(self.atoms), torch.zeros(len(self.atoms))
@@ -123,7 +123,7 @@ class TwoCentre(nn.Module):
         """Add the edges of a batch to the normal equations of each pair of elements."""
         vectors, elements, turned = self._orient(batch)
         labels = batch["edge_blocks"].double()
-        known = ~labels.isnan().flatten(1).all(1)
+        labelled = ~labels.isnan().flatten(1).all(1)
         D = self._make_frames(vectors, labels.dtype)
         labels = torch.where(turned[:, None, None], labels.mT, labels).nan_to_num(0)
         in_frame = (D @ labels @ D.mT).flatten(1)
@@ -131,8 +131,8 @@ class TwoCentre(nn.Module):
         numbers, weights = self._evaluate_splines(vectors)
         design = weights.new_zeros(len(vectors), gram.shape[1]).scatter_(1, numbers, weights)
         pair = elements[:, 0] * len(self.atoms) + elements[:, 1]
-        for number in pair[known].unique().tolist():
-            rows = known & (pair == number)
+        for number in pair[labelled].unique().tolist():
+            rows = labelled & (pair == number)
             gram[number] += design[rows].T @ design[rows]
             right[number] += design[rows].T @ values[rows]
 
@@ -140,7 +140,7 @@ class TwoCentre(nn.Module):
         """Give an edge and its reverse one direction, so that their blocks agree to the last bit.
 
         Returns:
-            Vectors (n_edges, 3), elements (n_edges, 2), and which edges were turned, (n_edges,).
+            Vectors (n_edges, 3), elements (n_edges, 2), and mask of reversed edges, (n_edges,).
         """
         vectors = compute_edge_vectors(batch).detach().double()
         x, y, z = vectors.unbind(1)
@@ -187,7 +187,7 @@ def fit_two_centre(basis: Basis, cutoff: float, batches: Iterable[Batch]) -> Two
 
 
 def _make_pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where the tables lie in a block, and how they change with the direction of an edge.
+    """Return the places of the tables in a block, and their signs when an edge is reversed.
 
     Returns:
         (n_tables, n_common²), 1 where a block in the frame of its edge has a table; the table of
@@ -211,9 +211,9 @@ def _make_pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _number_entries(shells: tuple[int, ...]) -> Tensor:
-    """Return where each element of the matrix of all shells lies in frames, (n, n).
+    """Return the place of each element of the matrix of all shells in frames, (n, n).
 
-    Zeros of that matrix lie behind the last entry.
+    Zeros of the matrix have the place behind the last entry.
     """
     n = sum(2 * degree + 1 for degree in shells)
     places = torch.full((n, n), count_entries(max(shells)))

@@ -4,9 +4,9 @@ Orbitals of a shell of degree l are real spherical harmonics of e3nn on vectors 
 (y, z, x), in the order m = -l, ..., l: p is (y, z, x), d is (xy, yz, z², zx, x²-y²), all signs
 positive. CP2K orders and signs them so.
 
-The common layout holds, for each degree, as many shells as the element with most of them, in rising
-degree. The k-th shell of degree l of an element lies in the k-th place of this degree, so that
-shells of equal degree and number share their parameters in a model; the rest of a block is padding.
+The common layout holds, for each degree, as many shells as the element with most of them, by
+ascending degree. The k-th shell of degree l of an element lies in the k-th place of this degree, so
+that shells of equal degree and number share parameters in a model; the rest of a block is padding.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def count_orbitals(shells: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Basis:
-    """The basis set of a data set, as far as it decides the shape of its matrices.
+    """Basis set of a data set: the shells that determine the shape of its matrices.
 
     Attributes:
         shells: Degree of each shell of an element, by its symbol, in the order of the matrices:
@@ -47,7 +47,7 @@ class Basis:
         for symbol, shells in self.shells.items():
             if symbol not in number_of or number_of[symbol] == 0:
                 raise ValueError(
-                    f"basis: {symbol!r} is no element; name elements by symbols such as Hf"
+                    f"basis: {symbol!r} is not an element; name elements by symbols such as Hf"
                 )
             if not shells or min(shells) < 0:
                 raise ValueError(
@@ -77,7 +77,7 @@ class Basis:
 
     @property
     def elements(self) -> tuple[int, ...]:
-        """Atomic numbers of the elements, rising."""
+        """Atomic numbers of the elements, ascending."""
         return tuple(number_of[symbol] for symbol in self.shells)
 
     def count_orbitals(self, atomic_number: int) -> int:
@@ -106,8 +106,8 @@ class Basis:
         """
         rows = self._orbitals.get(int(atomic_number))
         if rows is None:
-            known = 0 <= atomic_number < len(chemical_symbols)
-            name = chemical_symbols[atomic_number] if known else f"atomic number {atomic_number}"
+            exists = 0 <= atomic_number < len(chemical_symbols)
+            name = chemical_symbols[atomic_number] if exists else f"atomic number {atomic_number}"
             raise ValueError(
                 f"the basis has no orbitals for {name}, only for {', '.join(self.shells)}; use "
                 "structures of these elements, or data that contain it"
@@ -115,7 +115,7 @@ class Basis:
         return rows
 
     def mask(self, receivers: ArrayLike, senders: ArrayLike) -> Bools:
-        """Mark what is no padding in the blocks of pairs of atoms.
+        """Return the mask of entries other than padding in the blocks of pairs of atoms.
 
         Args:
             receivers: Atomic number of the atom whose orbitals are the rows, (...).
@@ -149,7 +149,7 @@ class Basis:
         return blocks.reshape(-1, self.n_common, self.n_common)
 
     def unpad(self, blocks: Floats, receivers: ArrayLike, senders: ArrayLike) -> Floats:
-        """Return the entries of which `pad` makes these blocks, (n_entries,)."""
+        """Return the entries of padded blocks without the padding, (n_entries,)."""
         return blocks.reshape(-1)[self._find_places(receivers, senders)]
 
     def to_json(self) -> str:
@@ -158,7 +158,7 @@ class Basis:
 
     @classmethod
     def from_json(cls, text: str) -> Basis:
-        """Return the basis that `to_json` wrote."""
+        """Return the basis from the text that `to_json` returns."""
         return cls({symbol: tuple(shells) for symbol, shells in json.loads(text).items()})
 
     @cached_property

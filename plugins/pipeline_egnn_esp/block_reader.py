@@ -1,4 +1,4 @@
-"""The blocks of the data that some atoms need, read without holding those of the structure."""
+"""Reading the matrix blocks of some atoms, without holding all blocks of the structure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BLOCKS: Final = 2**14
 
 
 class BlockReader:
-    """Reads the blocks that some atoms need, a few of the sample at a time.
+    """Reader of the blocks of some atoms, a few blocks of the sample at a time.
 
     Args:
         data: Samples of matrices.
-        basis: Of the data.
+        basis: Basis set of the data.
     """
 
     def __init__(self, data: SampleFile, basis: Basis) -> None:
@@ -38,10 +38,10 @@ class BlockReader:
         return Structure(*(self._data.read_field(name, number) for name in names))
 
     def read_blocks(self, number: int, atoms: Ints) -> PartialMatrix:
-        """Return the blocks of a sample in the file that have one of some atoms at either end.
+        """Return the blocks of a sample in the file that have one of the given atoms at either end.
 
         Args:
-            number: Of the sample.
+            number: Number of the sample.
             atoms: (n,)
         """
         structure = self.read_structure(number)
@@ -79,7 +79,7 @@ class BlockReader:
 
 @dataclass(frozen=True)
 class PartialMatrix:
-    """Some blocks of a structure, and what all of them say together.
+    """Some blocks of a structure, and numbers computed from all of its blocks.
 
     Attributes:
         matrix: The blocks.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _SHARE: Final = 4
-"""One of so many channels is unnatural: of the irreps of a matrix fewer are than natural ones."""
+"""One in this many channels is unnatural: a matrix has fewer unnatural irreps than natural ones."""
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,8 @@ class Channels:
     """Numbers of channels of each degree; natural ones come first.
 
     An inversion multiplies features of degree l and natural parity by (-1)^l, as it does harmonics;
-    those of unnatural parity by -(-1)^l, as a cross product of vectors. Where parity is not told
-    apart all channels are called natural.
+    those of unnatural parity by -(-1)^l, as a cross product of vectors. Where parities are not
+    distinguished all channels are called natural.
 
     Attributes:
         natural: Channels of natural parity.
@@ -31,11 +31,11 @@ class Channels:
         return self.natural + self.unnatural
 
     def repeat(self, n: int) -> Channels:
-        """Return n times as many of both."""
+        """Return n times as many channels of each parity."""
         return Channels(n * self.natural, n * self.unnatural)
 
 
 def split_channels(total: int, *, parity: bool) -> Channels:
-    """Return so many channels, a part of them unnatural if parities are told apart."""
+    """Split a number of channels; a part is unnatural if parities are distinguished."""
     unnatural = max(1, total // _SHARE) if parity else 0
     return Channels(total - unnatural, unnatural)

@@ -1,4 +1,4 @@
-"""What must hold of the matrices of every structure; each error says what is likely wrong."""
+"""Checks of the matrices of every structure; each error names the likely cause."""
 
 from __future__ import annotations
 
@@ -44,19 +44,18 @@ def require_hermitian(quantity: str, gathered: Gathered) -> None:
 
 
 def require_sound(matrix: BlockMatrix) -> None:
-    """Check what the overlap says of basis, order of the atoms, images and completeness.
+    """Check basis, order of the atoms, images and completeness by means of the overlap.
 
     Raises:
         ValueError: Numbers are not finite, an orbital is not normalised, orbitals of one atom
-            overlap as only those of different atoms do, or the overlap of two atoms is not
+            overlap as only orbitals of different atoms do, or the overlap of two atoms is not
             symmetric about the line between them.
     """
     for quantity in ("hamiltonian", "overlap"):
         bad = ~np.isfinite(getattr(matrix, quantity))
         if bad.any():
             raise ValueError(
-                f"the {quantity} has {bad.sum()} elements that are no finite numbers; calculate it "
-                "again"
+                f"the {quantity} has {bad.sum()} elements that are not finite; calculate it again"
             )
     on_site = np.flatnonzero(matrix.is_on_site)
     if len(on_site) != len(matrix.structure.atomic_numbers):
@@ -84,7 +83,7 @@ def require_unfolded(structure: Structure, cutoff: float) -> None:
         raise ValueError(
             f"matrices of the Gamma point of a cell that is {short:.3g} Å across, with a cutoff "
             f"of {cutoff:g} Å: they are folded, each block being the sum over all periodic images "
-            "of a pair, which a model has to tell apart; print one file an image (&KPOINTS and "
+            "of a pair, which a model has to separate; print one file an image (&KPOINTS and "
             f"REAL_SPACE .TRUE.), use a cell of at least {2 * cutoff:g} Å, or lower the cutoff of "
             "the source if the orbitals are shorter"
         )
@@ -96,7 +95,7 @@ def _require_normalised(matrix: BlockMatrix, number: int) -> None:
     if abs(values[worst] - 1) > _NORMALISED:
         raise ValueError(
             f"atom {matrix.block_atoms[number, 0]}: orbital {worst} overlaps with itself by "
-            f"{values[worst]:.6g}, expected 1; the file is not complete, the basis is not that of "
+            f"{values[worst]:.6g}, expected 1; the file is not complete, the basis does not match "
             "the matrices, or they are folded (calculated at the Gamma point in a cell smaller "
             "than the orbitals)"
         )
@@ -118,7 +117,7 @@ def _require_spherical(matrix: BlockMatrix, number: int) -> None:
                     f"atom {atom} ({symbol}): its shells of degree {a} and {b} overlap by "
                     f"{error:.3g}, which orbitals of one atom do not; the atoms of the structure "
                     "are not in the order of the matrices, or the basis (shells "
-                    f"{list(shells)}) is not that of the matrices: correct one of them"
+                    f"{list(shells)}) does not match the matrices: correct one of them"
                 )
 
 
@@ -130,8 +129,8 @@ def _name_shells(matrix: BlockMatrix, atom: int) -> tuple[str, tuple[int, ...]]:
 def _require_axial(matrix: BlockMatrix) -> None:
     """Check that overlaps of two atoms are symmetric about the line between them.
 
-    Turned to this line, orbitals of different m do not overlap (J. C. Slater and G. F. Koster,
-    Phys. Rev. 94, 1498 (1954)); no other order of atoms, images or orbitals gives that.
+    In a frame along this line, orbitals of different m do not overlap (J. C. Slater and G. F.
+    Koster, Phys. Rev. 94, 1498 (1954)); no other order of atoms, images or orbitals gives that.
     """
     size = np.sqrt(np.add.reduceat(matrix.overlap**2, matrix.offsets[:-1]))
     far = np.flatnonzero((matrix.lengths > _APART) & (size > _AXIAL))
@@ -147,7 +146,7 @@ def _require_axial(matrix: BlockMatrix) -> None:
         f"the overlap of atom {i} with atom {j} in cell {R} is not symmetric about the line "
         f"between them, by {error.max():.2g} (so for {np.count_nonzero(error > _AXIAL)} of "
         f"{len(chosen)} pairs): the atoms of the structure are not in the order of the matrices, "
-        "its positions are not those that the images refer to, or the orbitals are not in the "
+        "the images refer to other positions, or the orbitals are not in the "
         "order stated (basis, order): correct that"
     )
 
@@ -157,7 +156,7 @@ def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
 
     Args:
         matrix: The matrices.
-        numbers: Blocks of two different places, (n,), at least one.
+        numbers: Numbers of blocks of two different places, (n,), at least one.
 
     Returns:
         (n,)

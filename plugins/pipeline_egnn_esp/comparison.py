@@ -1,4 +1,4 @@
-"""Errors of predicted matrices by distance, of their levels, and of what distances alone say."""
+"""Errors of predicted matrices by distance and of their levels, with the two-centre baseline."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MODELS: Final = ("zero", "two_centre", "model")
-"""What is compared: a matrix of zeros, distances alone, the network."""
+"""Compared models: a matrix of zeros, the two-centre baseline, the network."""
 
 
 @dataclass(frozen=True)
 class PredictedMatrix:
-    """Blocks of one structure, all or some of them, and what is predicted of them.
+    """Blocks of one structure, all or some of them, with their predictions.
 
     Attributes:
-        matrix: With the zero of energies of the labels.
-        energy_zero: What this zero is in the data, eV.
-        predicted: By the network and by distances alone, (n_entries,) each.
+        matrix: Blocks, with the zero of energies of the labels.
+        energy_zero: Energy in the data of this zero, eV.
+        predicted: Entries by the network and by the two-centre baseline, (n_entries,) each.
     """
 
     matrix: BlockMatrix
@@ -68,7 +68,7 @@ class Levels:
 
     Attributes:
         error: (n_k, n_levels) eV.
-        n_occupied: Occupied levels; 0 where that is not known.
+        n_occupied: Number of occupied levels; 0 if unknown.
     """
 
     error: Floats
@@ -76,13 +76,13 @@ class Levels:
 
 
 class Comparison:
-    """Collect the errors of a split.
+    """Errors of a split.
 
-    Ranks that divide structures compare their own blocks each, and add up their sums at the end.
+    Ranks that divide structures each compare their own blocks; the sums are reduced at the end.
 
     Args:
-        options: Of the model.
-        section: What is compared.
+        options: Options of the model.
+        section: Section `evaluate`.
     """
 
     def __init__(self, options: ESPOptions, section: ESPEvaluateOptions) -> None:
@@ -96,7 +96,7 @@ class Comparison:
         self.n_samples = 0
 
     def add(self, blocks: PredictedMatrix, group: str | None) -> None:
-        """Compare one structure, or the blocks that this rank has of it."""
+        """Compare one structure, or the blocks of it on this rank."""
         self.n_samples += 1
         matrix, target = blocks.matrix, self._options.target
         label: Floats = getattr(matrix, target)
@@ -118,7 +118,7 @@ class Comparison:
         self._squares["label"] += float(np.where(on_site, 1, 2) @ label**2)
 
     def admit_levels(self, matrix: BlockMatrix) -> bool:
-        """Tell whether the levels of a structure are to be compared, of which `matrix` is a part.
+        """Return True if the levels of a structure, whole or in part in `matrix`, are compared.
 
         Structures with too many orbitals are counted.
         """
@@ -129,7 +129,7 @@ class Comparison:
         return not is_large
 
     def add_levels(self, whole: PredictedMatrix) -> None:
-        """Compare the levels of one structure, of which all blocks are needed."""
+        """Compare the levels of one structure, given all of its blocks."""
         matrix = whole.matrix
         periodic = matrix.structure.pbc
         counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
@@ -141,7 +141,7 @@ class Comparison:
             self._levels[name].append(Levels(error, n_occupied))
 
     def add_ranks(self, ranks: Ranks) -> None:
-        """Add on rank 0 the sums over blocks of all other ranks; all ranks call it."""
+        """Reduce the sums over blocks of all ranks to rank 0; all ranks call it."""
         own: tuple[dict[Any, Any], ...] = (self._errors, self._groups, self._shells, self._squares)
         for tables in ranks.gather_on_zero(own)[1:]:
             for table, other in zip(own, tables, strict=True):
@@ -164,13 +164,13 @@ class Comparison:
         """Return the comparison with baselines.
 
         Returns:
-            `on_site` and `off_site`: MAE of zero, of distances alone and of the network, and the
-            gain, the second over the third; `shells`: the same by distance, with `from` and `to`,
-            Å, and the number of elements; `relative`: Frobenius norm of the error over that of the
-            matrix, of each model; `levels`: None for overlaps, else for each model but zero
-            `occupied` and `all`, eV, with mae, max_error, and `aligned_mae`, the MAE once each
-            structure's mean error is subtracted; `without_levels`: how many structures are too
-            large for that.
+            `on_site` and `off_site`: MAE of zero, of the two-centre baseline and of the network,
+            and the gain, the second over the third; `shells`: the same by distance, with `from` and
+            `to`, Å, and the number of elements; `relative`: Frobenius norm of the error over the
+            norm of the matrix, of each model; `levels`: None for overlaps, else for each model but
+            zero `occupied` and `all`, eV, with mae, max_error, and `aligned_mae`, the MAE after the
+            mean error of each structure is subtracted; `without_levels`: number of structures too
+            large for levels.
         """
         width = self._section.shell_width
         norm = self._squares["label"]
@@ -230,15 +230,15 @@ def require_electrons(basis: Basis, electrons: Mapping[str, int]) -> None:
     for symbol in basis.shells if electrons else ():
         if symbol not in electrons:
             raise ValueError(
-                f"evaluate.electrons says nothing of {symbol}; give the electrons of an atom of "
+                f"evaluate.electrons lacks {symbol}; give the electrons of an atom of "
                 "each element, or of none"
             )
         n_orbitals = basis.count_orbitals(number_of[symbol])
         if electrons[symbol] > 2 * n_orbitals:
             raise ValueError(
                 f"evaluate.electrons: {electrons[symbol]} of {symbol}, but its {n_orbitals} "
-                f"orbitals hold {2 * n_orbitals}; give those that the calculation treats, without "
-                "those of the core"
+                f"orbitals hold {2 * n_orbitals}; give the electrons that the calculation treats, "
+                "without the core"
             )
 
 
@@ -274,7 +274,7 @@ def _join_levels(levels: list[Levels]) -> dict[str, dict[str, float]]:
 
 
 def _compare_with_baseline(errors: Mapping[str, Errors]) -> dict[str, Any]:
-    """Return the number of elements, the MAE of each model, and the gain over distances alone."""
+    """Return the number of elements, the MAE of each model, and the gain over the baseline."""
     count = errors["model"].count
     mae = {name: of_model.absolute / count if count else None for name, of_model in errors.items()}
     model, two_centre = mae["model"], mae["two_centre"]

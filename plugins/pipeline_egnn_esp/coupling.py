@@ -1,10 +1,10 @@
-"""The orthonormal change between blocks of orbital pairs and irreducible representations.
+"""Orthonormal change of basis from blocks of orbital pairs to irreducible representations.
 
 The product of shells of degrees a and b contains each degree L from |a - b| to a + b once:
 
     y_LM = √(2L+1) Σ w(a, b, L)[m, m', M] H[m, m'],   H[m, m'] = Σ √(2L+1) w(a, b, L)[m, m', M] y_LM
 
-with the 3j symbols w of e3nn. With the factor √(2L+1) both ways the change is a rotation: squared
+with the 3j symbols w of e3nn. With the factor √(2L+1) both ways the change is orthogonal: squared
 errors of y and of H are equal, so no degree weighs more than another in a loss.
 """
 
@@ -24,7 +24,7 @@ from pipeline_kernels.equivariant.clebsch_gordan import clebsch_gordan
 
 
 class Coupling(nn.Module):
-    """Blocks in the common layout of a basis from their coupled components, and back.
+    """Change of basis between blocks in the common layout and their coupled components.
 
     The coupled components are ordered by shell of the row, shell of the column, degree L, order M.
 
@@ -33,7 +33,7 @@ class Coupling(nn.Module):
 
     Attributes:
         irreps: Degree L of each irreducible representation, in order.
-        unnatural: Whether its parity, (-1)^(a + b), is other than (-1)^L.
+        unnatural: True for each irrep whose parity, (-1)^(a + b), differs from (-1)^L.
         n_common: Rows and columns of a block.
         n_coupled: Coupled components of a block, as many as it has entries.
     """
@@ -87,7 +87,7 @@ class Coupling(nn.Module):
         return torch.from_numpy(chosen[:, None] + np.arange(2 * degree + 1))
 
     def find_unnatural(self, degree: int) -> Tensor:
-        """Return which irreps of a degree are unnatural, (n_irreps,)."""
+        """Return the mask of the unnatural irreps of a degree, (n_irreps,)."""
         return torch.tensor(self.unnatural)[torch.tensor(self.irreps) == degree]
 
     def uncouple(self, coupled: Tensor) -> Tensor:
@@ -122,11 +122,11 @@ def compute_change_of_basis(a: int, b: int) -> NDArray[np.float64]:
     """Return the orthogonal matrix from products of two degrees to their irreps.
 
     Args:
-        a: Degree of the first.
-        b: Degree of the second.
+        a: Degree of the first factor.
+        b: Degree of the second factor.
 
     Returns:
-        Rows are pairs (m, m'), columns (L, M) with rising L: (d, d) with d = (2a+1)(2b+1).
+        Rows are pairs (m, m'), columns (L, M) by ascending L: (d, d) with d = (2a+1)(2b+1).
     """
     columns = [
         sqrt(2 * degree + 1) * clebsch_gordan(a, b, degree).reshape(-1, 2 * degree + 1)
@@ -138,7 +138,7 @@ def compute_change_of_basis(a: int, b: int) -> NDArray[np.float64]:
 def _index_blocks(
     shells: Sequence[int], a: int, b: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the pairs of shells of degrees a and b lie in flat blocks and when coupled."""
+    """Return the places of pairs of shells of degrees a and b in flat blocks and when coupled."""
     sizes = np.array([2 * degree + 1 for degree in shells])
     begins, n = np.cumsum(sizes) - sizes, int(sizes.sum())
     entries, coupled, begin = [], [], 0

@@ -18,9 +18,9 @@ class MatrixSource(Section):
     path: str
     """File or glob pattern, relative to the dataset file; ** crosses folders."""
     group: Literal["file", "folder"] | None = None
-    """What a group is, for `split`; null puts all into one that is named after the reader."""
+    """Definition of a group, for `split`; null puts all files into one, named after the reader."""
     split: Literal["train", "val", "test"] | None = None
-    """Puts the whole source into one split."""
+    """Split that takes the whole source."""
 
 
 class PackedSource(MatrixSource):
@@ -48,7 +48,7 @@ class CP2KSource(MatrixSource):
     cutoff: Positive = 12.0
     """Pairs beyond this distance are left out, Å. The paper's r_cut is half of it."""
     structure: str | None = None
-    """Name of an input or restart file beside each output; null for the one that it states."""
+    """Name of an input or restart file beside each output; null for the input it names."""
 
     @field_validator("basis")
     @classmethod
@@ -61,10 +61,10 @@ class DeepHSource(MatrixSource):
 
     reader: Literal["deeph"]
     order: Literal["openmx", "cp2k"] = "openmx"
-    """Order of the orbitals of a shell: that of OpenMX, which DeepH's own interfaces write whatever
-    the program is, or rising m."""
+    """Order of the orbitals of a shell: that of OpenMX, which DeepH's own interfaces write for
+    every program, or ascending m."""
     pbc: tuple[bool, bool, bool] = (True, True, True)
-    """Periodic directions, which the layout does not state."""
+    """Periodic directions, which the layout does not contain."""
     cutoff: Positive | None = None
     """Pairs beyond this distance are left out, Å; null keeps all."""
 
@@ -96,7 +96,7 @@ class MatrixDataset(DatasetFile):
     """Hamiltonians and overlaps in a basis of atomic orbitals."""
 
     sources: Annotated[list[AnySource], Field(min_length=1)]
-    """Where the matrices come from.
+    """Sources of the matrices.
 
     | reader        | matrices                                                                  |
     |---------------|---------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""From single elements of matrices, as programs write them, to blocks of atom pairs."""
+"""Conversion of single matrix elements, as programs write them, to blocks of atom pairs."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Gathered:
 
     Attributes:
         entries: (n_entries,) the blocks one after the other, each by rows.
-        asymmetry: Largest difference of the two members of a hermitian pair, as far as both are
+        asymmetry: Largest difference of the two members of a hermitian pair where both are
             given; where only one triangle is given they are equal by definition.
-        left_out: Largest magnitude that lies in none of the blocks.
+        left_out: Largest magnitude of an element outside of all blocks.
     """
 
     entries: Floats
@@ -56,7 +56,7 @@ class Gathered:
 
 
 class Places:
-    """Finds the entry that an element belongs to.
+    """Map from matrix elements to the entries of blocks.
 
     Args:
         structure: The atoms.
@@ -104,14 +104,14 @@ class Places:
         return Gathered(self._mirror(entries), float((high - low).max(initial=0)), left_out)
 
     def _find_entries(self, row: Ints, column: Ints, shift: Ints) -> Ints:
-        """Return the entry of each element, -1 where its block is not among ours."""
+        """Return the entry of each element, -1 where its block is missing."""
         atoms = np.stack([self._atom[row], self._atom[column]], axis=1)
         block = self._index.find(atoms, shift)
         entry = self._begins[block] + self._local[row] * self._n_columns[block]
         return np.where(block >= 0, entry + self._local[column], -1)
 
     def _mirror(self, entries: Floats) -> Floats:
-        """Fill the lower triangles of the blocks on the diagonal, of which the upper is given."""
+        """Fill the lower triangles of the diagonal blocks from the upper ones."""
         n = len(self._atom)
         rows = np.arange(n)
         ends = np.searchsorted(self._atom, self._atom, side="right")

@@ -1,4 +1,4 @@
-"""Errors of predicted matrices: of their elements by distance, and of their levels.
+"""Evaluation: errors of predicted matrix elements by distance, and of energy levels.
 
 `run.predictions` holds, for each sample, the blocks of one of each hermitian pair, as `data.h5` has
 them, with their length, the fields `<target>_label`, `<target>_predicted` and `<target>_two_centre`
@@ -9,7 +9,7 @@ of the overlap. `run.metrics` has the layout of the engine, with the quantities 
 
 | key           | content                                                                        |
 |---------------|--------------------------------------------------------------------------------|
-| `target`      | what was learned                                                               |
+| `target`      | the learned quantity                                                           |
 | `unit`        | of errors                                                                      |
 | `cutoff`      | of the graph, Å; blocks beyond are predicted as zero                           |
 | `basis`       | degrees of the shells of each element, in the order of rows and columns        |
@@ -67,11 +67,10 @@ Floats = NDArray[np.float64]
 def evaluate_matrices(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
-    Called on every rank. By samples they predict whole structures, which rank 0 compares. With
-    `partition.parts: graph` they share the atoms of each: every rank compares the blocks of its
-    own atoms, sums of errors are added up, and rank 0 collects what is written some blocks at a
-    time. Levels are those of whole matrices, which rank 0 holds of structures with no more than
-    `evaluate.dense_orbitals`.
+    Called on every rank. By samples, ranks predict whole structures, which rank 0 compares. With
+    `partition.parts: graph` (domain decomposition) every rank compares the blocks of its own atoms,
+    sums of errors are reduced, and rank 0 collects the written blocks, some at a time. Levels
+    need whole matrices, which rank 0 holds for structures of at most `evaluate.dense_orbitals`.
 
     Returns:
         MAE of on-site and off-site elements and of levels, by split; on rank 0.
@@ -127,11 +126,11 @@ def _describe_levels() -> str:
 
 @dataclass(frozen=True)
 class _Predicted:
-    """A structure, as one rank has it.
+    """Predictions of one structure on one rank.
 
     Attributes:
         own: Blocks that this rank compares.
-        collect: Yields on rank 0 the blocks of all ranks, in order; all of them iterate.
+        collect: Yields the blocks of all ranks in order on rank 0; all ranks iterate over it.
     """
 
     own: PredictedMatrix
@@ -141,7 +140,7 @@ class _Predicted:
 def _make_predictor(
     run: Run, task: Task, ranks: Ranks
 ) -> Callable[[MatrixSamples], Iterator[_Predicted]]:
-    """Return what yields the structures of a split, as the ranks divide them."""
+    """Return a function that predicts the structures of a split, by samples or by own atoms."""
     if run.get_section("partition", PartitionOptions).parts != "graph":
         capacity = run.get_section("partition", PartitionOptions).capacity
         return partial(_predict_whole, task, ranks, capacity)
@@ -186,7 +185,7 @@ def _predict_own(
 def _describe_own(index: int, ranks: Ranks) -> str:
     return (
         f"in the prediction of the sample {index} of the split on rank {ranks.rank}, which has a "
-        "part of its atoms; take more ranks, or lower infer.work_bytes"
+        "part of its atoms; use more ranks, or lower infer.work_bytes"
     )
 
 
@@ -205,7 +204,7 @@ def _get_basis(task: Task) -> Basis:
 
 
 def _make_baseline(task: Task) -> TwoCentre:
-    """Return tables fitted to the training structures: those of the model, where it uses them."""
+    """Return tables fitted to the training structures, from the model if it uses them."""
     module = task.module
     assert isinstance(module, ScaledNetwork)
     if module.uses_edges:
@@ -236,7 +235,7 @@ def _open_writer(run: Run, target: str) -> SampleWriter:
 def _make_records(
     pieces: Iterable[PredictedMatrix], target: str, split: str, texts: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a sample: those of the sample and of atoms with the first blocks."""
+    """Yield the fields of a sample; the first item has the fields of the sample and its atoms."""
     for number, piece in enumerate(pieces):
         matrix = piece.matrix
         record = {
@@ -259,11 +258,11 @@ def _make_records(
 
 
 def _describe_training(run: Run, task: Task) -> dict[str, int]:
-    """Return what the model was trained on, and in how many steps; see the head of this file."""
+    """Return the size of the training set and the number of steps; see the module docstring."""
     samples, history = task.samples("train"), read_history(run)
     shares = read_shares(run.partition, "train", len(samples))
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
-    # Windows are steps, whatever the number of ranks.
+    # Windows are steps, for any number of ranks.
     n_epochs = history[-1]["epoch"] if history else 0
     return {
         "structures": len(samples),

@@ -1,4 +1,4 @@
-"""From features of atoms and edges to blocks of a matrix between orbitals."""
+"""Output heads: features of atoms and edges to blocks of a matrix between orbitals."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from pipeline_egnn_esp.maps import join_blocks, split_degrees, take_channels
 class CoupledLinear(nn.Module):
     """A linear map of the channels of each degree to the irreps of blocks of this degree.
 
-    What makes blocks of irreps is one product with a constant matrix: no number has to be picked
-    from where it lies.
+    Blocks are made of irreps by one product with a constant matrix, without indexing.
 
     Args:
-        channels: Of every degree that comes in.
-        coupling: Says which irreps blocks consist of.
-        parity: Whether irreps are made of channels of their own parity; of all if not. Those of a
+        channels: Input channels of every degree.
+        coupling: Decomposition of blocks into irreps.
+        parity: Whether irreps are made of channels of their own parity; of all if not. Irreps of a
             parity that no channel has are zero.
     """
 
@@ -78,7 +77,7 @@ class CoupledLinear(nn.Module):
 
 
 class Heads(nn.Module):
-    """Blocks of atoms and of edges, and what makes the matrix of them hermitian.
+    """Hermitian blocks of atoms and of edges.
 
     A block of an atom is (B + Bᵀ)/2; one of an edge is (B + Cᵀ)/2 with the block C of the edge in
     the opposite direction. Both are exact in floating-point numbers. Padding is zero. Autocast does
@@ -86,8 +85,8 @@ class Heads(nn.Module):
 
     Args:
         lmax: Highest degree of the features.
-        atoms: Channels of every degree of atoms.
-        edges: The same of edges.
+        atoms: Channels of every degree, of atoms.
+        edges: Channels of every degree, of edges.
         basis: Shells of each element.
         parity: Whether blocks are made of features of their own parity.
 
@@ -124,7 +123,7 @@ class Heads(nn.Module):
         return self._mask(0.5 * (blocks + blocks.mT), atomic_numbers, atomic_numbers)
 
     def project_one_way(self, e: Tensor) -> Tensor:
-        """Return the blocks of edges as each edge has them, (n_edges, n_common, n_common)."""
+        """Return the blocks of edges before symmetrisation, (n_edges, n_common, n_common)."""
         return self._make_blocks(self.edges, e)
 
     def predict_edge_blocks(
@@ -133,7 +132,7 @@ class Heads(nn.Module):
         """Return the blocks of edges.
 
         Args:
-            blocks: From `one_way`.
+            blocks: From `project_one_way`.
             reverse: The same of the reverse edges.
             receivers: Atomic numbers, (n_edges,).
             senders: Atomic numbers, (n_edges,).

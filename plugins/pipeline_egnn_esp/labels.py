@@ -1,4 +1,4 @@
-"""Blocks of atoms and edges, as a network works with them, from stored matrices."""
+"""Labels: blocks of atoms and edges in the network's layout, from stored matrices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Labels:
     Attributes:
         node_blocks: H_ii(0), (n_atoms, n_common, n_common).
         edge_blocks: H_ij(R), (n_edges, n_common, n_common).
-        edge_known: Which edges have a block in the data, (n_edges,).
+        edge_known: Mask of the edges with a block in the data, (n_edges,).
     """
 
     node_blocks: Floats
@@ -35,8 +35,8 @@ def make_labels(
     """Return the blocks of the atoms and edges of a graph.
 
     Args:
-        matrix: One of each hermitian pair; the other is made here. All H_ii(0) have to be there.
-        quantity: Which of the matrices.
+        matrix: One block of each hermitian pair, with all H_ii(0); the other is made here.
+        quantity: Hamiltonian or overlap.
         edge_index: (n_edges, 2), (receiver i, sender j).
         edge_shift: (n_edges, 3), cell of j.
     """

@@ -1,8 +1,8 @@
-"""Blocks of a layer: convolutions in the frames of edges, attention, feed-forward.
+"""Blocks of a layer: convolutions in the frames of edges, attention, feed-forward networks.
 
 Features are kept channels last: (n, (lmax + 1)², channels), components of degree 0, then of degree
-1, and so on, each from m = -l to l. Attention and its normalisation are those of EquiformerV2 (Liao
-et al., arXiv:2306.12059), the pair of a node and an edge block those of Kaniselvan et al.,
+1, and so on, each from m = -l to l. Attention and its normalisation follow EquiformerV2 (Liao et
+al., arXiv:2306.12059), the pair of a node and an edge block Kaniselvan et al.,
 "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic Structure Prediction".
 
 With `parity` some channels are of unnatural parity (`channels`). All features are natural at first;
@@ -48,12 +48,12 @@ class SmoothLeakyReLU(nn.Module):
 
 
 class Attention(nn.Module):
-    """Sums messages over the edges of each atom, weighted by a softmax over them.
+    """Sum of messages over the edges of each atom, weighted by a softmax over them.
 
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        stage: What comes in, and what goes out.
+        stage: Input and output channels.
     """
 
     def __init__(self, options: ESPOptions, n_elements: int, stage: Stage) -> None:
@@ -71,7 +71,7 @@ class Attention(nn.Module):
         self.out = DegreeLinear(options.lmax, summed, stage.outputs)
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
-        """Return what each own atom receives, (n_own, (lmax + 1)², channels)."""
+        """Return the summed messages of each own atom, (n_own, (lmax + 1)², channels)."""
         messages, extra = self.messages(x, e, edges)
         scores, gates = extra.tensor_split([self.n_scores], 1)
         factors = compute_gate_factors(messages, gates, self.layout)
@@ -93,7 +93,7 @@ class Attention(nn.Module):
         return (scored * self.direction).sum(2)
 
     def _spread(self, attention: Tensor) -> Tensor:
-        """Give each channel that is summed the weight of its head."""
+        """Expand the weights of heads to their channels."""
         counts = self.values_of_head.natural, self.values_of_head.unnatural
         return torch.cat([attention.repeat_interleave(n, 1) for n in counts if n], 1)
 
@@ -104,7 +104,7 @@ class NodeBlock(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        stage: What comes in, and what goes out.
+        stage: Input and output channels.
     """
 
     def __init__(self, options: ESPOptions, n_elements: int, stage: Stage) -> None:
@@ -118,7 +118,7 @@ class NodeBlock(nn.Module):
         """Update own atoms.
 
         Args:
-            x: Own atoms, then the halo, (n_own + n_halo, (lmax + 1)², channels).
+            x: Own atoms, then ghost atoms, (n_own + n_halo, (lmax + 1)², channels).
             e: (n_edges, (lmax + 1)², channels)
             edges: All edges that the own atoms receive.
 
@@ -138,12 +138,12 @@ class NodeBlock(nn.Module):
 class EdgeBlock(nn.Module):
     """Update of edges: e' = e + Linear(message(x, norm(e))), then FeedForward(e').
 
-    Each edge by itself, so that edges may be updated in parts.
+    Each edge is updated independently, so that edges may be updated in parts.
 
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        stage: What comes in, and what goes out.
+        stage: Input and output channels.
     """
 
     def __init__(self, options: ESPOptions, n_elements: int, stage: Stage) -> None:

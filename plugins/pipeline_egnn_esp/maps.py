@@ -1,11 +1,11 @@
-"""Norms and linear maps of features, which commute with rotations, and with reflections if asked.
+"""Equivariant norms and linear maps of features, under rotations and optionally reflections.
 
 Features are kept channels last: (n, (lmax + 1)², channels), components of degree 0, then of degree
 1, and so on, each from m = -l to l. Channels of natural parity come first, see `channels`.
 
-Weights are drawn so that a map keeps the variance of its input; biases are zero at first. What
-would mix parities has no weights. Where that leaves blocks, they are joined to one matrix with
-zeros between them: features then go through one product and are not copied.
+Weights are drawn so that a map keeps the variance of its input; biases are zero at first. No
+weights mix parities. The remaining blocks are joined to one matrix with zeros between them:
+features then go through one product and are not copied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline_kernels.equivariant.so2 import Layout
 
 
 def join_blocks(one: Tensor, other: Tensor) -> Tensor:
-    """Return the matrices (..., n, m) that have two blocks on their diagonal and zeros beside."""
+    """Return the block-diagonal matrices (..., n, m) of two blocks."""
     upper = functional.pad(one, (0, other.shape[-1]))
     lower = functional.pad(other, (one.shape[-1], 0))
     return torch.cat([upper, lower], dim=-2)
@@ -37,18 +37,18 @@ def split_degrees(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def take_channels(x: Tensor, n: int) -> Tensor:
-    """Return the first n channels; a part that is all would cost a copy in the backward pass."""
+    """Return the first n channels; slicing all of them would cost a copy in the backward pass."""
     return x if n == x.shape[-1] else x[..., :n]
 
 
 class DegreeNorm(nn.Module):
-    """Layer normalisation of true scalars; all others divided by their common root mean square.
+    """Layer normalisation of true scalars; all other features divided by their root mean square.
 
     Each degree above 0 counts the same in the mean; each channel of each has a learned scale.
 
     Args:
         lmax: Highest degree.
-        channels: Of every degree.
+        channels: Channels of every degree.
     """
 
     def __init__(self, lmax: int, channels: Channels) -> None:
@@ -67,8 +67,8 @@ class DegreeLinear(nn.Module):
 
     Args:
         lmax: Highest degree.
-        inputs: Channels that come in.
-        outputs: Channels that go out.
+        inputs: Input channels.
+        outputs: Output channels.
     """
 
     def __init__(self, lmax: int, inputs: Channels, outputs: Channels) -> None:
@@ -97,9 +97,9 @@ class DegreeLinear(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps of each degree with a gate between, whose result is added to features.
+    """Residual block of two linear maps of each degree with a gate between.
 
-    The gate is SiLU of true scalars, and for all others sigmoids of such.
+    The gate is SiLU for true scalars, and sigmoids of true scalars for all other features.
 
     Args:
         lmax: Highest degree.
@@ -115,7 +115,7 @@ class FeedForward(nn.Module):
         self.down = DegreeLinear(lmax, hidden, channels)
 
     def forward(self, x: Tensor, norm: DegreeNorm) -> Tensor:
-        """Return features (n, (lmax + 1)², channels) and what their norm gives."""
+        """Return features plus the update from their norm, (n, (lmax + 1)², channels)."""
         up, gates, down = self.up, self.gates, self.down
         weights = Weights(
             *(norm.scalars.weight, norm.scalars.bias, norm.scales),
@@ -125,7 +125,7 @@ class FeedForward(nn.Module):
 
 
 def count_gates(lmax: int, channels: Channels) -> int:
-    """Return the number of sigmoids that gate all but true scalars."""
+    """Return the number of sigmoids that gate all features but true scalars."""
     return channels.unnatural + lmax * channels.total
 
 
@@ -134,9 +134,9 @@ class SO2Weights(nn.Module):
 
     Args:
         layout: Degrees and orders.
-        inputs: Channels that come in.
-        outputs: Channels that go out.
-        n_extra: Number of additional scalars that go out.
+        inputs: Input channels.
+        outputs: Output channels.
+        n_extra: Number of additional output scalars.
     """
 
     def __init__(self, layout: Layout, inputs: int, outputs: int, n_extra: int = 0) -> None:
@@ -155,17 +155,17 @@ class SO2Weights(nn.Module):
 
 
 class SO2ParityWeights(nn.Module):
-    """The same of a map that commutes with reflections, too.
+    """Weights and bias of a linear map in the frames of edges that commutes with reflections, too.
 
-    Features of unnatural parity are turned by a quarter, see `pipeline_kernels.equivariant.so2`.
+    Features of unnatural parity are rotated by 90°, see `pipeline_kernels.equivariant.so2`.
     Order 0 has a map for each parity, every other order one real matrix for both.
 
     Args:
         layout: Degrees and orders.
-        inputs: Channels that come in, in turn.
-        outputs: Channels that go out.
-        n_extra: Number of additional true scalars that go out.
-        axial: Whether any unnatural component of order 0 comes in.
+        inputs: Input channels, in order.
+        outputs: Output channels.
+        n_extra: Number of additional true output scalars.
+        axial: Whether the inputs have any unnatural component of order 0.
     """
 
     place: Tensor
@@ -194,7 +194,7 @@ class SO2ParityWeights(nn.Module):
         shapes = layout.list_weight_shapes(len(kinds), outputs.total)[1:]
         self.others = nn.ParameterList(torch.randn(shape[1:]) / sqrt(shape[1]) for shape in shapes)
         self.bias = nn.Parameter(torch.zeros(natural[1]))
-        # Where inputs lie if natural ones come first.
+        # Places of the inputs if natural ones come first.
         place = unnatural.int().argsort(stable=True).argsort()
         self.register_buffer("place", place, persistent=False)
 
@@ -215,7 +215,7 @@ class SO2ParityWeights(nn.Module):
         return torch.cat([natural, unnatural], dim=1)[:, self.place].flatten(0, 1)
 
     def _spread(self, columns: Tensor) -> Tensor:
-        """Put zeros between columns of natural channels and of extra scalars."""
+        """Insert zeros between columns of natural channels and of extra scalars."""
         n_main = columns.shape[-1] - self.n_extra
         main, extra = columns.split([n_main, self.n_extra], dim=-1)
         main = functional.pad(main.unflatten(-1, (self.n_degrees, -1)), (0, self.outputs.unnatural))
@@ -234,10 +234,10 @@ def make_so2_weights(
 
     Args:
         layout: Degrees and orders.
-        inputs: Channels that come in, in turn.
-        outputs: Channels that go out.
-        n_extra: Number of additional true scalars that go out.
-        axial: Whether any unnatural component of order 0 comes in.
+        inputs: Input channels, in order.
+        outputs: Output channels.
+        n_extra: Number of additional true output scalars.
+        axial: Whether the inputs have any unnatural component of order 0.
     """
     if outputs.unnatural:
         return SO2ParityWeights(layout, inputs, outputs, n_extra, axial=axial)

@@ -1,8 +1,8 @@
 """Hamiltonian and overlap of one structure as blocks of atom pairs.
 
 Block (i, j, R) couples the orbitals of atom i in the home cell, the rows, with those of atom j in
-cell R, the columns; their distance is that of r_j + R·cell - r_i. H_ji(-R) is the transpose of
-H_ij(R), and one of the two is kept: that with R lexicographically positive, or R = 0 and i <= j.
+cell R, the columns; their distance is |r_j + R·cell - r_i|. H_ji(-R) is the transpose of H_ij(R),
+and only the one with R lexicographically positive, or R = 0 and i <= j, is kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BlockMatrix:
 
     @cached_property
     def offsets(self) -> Ints:
-        """Where the entries of each block begin, and the number of all, (n_blocks + 1,)."""
+        """Offset of the entries of each block, and the number of all entries, (n_blocks + 1,)."""
         return np.concatenate([[0], np.cumsum(self.shapes.prod(axis=1))])
 
     @cached_property
@@ -66,7 +66,7 @@ class BlockMatrix:
 
     @cached_property
     def is_on_site(self) -> Bools:
-        """Which blocks are those of an atom with itself in its own cell, (n_blocks,)."""
+        """Mask of the blocks of an atom with itself in its own cell, (n_blocks,)."""
         i, j = self.block_atoms.T
         marked: Bools = (i == j) & ~self.block_shift.any(axis=1)
         return marked
@@ -122,11 +122,11 @@ class BlockMatrix:
 
 
 def is_first(rows: Ints, columns: Ints, shifts: Ints) -> Bools:
-    """Tell which member of a hermitian pair is the one that is kept.
+    """Return the mask of the kept member of each hermitian pair.
 
     Args:
         rows: Atom, or orbital, of the rows, (n,).
-        columns: That of the columns, (n,).
+        columns: Atom, or orbital, of the columns, (n,).
         shifts: (n, 3)
 
     Returns:
@@ -139,7 +139,7 @@ def is_first(rows: Ints, columns: Ints, shifts: Ints) -> Bools:
 
 
 def find_pairs_within(structure: Structure, cutoff: float) -> tuple[Ints, Ints]:
-    """Return the kept blocks of all pairs up to a distance, those of the atoms themselves included.
+    """Return the kept blocks of all pairs up to a distance, on-site blocks included.
 
     Args:
         structure: Atoms and cell.
@@ -160,7 +160,7 @@ def find_pairs_within(structure: Structure, cutoff: float) -> tuple[Ints, Ints]:
 
 
 class BlockIndex:
-    """Finds blocks by their names (i, j, R).
+    """Index of blocks by their names (i, j, R).
 
     Args:
         atoms: (n_blocks, 2), all blocks different.
@@ -179,12 +179,12 @@ class BlockIndex:
         if not len(self._sorted):
             return np.full(len(atoms), -1, dtype=np.int64)
         is_near = np.all(np.abs(shifts) < self._reach, axis=1)
-        known = is_near & np.all(atoms < self._n_atoms, axis=1)
+        is_valid = is_near & np.all(atoms < self._n_atoms, axis=1)
         keys = self._make_keys(
-            np.where(known[:, None], atoms, 0), np.where(known[:, None], shifts, 0)
+            np.where(is_valid[:, None], atoms, 0), np.where(is_valid[:, None], shifts, 0)
         )
         place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        return np.where(known & (self._sorted[place] == keys), self._order[place], -1)
+        return np.where(is_valid & (self._sorted[place] == keys), self._order[place], -1)
 
     def _make_keys(self, atoms: Ints, shifts: Ints) -> Ints:
         key = np.zeros(len(atoms), dtype=np.int64)

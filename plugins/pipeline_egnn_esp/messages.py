@@ -19,21 +19,21 @@ from pipeline_kernels.message import Segments, gather_sum
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z."""
 EMBEDDING_RANGE: Final = 1e-3
-"""Embeddings of the elements at the ends of an edge start within plus and minus this."""
+"""Bound of the initial embeddings of the elements at the ends of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Edges and the places of their ends among the atoms of a rank: first its own, then its halo.
+    """Edges, with the places of their ends among the atoms of a rank: own, then ghost atoms.
 
     Attributes:
         receivers: Place of each receiver, one of the own atoms.
         senders: Place of each sender.
         frames: Wigner matrices of each edge, (n_edges, n_entries(lmax)).
-        gaussians: Of each distance, (n_edges, radial_functions).
+        gaussians: Gaussians of each distance, (n_edges, radial_functions).
         elements: Elements of receiver and sender, by their place in the basis, (n_edges, 2).
-        attended: Places and edges of those that atoms attend to; None if they do to all.
-        fading: Logarithm of what the weight of each in the attention is multiplied by, (n_edges,).
+        attended: Places and edges that take part in the attention; None if all do.
+        fading: Logarithm of the factor on the attention weight of each edge, (n_edges,).
     """
 
     receivers: Segments
@@ -45,7 +45,7 @@ class Edges:
     fading: Tensor | None = None
 
     def select(self, part: Tensor, n_senders: int) -> Edges:
-        """Return some of the edges, which come from the first `n_senders` atoms."""
+        """Return some of the edges, whose senders are among the first `n_senders` atoms."""
         return Edges(
             Segments.of(self.receivers.index[part], self.receivers.n_segments),
             Segments.of(self.senders.index[part], n_senders),
@@ -56,7 +56,7 @@ class Edges:
 
 
 class RadialWeights(nn.Module):
-    """A perceptron from distance and elements of an edge to factors of features.
+    """Perceptron from the distance and elements of an edge to factors of features.
 
     Args:
         options: Sizes of the network.
@@ -87,20 +87,20 @@ class RadialWeights(nn.Module):
 
     @property
     def last(self) -> nn.Linear:
-        """The map to factors."""
+        """Last layer, which returns the factors."""
         layer = self.perceptron[-1]
         assert isinstance(layer, nn.Linear)
         return layer
 
     def expand(self, edges: Edges) -> Tensor:
-        """Return what the last map of the perceptron takes, (n_edges, channels)."""
+        """Return the input of the last layer of the perceptron, (n_edges, channels)."""
         receiver, sender = edges.elements.unbind(1)
         ends = self.senders(sender), self.receivers(receiver)
         hidden: Tensor = self.perceptron[:-1](torch.cat([edges.gaussians, *ends], dim=1))
         return hidden
 
     def read(self, hidden: Tensor, rows: Tensor, edges: Edges) -> Tensor:
-        """Return some of the factors, by their place among those of all degrees, (n_edges, n)."""
+        """Return some of the factors, by their place among all degrees, (n_edges, n)."""
         factors = functional.linear(hidden, self.last.weight[rows], self.last.bias[rows])
         return factors.to(edges.frames.dtype)
 
@@ -108,14 +108,14 @@ class RadialWeights(nn.Module):
 class Messages(nn.Module):
     """Messages [x_sender, x_receiver, e] by order in the frame of their edge, and scalars.
 
-    The channels of the three, scaled by radial weights, turned to the frame and mixed. True scalars
-    are alike in all frames: where some of the three are nothing else, what order 0 gets of them is
-    one product of matrices.
+    The channels of the three are scaled by radial weights, rotated to the frame and mixed. True
+    scalars are equal in all frames: those of the three that are only true scalars enter order 0
+    through one matrix product.
 
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        stage: What comes in, and what goes out.
+        stage: Input and output channels.
         n_extra: Number of scalars.
     """
 
@@ -135,7 +135,7 @@ class Messages(nn.Module):
         self.linear = make_so2_weights(
             self.layout, self.inputs, stage.hidden, self.n_extra, axial=stage.axial
         )
-        # Places (degree, channel) of what comes in: scalars have those of degree 0 alone.
+        # Places (degree, channel) of the inputs: scalars have places of degree 0 only.
         kinds = zip(self.inputs, self.are_scalars, strict=True)
         scalar = torch.tensor([is_one for part, is_one in kinds for _ in range(part.total)])
         places = torch.arange((options.lmax + 1) * len(scalar)).unflatten(0, (-1, len(scalar)))
@@ -186,6 +186,6 @@ class Messages(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _list_rows(self, m: int) -> Tensor:
-        """Return the rows of the weights of an order that belong to what is not scalar."""
+        """Return the rows of the weights of an order that belong to non-scalar inputs."""
         # The first degree of an order is m.
         return self.other_rows[: self.layout.count_degrees(m)].flatten()

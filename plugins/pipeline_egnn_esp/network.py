@@ -1,4 +1,4 @@
-"""The network: from atoms and edges to the blocks of a matrix between their orbitals."""
+"""eGNN-ESP network, from atoms and edges to the blocks of a matrix between their orbitals."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ class Network(nn.Module):
     The network of Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale
     Electronic Structure Prediction" (2025), section 3, but for the first features of edges: a
     learned linear map of Gaussians of their length in place of the Gaussians themselves and, if
-    `bond_cutoff` is given, what `Surroundings` makes of the atoms around their middle.
+    `bond_cutoff` is given, the output of `Surroundings` for the atoms around their middle.
 
     Atoms start from their element, in degree 0. Each layer updates the atoms by attention over
     their edges, then the edges by the atoms that they join. Linear maps take the last features to
     irreps of blocks.
 
-    Rotations of the frames of edges and densities around their middle are constants: derivatives by
-    positions are those through distances alone.
+    Rotations of the frames of edges and densities around their middle are constants: derivatives
+    with respect to positions go through distances only.
 
     Args:
         options: Sizes of the network.
         basis: Shells of each element.
-        cutoff: Of the graph, Å.
+        cutoff: Cutoff of the graph, Å.
 
     Raises:
         ValueError: `options.lmax` is too low for the basis, or `options.bond_cutoff` too large.
@@ -99,17 +99,17 @@ class Network(nn.Module):
     def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
         """Predict the blocks of all atoms and edges.
 
-        With a domain, ranks exchange rows of atoms once a layer, while they update interior edges,
-        and at the end blocks of edges whose reverse other ranks own.
+        With domain decomposition, ranks exchange ghost atoms once a layer (halo exchange), while
+        they update interior edges, and at the end blocks of edges whose reverse other ranks own.
 
         Args:
-            batch: Structures with their graph, of which `reverse_edge` numbers the edge (j, i, -R)
-                of each edge (i, j, R), (n_edges,); or the inputs of a domain. If it holds `frames`,
-                from `compute_edge_frames` in the type of the parameters, they are not calculated.
+            batch: Structures with their graph, with `reverse_edge`, the number of the edge (j, i,
+                -R) of each edge (i, j, R), (n_edges,); or the inputs of a domain. `frames` from
+                `compute_edge_frames`, if given in the type of the parameters, are not calculated.
             domain: The part of a structure that this rank owns; None for whole structures.
 
         Returns:
-            node_blocks (n_own, n_common, n_common), those of atoms, and edge_blocks (n_edges,
+            node_blocks (n_own, n_common, n_common), blocks of atoms, and edge_blocks (n_edges,
             n_common, n_common), rows being orbitals of the receiver; in the unit of the labels.
 
         Raises:
@@ -136,9 +136,9 @@ class Network(nn.Module):
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
 
     def embed(self, scalars: Tensor) -> Tensor:
-        """Return features of which true scalars are given, and all others zero.
+        """Return features with the given true scalars, and all others zero.
 
-        The first features of atoms are those of `atom_embedding`, by element.
+        The first features of atoms come from `atom_embedding`, by element.
 
         Args:
             scalars: (n, natural channels)
@@ -171,11 +171,11 @@ class Network(nn.Module):
         return e
 
     def make_edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
-        """Make the edges as the layers take them.
+        """Make the edges that the layers take as input.
 
         Args:
             batch: Structures with their graph.
-            elements: Place of each atom's element among those of the basis, (n_atoms,).
+            elements: Place of each atom's element in the basis, (n_atoms,).
             n_own: Number of atoms that receive, the first ones.
         """
         vectors, dtype = compute_edge_vectors(batch), self.length_embedding.weight.dtype
@@ -200,7 +200,7 @@ class Network(nn.Module):
         return replace(edges, attended=(places, attended))
 
     def _index_elements(self, atomic_numbers: Tensor) -> Tensor:
-        """Return the place of each atom's element among those of the basis, (n_atoms,)."""
+        """Return the place of each atom's element in the basis, (n_atoms,)."""
         elements = self.element_index[atomic_numbers]
         if len(elements) and int(elements.min()) < 0:
             unknown = atomic_numbers[elements < 0].unique().tolist()
@@ -213,11 +213,11 @@ class Network(nn.Module):
 
 
 class _EdgeUpdate:
-    """Updates the edges of a rank, interior ones while the halo is on its way.
+    """Update of the edges of a rank, interior ones during the halo exchange.
 
     Args:
         edges: All edges.
-        domain: Of this rank; None for whole structures.
+        domain: Domain of this rank; None for whole structures.
     """
 
     def __init__(self, edges: Edges, domain: Domain | None) -> None:
@@ -227,7 +227,7 @@ class _EdgeUpdate:
             self._boundary = edges.select(domain.boundary, edges.senders.n_segments)
 
     def __call__(self, block: nn.Module, own: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return own atoms with the halo, and updated edges."""
+        """Return own and ghost atoms, and updated edges."""
         domain = self._domain
         if domain is None:
             return own, block(own, e, self._edges)

@@ -1,7 +1,7 @@
-"""The loss of matrices: squared errors and magnitudes of errors of blocks, uncoupled.
+"""Loss of matrices: squared and absolute errors of uncoupled blocks.
 
-Only elements that are no padding and have labels count. Sums and counts are kept apart, so that
-ranks with unequal shares add up to the loss of the whole.
+Only elements with labels count, without padding. Sums and counts are kept separate, so that data
+parallel ranks with unequal shares add up to the loss of the whole batch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PLACES: Final = {"on_site": "node_blocks", "off_site": "edge_blocks"}
 
 
 class BlockObjective:
-    """Weighted sum of means over elements of the blocks of atoms and of those of edges.
+    """Weighted sum of mean errors over elements of the blocks of atoms and of edges.
 
     Args:
-        loss: Weights.
+        loss: Weights of the terms.
         quantities: `node_blocks` and `edge_blocks`.
-        module: Knows what relative errors count in.
+        module: Network that computes the units of relative errors.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class BlockObjective:
         }
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """Return how many labelled elements each term has in a batch."""
-        known = {
+        """Return the number of labelled elements of each term in a batch."""
+        n_labelled = {
             place: (~batch[quantity.name].isnan()).sum()
             for place, quantity in self._quantities.items()
         }
-        return {name: known[_name_place(name)] for name in self.weights}
+        return {name: n_labelled[_name_place(name)] for name in self.weights}
 
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Return the sum of each term over the labelled elements of a batch."""

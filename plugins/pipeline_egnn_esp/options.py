@@ -1,4 +1,4 @@
-"""The sections of an experiment with eGNN-ESP."""
+"""Sections of an experiment with eGNN-ESP."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pipeline_core.config.sections import (
 from pipeline_egnn_esp.channels import Channels, split_channels
 
 HIGHEST_DEGREE: Final = 6
-"""Of embeddings."""
+"""Highest degree of embeddings."""
 
 
 class ESPOptions(Section):
-    """Sizes of the network, and what it learns; sizes are those of the paper's scaling runs."""
+    """Hyperparameters of the network and its target; sizes as in the paper's scaling runs."""
 
     moved: ClassVar = {"cutoff": "graph.cutoff"}
 
@@ -45,24 +45,24 @@ class ESPOptions(Section):
     """Channels between the two convolutions of a node block."""
     feed_forward_channels: Width = 64
     radial_functions: Width = 16
-    """Gaussians of the distance, of which an edge's first embedding is a linear map."""
+    """Gaussians of the distance, from which a linear map makes an edge's first embedding."""
     parity: Annotated[bool, Formerly(False)] = True
-    """Whether the network tells parities apart, so that mirror images of a structure have the same
-    levels; if not, as in the paper, it is equivariant under rotations alone.
+    """Whether the network distinguishes parities, so that mirror images of a structure have the
+    same levels; if not, as in the paper, it is equivariant under rotations alone.
 
-    A quarter of all channels is of unnatural parity, such as a cross product of vectors has. What
-    would mix the two kinds has no weights.
+    A quarter of all channels is of unnatural parity, such as a cross product of vectors has. No
+    weights mix the two kinds.
     """
     attention_cutoff: Positive | None = None
-    """Distance up to which atoms attend to others, whose weights fall to zero there, Å; None for
-    all edges and no such factor, as in the paper.
+    """Distance up to which atoms attend to others, with weights that fall to zero there, Å; None
+    for all edges without this factor, as in the paper.
 
-    Blocks of far pairs are predicted in any case. What surrounds an atom matters to it far less
+    Blocks of far pairs are predicted in any case. The surroundings of an atom matter far less
     beyond a few Å, and most edges are long: without them a step takes about half the time.
     """
     bond_cutoff: Positive | None = None
     """Distance from the middle of an edge up to which atoms decide its first features, Å, at most
-    half of `graph.cutoff`; None if its length alone does, as in the paper.
+    half of `graph.cutoff`; None for its length alone, as in the paper.
 
     An element between orbitals of far atoms depends most on the potential between them, which the
     features of the two atoms show only as sharply as `lmax` resolves it from their places.
@@ -72,23 +72,23 @@ class ESPOptions(Section):
     target: Literal["hamiltonian", "overlap"] = "hamiltonian"
     """The matrix that is learned.
 
-    The overlap is known exactly and free of the noise of integration grids: learning it tests the
-    model, not the data.
+    The overlap is exact and free of the noise of integration grids: learning it tests the model,
+    not the data.
     """
     zero: Literal["structure", "data"] = "structure"
     """Zero of the energies of the Hamiltonian.
 
-    structure: that of each structure is moved so that H is orthogonal to S, the labels being H - µS
-    with µ = Σ H S / Σ S² over all elements. The zero of a periodic calculation is arbitrary, and
-    levels move with µ as a whole. data: as the data have it.
+    structure: the zero of each structure is moved so that H is orthogonal to S, with labels H - µS
+    and µ = Σ H S / Σ S² over all elements. The zero of a periodic calculation is arbitrary, and
+    all levels shift by µ. data: the zero of the data.
     """
     two_centre: bool = True
-    """Whether the network learns what integrals between two atoms, which depend on their distance
-    alone, leave over; they are fitted to the training structures. Without, it learns all of the
-    blocks of pairs. Of those of atoms it always learns what the mean of their element leaves."""
+    """Whether the network learns the residual of blocks of pairs beyond two-centre integrals
+    (Slater-Koster tables of the distance), which are fitted to the training structures, or the
+    whole blocks. For atoms it always learns the residual beyond the mean of the element."""
 
     def split(self, total: int) -> Channels:
-        """Return so many channels of natural and, with parity, of unnatural parity."""
+        """Split a number of channels into natural and, with parity, unnatural ones."""
         return split_channels(total, parity=self.parity)
 
     @model_validator(mode="after")
@@ -112,20 +112,20 @@ class ESPGraphOptions(GraphOptions):
 class BlockLoss(Section):
     """Weights of the terms of the loss, means over the elements of the blocks of atoms or pairs.
 
-    Errors are in eV, or 1 for overlaps. Relative errors of atoms are in units of what such elements
-    typically are, those of pairs of what all elements typically are at this distance.
+    Errors are in eV, or 1 for overlaps. The unit of relative errors is the typical size of the same
+    elements for atoms, and of all elements at the same distance for pairs.
     """
 
     on_site: NotNegative = 1.0
-    """Of the terms of blocks of atoms."""
+    """Weight of the terms of blocks of atoms."""
     off_site: NotNegative = 1.0
-    """Of the terms of blocks of pairs."""
+    """Weight of the terms of blocks of pairs."""
     mse: NotNegative = 1.0
-    """Of squared errors."""
+    """Weight of squared errors."""
     mae: NotNegative = 1.0
-    """Of magnitudes of errors."""
+    """Weight of absolute errors."""
     relative: NotNegative = 0.0
-    """Of magnitudes of relative errors."""
+    """Weight of absolute relative errors."""
 
     @model_validator(mode="after")
     def _require_a_weight(self) -> Self:
@@ -138,7 +138,7 @@ class ESPTrainOptions(TrainOptions):
     """The shared trainer, with the loss of matrices in place of `loss`."""
 
     batch_size: Count | Literal["all"] = 1
-    """Structures of one optimizer step over all ranks, however many there are."""
+    """Structures of one optimizer step over all ranks, for any number of ranks."""
     blocks: BlockLoss = BlockLoss()
 
     @model_validator(mode="after")
@@ -152,18 +152,17 @@ class ESPTrainOptions(TrainOptions):
 
 
 class ESPEvaluateOptions(EvaluateOptions):
-    """What is compared with the matrices, and their levels."""
+    """Comparison of predicted matrices and their levels with the data."""
 
     shell_width: Positive = 1.0
     """Width of the shells of distance in which errors are reported, Å."""
     k_points: tuple[Count, Count, Count] = (3, 3, 3)
     """Monkhorst-Pack grid on which levels are compared."""
     dense_orbitals: Count = 3000
-    """Largest number of orbitals of a structure whose levels are compared: time grows with its
-    cube."""
+    """Largest number of orbitals for which levels are compared: time grows with its cube."""
     electrons: dict[str, Count] = {}
-    """Electrons of an atom by element that the calculation holds, such as {Hf: 12, O: 6}, two a
-    level: which levels are occupied. Empty to compare all levels only."""
+    """Electrons of an atom in the calculation by element, such as {Hf: 12, O: 6}, two a level, from
+    which the occupied levels follow. Empty to compare all levels only."""
 
     @field_validator("electrons")
     @classmethod
@@ -172,12 +171,12 @@ class ESPEvaluateOptions(EvaluateOptions):
 
         for symbol in electrons:
             if symbol not in chemical_symbols[1:]:
-                raise ValueError(f"{symbol!r} is no element; write its symbol, such as Hf")
+                raise ValueError(f"{symbol!r} is not an element; write its symbol, such as Hf")
         return electrons
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that neighbours of the end of an edge hold all atoms around its middle.
+    """Check that the neighbours of an edge's ends include all atoms around its middle.
 
     Raises:
         ValueError: They do not.
@@ -197,6 +196,6 @@ def require_bonds_within(model: ESPOptions, cutoff: float) -> None:
     if model.bond_cutoff is not None and model.bond_cutoff > cutoff / 2:
         raise ValueError(
             f"model.bond_cutoff: {model.bond_cutoff:g} Å, but atoms around the middle of an edge "
-            f"are found among the neighbours of an end: take at most half of graph.cutoff, "
+            f"are found among the neighbours of an end: use at most half of graph.cutoff, "
             f"{cutoff / 2:g} Å"
         )

@@ -18,9 +18,9 @@ _OPENMX: Final[dict[int, tuple[int, ...]]] = {
     2: (0, 2, -2, 1, -1),  # z², x²-y², xy, xz, yz
     3: (0, 1, -1, 2, -2, 3, -3),
 }
-"""m of each orbital in OpenMX, and in the files of DeepH whatever code they come from."""
+"""m of each orbital in OpenMX, and in the files of DeepH from any code."""
 _PYSCF: Final[dict[int, tuple[int, ...]]] = {1: (1, -1, 0)}
-"""Cartesian only for p; all other shells rise in m."""
+"""Cartesian for p only; other shells have ascending m."""
 _TABLES: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     "cp2k": {},
     "openmx": _OPENMX,
@@ -30,22 +30,22 @@ _LARGEST_OPENMX: Final = 3
 
 
 def order_orbitals(shells: Sequence[int], order: Order) -> NDArray[np.int64]:
-    """Return where our orbitals stand among those of another code.
+    """Return the places of our orbitals in the order of another code.
 
     Args:
         shells: Degree of each shell of an atom.
-        order: Whose order.
+        order: Name of the other order.
 
     Returns:
         Places p such that `theirs[p]` is in our order, (n_orbitals,).
 
     Raises:
-        ValueError: The order is not known for this degree.
+        ValueError: The order is undefined for this degree.
     """
     if order == "openmx" and max(shells) > _LARGEST_OPENMX:
         raise ValueError(
-            f"shells of degree {max(shells)}: the order of OpenMX is known up to degree "
-            f"{_LARGEST_OPENMX}; write the matrices with orbitals in rising m and set order: cp2k"
+            f"shells of degree {max(shells)}: the order of OpenMX is defined up to degree "
+            f"{_LARGEST_OPENMX}; write the matrices in ascending m and set order: cp2k"
         )
     places: list[int] = []
     begin = 0

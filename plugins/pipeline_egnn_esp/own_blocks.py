@@ -1,8 +1,8 @@
-"""Structures of the data whose atoms ranks divide: each predicts and keeps the blocks of its own.
+"""Prediction of divided structures of the data: each rank keeps the blocks of its own atoms.
 
-A block belongs to the rank that owns the atom of its rows. Of a structure, no rank holds more than
-the blocks that have one of its atoms at either end, whatever the structure's size; rank 0 collects
-all of them a few at a time, to write them.
+A block belongs to the rank that owns the atom of its rows. No rank holds more than the blocks with
+one of its atoms at either end, for structures of any size; rank 0 collects and writes all blocks,
+a few at a time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class OwnBlocks:
     """The blocks of one rank.
 
     Attributes:
-        blocks: With labels and predictions.
+        blocks: Blocks with labels and predictions.
         places: Place of each among all blocks of the structure, (n_blocks,).
-        n_total: Blocks of all ranks.
+        n_total: Number of blocks of all ranks.
     """
 
     blocks: PredictedMatrix
@@ -49,14 +49,14 @@ class OwnBlocks:
 
 
 class OwnPredictor:
-    """Predicts what one rank owns of the samples of a split; all ranks work together.
+    """Predictor of the blocks that one rank owns of a split's samples; all ranks call it together.
 
     Args:
-        module: With its weights, on the device of the ranks.
-        baseline: What distances alone say, on the CPU.
-        divided: Divides structures between the ranks.
-        ranks: All of them.
-        work_bytes: Memory for what is worked on at a time.
+        module: Network with its weights, on the device of the ranks.
+        baseline: Two-centre baseline, on the CPU.
+        divided: Divided structures of the ranks.
+        ranks: All ranks.
+        work_bytes: Memory for the edges of one chunk.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class OwnPredictor:
         return OwnBlocks(blocks, places, n_total)
 
     def _compute_baseline(self, slots: BlockSlots) -> tuple[Floats, Floats]:
-        """Return the blocks of own atoms and of the first edges that distances alone give."""
+        """Return the two-centre blocks of own atoms and of the first edges."""
         inputs, (edge_index, edge_shift) = slots.domain.make_inputs(), _list_first_edges(slots)
         first = {"edge_index": edge_index, "edge_shift": edge_shift}
         batch = collate([inputs | first], torch.float64)
@@ -110,10 +110,10 @@ class OwnPredictor:
         return nodes.numpy(), self._baseline.predict_edge_blocks(batch).numpy()
 
     def _number_blocks(self, labelled: Labelled, stored: Ints, n_stored: int) -> tuple[Ints, int]:
-        """Number blocks over all ranks: those of the data in their order, then added ones by atom.
+        """Number blocks over all ranks: stored blocks in their order, then added ones by atom.
 
         Returns:
-            The number of each block, and how many all ranks have.
+            The number of each block, and the number of blocks of all ranks.
         """
         n_atoms = len(labelled.matrix.structure.positions)
         rows = labelled.matrix.block_atoms[len(stored) :, 0]

@@ -1,4 +1,4 @@
-"""The hooks of the plugin; torch is imported when a stage runs."""
+"""Hooks of the plugin; torch is imported when a stage runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def data(run: DatasetRun) -> Summary:
 
 @hookimpl
 def task(run: Run) -> Task:
-    """Build the network for the basis of the data, and what its training needs."""
+    """Build the network for the basis of the data, and its training task."""
     from pipeline_egnn_esp.task import build_matrix_task
 
     return build_matrix_task(run)
@@ -83,7 +83,7 @@ def task(run: Run) -> Task:
 
 @hookimpl
 def evaluate(run: Run) -> Summary:
-    """Compare elements and levels with the data, beside what distances alone predict."""
+    """Compare elements and levels with the data, beside the two-centre baseline."""
     from pipeline_egnn_esp.evaluation import evaluate_matrices
 
     return evaluate_matrices(run)
@@ -91,7 +91,7 @@ def evaluate(run: Run) -> Summary:
 
 @hookimpl
 def infer(run: Run) -> Summary:
-    """Predict the matrices of structures, over ranks, and what follows from them."""
+    """Predict the matrices of structures, over ranks, and their levels, spectra and bands."""
     from pipeline_egnn_esp.inference import infer_run
 
     return infer_run(run)
@@ -99,7 +99,7 @@ def infer(run: Run) -> Summary:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give errors by distance and by orbitals, and bands."""
+    """Return the figures: errors by distance and by orbitals, and bands."""
     from pipeline_egnn_esp.figures import FIGURES
 
     return FIGURES

@@ -15,10 +15,10 @@ Floats = NDArray[np.float64]
 
 
 def compute_wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
-    """Return the matrices by which real harmonics change with vectors.
+    """Return the matrices that transform real spherical harmonics under a rotation of vectors.
 
-    Each is made of those of one degree less and of degree 1 by coupling, so that an inversion
-    multiplies degree l by (-1)^l.
+    Each is made of the matrices of degrees l - 1 and 1 by coupling, so that an inversion multiplies
+    degree l by (-1)^l.
 
     Args:
         rotation: Rotation of (x, y, z) or one with a reflection, (3, 3).
@@ -28,7 +28,7 @@ def compute_wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
         D_0, ..., D_lmax, (2l+1, 2l+1) each, for orbitals in the order of `basis`.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The matrix is not orthogonal.
     """
     rotation = np.asarray(rotation, dtype=np.float64)
     if rotation.shape != (3, 3) or not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-10):

@@ -51,15 +51,15 @@ def make_block_fields(basis: Basis, target: Quantity) -> tuple[Field, Field]:
 class MatrixSamples:
     """The samples of one split.
 
-    Batches hold the inputs of `Network`, and the labels `node_blocks` and `edge_blocks`, NaN where
-    they are padding or not known: beyond the farthest block that the data hold of a structure.
+    Batches hold the inputs of `Network`, and the labels `node_blocks` and `edge_blocks`, NaN in
+    padding and where labels are missing: beyond the farthest block of a structure in the data.
     Nearer pairs without a block have zeros.
 
     Args:
         run: The run whose data and graph are read.
         split: Name of the split.
-        basis: Of the data.
-        options: Which matrix is learned.
+        basis: Basis set of the data.
+        options: Options of the model, with the learned matrix.
         dtype: Type of floating-point tensors.
     """
 
@@ -87,7 +87,7 @@ class MatrixSamples:
         return len(self.numbers)
 
     def sizes(self) -> Sizes:
-        """Return the rows of each kind that each sample has."""
+        """Return the number of rows of each kind in each sample."""
         return {
             "atom": self._data.count_rows("atom")[self.numbers],
             "edge": self._graph.count_rows("edge")[self.numbers],
@@ -104,14 +104,14 @@ class MatrixSamples:
         return self._blocks.read_structure(self.numbers[index])
 
     def read_domain(self, index: int, domain: Domain) -> Batch:
-        """Return what a rank needs of a sample: its atoms and edges, and labels of own ones."""
+        """Return a rank's part of a sample: its atoms and edges, and labels of own ones."""
         rows, inputs = domain.rows, domain.make_inputs()
         edges = rows[inputs["edge_index"]], inputs["edge_shift"]
         labels = self._read_labels(index, rows[: domain.n_own], *edges)
         return collate([inputs | labels], self._dtype, self._fields)
 
     def read_pieces(self) -> Iterator[Batch]:
-        """Yield all samples, large ones some receivers at a time, with labels of these alone."""
+        """Yield all samples, large ones some receivers at a time, with the labels of these."""
         for index, n_edges in enumerate(self._graph.count_rows("edge")[self.numbers]):
             if n_edges <= _PIECE_EDGES:
                 yield self.batch([index])
@@ -138,17 +138,17 @@ class MatrixSamples:
     def read_own(
         self, index: int, atoms: Ints, edge_index: Ints, edge_shift: Ints
     ) -> tuple[Labelled, Ints]:
-        """Return the blocks of a sample that have some atoms for their rows.
+        """Return the blocks of a sample that have some atoms as their rows.
 
         Args:
             index: Number of the sample in the split.
-            atoms: (n,) rising.
+            atoms: (n,) ascending.
             edge_index: All edges that these atoms receive and that are first of their pair.
             edge_shift: (n_edges, 3)
 
         Returns:
-            The blocks, and the place in the data of each that is there, (n_stored,): those added
-            for pairs without a block follow.
+            The blocks, and the place in the data of each stored one, (n_stored,); blocks added for
+            pairs without a stored block follow.
         """
         part = self._blocks.read_blocks(self.numbers[index], atoms)
         is_own = np.isin(part.matrix.block_atoms[:, 0], atoms)
@@ -156,7 +156,7 @@ class MatrixSamples:
         return self._label(own, edge_index, edge_shift), own.numbers
 
     def count_stored(self, index: int) -> int:
-        """Return the number of blocks that the data hold of a sample."""
+        """Return the number of blocks of a sample in the data."""
         return int(self._data.count_rows("block")[self.numbers[index]])
 
     def read_cluster(self, index: int, n_atoms: int) -> Batch:
@@ -192,9 +192,9 @@ class Labelled:
     """A structure whose blocks are labels of atoms and edges.
 
     Attributes:
-        matrix: With zeros for pairs of the graph that lack a block but are no farther than others
-            which have one, and with the zero of energies of the labels.
-        energy_zero: What this zero is in the data, eV.
+        matrix: Blocks, zero for pairs of the graph that lack a block but are no farther than pairs
+            that have one, and with the zero of energies of the labels.
+        energy_zero: Energy in the data of this zero, eV.
         edge_index: (receiver, sender), (n_edges, 2).
         edge_shift: (n_edges, 3)
     """
@@ -213,12 +213,12 @@ class Labelled:
         """
         matrix, mask = self.matrix, self.matrix.basis.mask
         numbers = matrix.structure.atomic_numbers
-        known = make_labels(matrix, quantity, self.edge_index, self.edge_shift)
+        labels = make_labels(matrix, quantity, self.edge_index, self.edge_shift)
         own = numbers[np.sort(matrix.block_atoms[matrix.is_on_site, 0])]
-        present = mask(*numbers[self.edge_index].T) & known.edge_known[:, None, None]
+        present = mask(*numbers[self.edge_index].T) & labels.edge_known[:, None, None]
         return (
-            np.where(mask(own, own), known.node_blocks, np.nan),
-            np.where(present, known.edge_blocks, np.nan),
+            np.where(mask(own, own), labels.node_blocks, np.nan),
+            np.where(present, labels.edge_blocks, np.nan),
         )
 
     def make_fields(self, quantity: Quantity) -> dict[str, Floats]:
@@ -226,11 +226,11 @@ class Labelled:
         return dict(zip(("node_blocks", "edge_blocks"), self.make_blocks(quantity), strict=True))
 
     def gather_entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:
-        """Return blocks as the matrix has them, zero for those without an edge, (n_entries,).
+        """Return blocks in the layout of the matrix, zero where an edge is missing, (n_entries,).
 
         Args:
-            node_blocks: Of atoms with a block of their own, in order.
-            edge_blocks: Of the edges.
+            node_blocks: Blocks of atoms with a block of their own, in order.
+            edge_blocks: Blocks of the edges.
         """
         matrix = self.matrix
         edge = BlockIndex(self.edge_index, self.edge_shift).find(
@@ -258,7 +258,7 @@ def _make_inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[s
 def complete(
     matrix: BlockMatrix, edge_index: Ints, edge_shift: Ints, longest: float
 ) -> BlockMatrix:
-    """Add blocks of zeros for edges that have none but are no longer than others which have one.
+    """Add zero blocks for edges that lack one but are no longer than edges that have one.
 
     Programs leave out pairs of atoms whose orbitals do not overlap.
 
@@ -269,7 +269,7 @@ def complete(
         longest: Distance of the farthest pair with a block, Å.
     """
     first = is_first(edge_index[:, 0], edge_index[:, 1], edge_shift)
-    # Of a part of a structure either edge of a pair may lie outside of it.
+    # In a part of a structure either edge of a pair may lie outside.
     outside = ~first & ~np.isin(edge_index[:, 1], edge_index[:, 0])
     edge_index = np.concatenate([edge_index[first], edge_index[outside, ::-1]])
     edge_shift = np.concatenate([edge_shift[first], -edge_shift[outside]])

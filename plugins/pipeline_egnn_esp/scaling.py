@@ -1,10 +1,10 @@
-"""A network whose output counts in typical sizes, beside what distances alone say.
+"""Network with outputs in units of typical sizes, added to two-centre blocks.
 
     block = two-centre block + size(elements, shells, distance) · network
 
 Elements of a Hamiltonian fall by five orders of magnitude from neighbours to the cutoff. The size
-is the root mean square of what is left to learn in the training structures, so that the network's
-numbers are of order 1 at all distances, and what it does not know is small where blocks are small.
+is the root mean square of the residual in the training structures, so that the outputs of the
+network are of order 1 at all distances, and its errors are small where blocks are small.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ KNOTS: Final = 0.5
 _SMALLEST: Final = 1e-6
 """Least size, as a part of the largest of its kind."""
 _REACH: Final = 0.5
-"""How much farther than the farthest labelled pair others may be, Å."""
+"""Distance by which pairs may exceed the farthest labelled pair, Å."""
 _NOTHING: Final = 1e-9
-"""Size, eV or 1, where nothing is left to learn, as of overlaps of an atom with itself."""
+"""Size, eV or 1, where residuals vanish, as for overlaps of an atom with itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What is left to learn of a batch.
+    """Residuals of a batch: labels less two-centre blocks.
 
     Attributes:
         elements: Places of the elements of atoms, (n_atoms,).
-        pairs: Those of receivers and senders, (n_edges, 2).
+        pairs: Places of the elements of receivers and senders, (n_edges, 2).
         distances: Å, (n_edges,).
-        node_blocks: Labels less what is known, NaN where there are no labels.
-        edge_blocks: Likewise.
+        node_blocks: Residuals of atoms, NaN where there are no labels.
+        edge_blocks: Residuals of edges, likewise.
     """
 
     elements: Tensor
@@ -90,7 +90,7 @@ class Sizes(nn.Module):
         """Return the sizes of blocks of edges, (n_edges, n_common, n_common).
 
         Args:
-            elements: Of receiver and sender, (n_edges, 2).
+            elements: Elements of receiver and sender, (n_edges, 2).
             distances: Å, (n_edges,).
         """
         first, above = self._find_knots(distances)
@@ -100,7 +100,7 @@ class Sizes(nn.Module):
         return self._spread_blocks(between.exp())
 
     def find_lengths(self, distances: Tensor) -> Tensor:
-        """Return the size of all elements at distances, in Å, whatever their kind; (n,) each."""
+        """Return the size of elements of all kinds together at distances in Å; (n,) each."""
         first, above = self._find_knots(distances)
         table = self.lengths.log()
         return ((1 - above) * table[first] + above * table[first + 1]).exp()
@@ -109,24 +109,24 @@ class Sizes(nn.Module):
         """Compute the root mean square of the residuals, batch by batch.
 
         Raises:
-            ValueError: Some edges are farther than all that have labels.
+            ValueError: Some edges are longer than all labelled edges.
         """
         n_shells, n_knots = self.atoms.shape[1], self.n_intervals + 1
         atoms = torch.zeros(len(self.atoms), 2, n_shells, n_shells, dtype=torch.float64)
         edges = torch.zeros(len(self.atoms) ** 2 * n_knots, *atoms.shape[1:], dtype=torch.float64)
-        longest, known = torch.zeros(2, dtype=torch.float64)
+        longest, reach = torch.zeros(2, dtype=torch.float64)
         for rest in rests:
             longest = rest.distances.amax().maximum(longest) if len(rest.distances) else longest
             labelled = rest.distances[~rest.edge_blocks.isnan().flatten(1).all(1)]
-            known = labelled.amax().maximum(known) if len(labelled) else known
+            reach = labelled.amax().maximum(reach) if len(labelled) else reach
             atoms.index_add_(0, rest.elements, self._sum_squares(rest.node_blocks))
             first, above = self._find_knots(rest.distances)
             place = (rest.pairs[:, 0] * len(self.atoms) + rest.pairs[:, 1]) * n_knots + first
             sums = self._sum_squares(rest.edge_blocks)
             edges.index_add_(0, place, sums * (1 - above)[:, None, None, None])
             edges.index_add_(0, place + 1, sums * above[:, None, None, None])
-        _require_reach(float(longest), float(known))
-        # Sizes of transposed blocks, and of the two edges of a pair, are alike to the last bit.
+        _require_reach(float(longest), float(reach))
+        # Sizes of transposed blocks, and of the two edges of a pair, are equal to the last bit.
         self.atoms.copy_(_limit_from_below(*(part + part.mT for part in atoms.unbind(1))))
         squares, counts = edges.unflatten(0, self.edges.shape[:3]).unbind(3)
         both = _fill_gaps(*(part + part.permute(1, 0, 2, 4, 3) for part in (squares, counts)))
@@ -139,15 +139,15 @@ class Sizes(nn.Module):
         return first, x - first
 
     def _spread_blocks(self, sizes: Tensor) -> Tensor:
-        """Give each element of a block the size of its pair of shells."""
+        """Expand the sizes of pairs of shells to the elements of blocks."""
         return sizes[:, self.shells][:, :, self.shells]
 
     def _sum_squares(self, blocks: Tensor) -> Tensor:
         """Return sum of squares and count for each pair of shells, (n, 2, n_shells, n_shells)."""
         n_shells = self.atoms.shape[1]
         member = nn.functional.one_hot(self.shells, n_shells).double()
-        known = ~blocks.isnan()
-        parts = torch.stack([blocks.nan_to_num(0).double().square(), known.double()])
+        labelled = ~blocks.isnan()
+        parts = torch.stack([blocks.nan_to_num(0).double().square(), labelled.double()])
         return torch.einsum("ka,snkl,lb->nsab", member, parts, member)
 
 
@@ -155,11 +155,10 @@ class ScaledNetwork(nn.Module):
     """The network with sizes and two-centre blocks.
 
     Args:
-        network: What is trained.
-        two_centre: Blocks that distances give, or the blocks of atoms alone if `uses_edges` is
-            false.
-        sizes: Typical sizes of the rest.
-        uses_edges: Whether two-centre blocks are added to those of edges.
+        network: Trained network.
+        two_centre: Two-centre blocks, or the blocks of atoms alone if `uses_edges` is false.
+        sizes: Typical sizes of the residuals.
+        uses_edges: Whether two-centre blocks are added to the blocks of edges.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class ScaledNetwork(nn.Module):
         }
 
     def compute_baseline(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
-        """Return the blocks of own atoms and of edges before the network adds to them."""
+        """Return the two-centre blocks of own atoms and of edges, without the network."""
         own = self.two_centre.predict_node_blocks(batch["atomic_numbers"][:n_own])
         if self.uses_edges:
             return own, self.two_centre.predict_edge_blocks(batch)
@@ -198,8 +197,8 @@ class ScaledNetwork(nn.Module):
     def compute_units(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return the units of relative errors: sizes of own atoms, and of edges at a distance.
 
-        Far from each other some kinds of pairs have nothing but what rounding left. It would count
-        as much as the others if errors were in units of the size of their own kind.
+        At large distances some kinds of pairs have only rounding errors left, which would count as
+        much as the others if errors were in units of the size of their own kind.
 
         Returns:
             (n_own, n_common, n_common) and (n_edges, 1, 1)
@@ -212,16 +211,16 @@ class ScaledNetwork(nn.Module):
         """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`.
 
         Args:
-            read_batches: Returns the batches anew each time.
+            read_batches: Returns the batches again at each call.
 
         Raises:
-            ValueError: Some edges are farther than all that have labels.
+            ValueError: Some edges are longer than all labelled edges.
         """
         self.two_centre.fit(read_batches())
         self.sizes.fit(rest for batch in read_batches() for rest in self._yield_rests(batch))
 
     def _yield_rests(self, batch: Batch) -> Iterator[Rest]:
-        """Yield the residuals of some edges at a time, those of the atoms with the first ones."""
+        """Yield the residuals of some edges at a time, and of the atoms with the first ones."""
         n = len(batch["node_blocks"])
         for piece in split_batch(batch):
             elements, pairs, distances = self._index_rows(piece)
@@ -236,28 +235,28 @@ class ScaledNetwork(nn.Module):
         return elements, elements[batch["edge_index"]], distances
 
 
-def _require_reach(longest: float, known: float) -> None:
-    if longest > known + _REACH:
+def _require_reach(longest: float, reach: float) -> None:
+    if longest > reach + _REACH:
         raise ValueError(
-            f"blocks of the training structures end at {known:.2f} Å, but the graph has pairs up "
+            f"blocks of the training structures end at {reach:.2f} Å, but the graph has pairs up "
             f"to {longest:.2f} Å, which would be predicted without having been learned; set "
-            f"graph.cutoff to {known:.2f} or less"
+            f"graph.cutoff to {reach:.2f} or less"
         )
 
 
 def _fill_gaps(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Give knots without pairs the sums of the nearest knot that has some."""
+    """Fill knots without pairs with the sums of the nearest knot that has pairs."""
     squares, filled = squares.clone(), counts.clone()
     knots = torch.arange(counts.shape[2])
     for i, j, a, b in (counts.amax(2) > 0).nonzero().tolist():
-        known = counts[i, j, :, a, b].nonzero().flatten()
-        nearest = known[(knots[:, None] - known).abs().argmin(1)]
+        filled = counts[i, j, :, a, b].nonzero().flatten()
+        nearest = filled[(knots[:, None] - filled).abs().argmin(1)]
         for table in (squares, filled):
             table[i, j, :, a, b] = table[i, j, nearest, a, b]
     return squares, filled
 
 
 def _limit_from_below(squares: Tensor, counts: Tensor) -> Tensor:
-    """Return root mean squares, at least a part of the largest."""
+    """Return root mean squares, clamped from below to a part of the largest."""
     sizes = (squares / counts.clamp(min=torch.finfo(counts.dtype).tiny)).sqrt()
     return sizes.clamp(min=max(_SMALLEST * float(sizes.max()), _NOTHING))

@@ -1,7 +1,7 @@
-"""What comes into the blocks of each layer: features gain degrees, then parities, layer by layer.
+"""Channels of the blocks of each layer: features gain degrees, then parities, layer by layer.
 
-All features are natural at first, and those of atoms of degree 0 alone. Without parity every block
-but the first takes and gives all. With parity unnatural components first appear in edge blocks,
+All features are natural at first, and atoms have degree 0 only. Without parity every block but the
+first reads and writes all channels. With parity unnatural components first appear in edge blocks,
 between orders m and -m, hence not in order 0; atoms receive them a layer later.
 """
 
@@ -19,16 +19,16 @@ class Stage:
     """Channels of a block.
 
     Attributes:
-        atoms: That may be other than zero in features of atoms which come in; the first ones.
-        edges: The same of edges.
-        outputs: The same of what goes out.
-        hidden: Of messages.
-        values: Of a message that each head sums.
-        feed_forward: Hidden ones of the feed-forward layer.
+        atoms: Input channels of atoms that may be nonzero; the first ones.
+        edges: Input channels of edges that may be nonzero.
+        outputs: Output channels that may be nonzero.
+        hidden: Channels of messages.
+        values: Channels of a message that each head sums.
+        feed_forward: Hidden channels of the feed-forward layer.
         mmax: Highest order of messages.
-        axial: Whether unnatural components of order 0 come in.
-        scalar_atoms: Whether features of atoms are true scalars alone.
-        scalar_edges: The same of edges.
+        axial: Whether inputs have unnatural components of order 0.
+        scalar_atoms: Whether features of atoms are true scalars only.
+        scalar_edges: Whether features of edges are true scalars only.
     """
 
     atoms: Channels
@@ -44,7 +44,7 @@ class Stage:
 
 
 def make_node_stage(options: ESPOptions, layer: int) -> Stage:
-    """Return what a node block has.
+    """Return the channels of a node block.
 
     Features of degree 0 have order 0 alone in the frame of an edge. Messages of the first layer are
     then of order 0; other orders, which edges may have from their surroundings, act from the first
@@ -67,7 +67,7 @@ def make_node_stage(options: ESPOptions, layer: int) -> Stage:
 
 
 def make_edge_stage(options: ESPOptions, layer: int) -> Stage:
-    """Return what an edge block has; arguments as above."""
+    """Return the channels of an edge block; arguments as above."""
     return _make_stage(
         options,
         atoms=layer > 0,
@@ -83,7 +83,7 @@ def make_edge_stage(options: ESPOptions, layer: int) -> Stage:
 def _make_stage(
     options: ESPOptions, *, atoms: bool, edges: bool, outputs: bool, **others: Any
 ) -> Stage:
-    """Return a stage, given which features have unnatural channels, and all else."""
+    """Return a stage; flags mark the features with unnatural channels."""
 
     def choose(count: int, unnatural: bool) -> Channels:
         channels = options.split(count)

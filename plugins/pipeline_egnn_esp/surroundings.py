@@ -14,8 +14,8 @@ from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import DensityBasis, bond_density
 
 _SCALE: Final = 0.5
-"""Of the first weights, so that features are about 1: those of degree 0 that a density has are
-about 2 in hafnia."""
+"""Scale of the first weights, so that features are about 1: densities of degree 0 are about 2 in
+hafnia."""
 
 
 class Surroundings(nn.Module):
@@ -23,9 +23,9 @@ class Surroundings(nn.Module):
 
         e[l] = F_l(length, elements) · (W_l A[l] + b δ_l0)
 
-    with the density A of `pipeline_kernels.equivariant.density`. Where potentials of atoms add up,
-    three-centre integrals are such sums over single atoms; here each is a factor of the edge times
-    one of the atom, up to degree `lmax`.
+    with the density A of `pipeline_kernels.equivariant.density`. For a sum of atomic potentials,
+    three-centre integrals are sums over single atoms of this kind; here each term is a factor of
+    the edge times a factor of the atom, up to degree `lmax`.
 
     Args:
         options: Sizes of the network, with a `bond_cutoff`.
@@ -51,8 +51,8 @@ class Surroundings(nn.Module):
         """Return the features, (n_edges, (lmax + 1)², natural channels).
 
         Args:
-            vectors: From receivers to senders, (n_edges, 3), Å.
-            edges: The same edges: all that some atoms receive.
+            vectors: Vectors from receivers to senders, (n_edges, 3), Å.
+            edges: The same edges: all edges of some receivers.
         """
         senders, dtype = edges.elements[:, 1], edges.frames.dtype
         density = bond_density(vectors, senders, edges.receivers, self.basis, dtype)

@@ -1,4 +1,4 @@
-"""The task of training and evaluation: network, samples, loss, and what rebuilds a model."""
+"""Task of training and evaluation: network, samples, loss, and settings to rebuild a model."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from pipeline_egnn_esp.sources import read_basis
 from pipeline_kernels.partition import Link
 
 _CLUSTER: Final = 32
-"""Atoms by which a model is checked if its structures may be too large for one process."""
+"""Atoms of the check of a model whose structures may be too large for one process."""
 
 
 def build_matrix_task(run: Run) -> Task:
     """Build the network for the basis of the data, with its samples and objective.
 
-    Tables of distances are fitted to the training structures, unless the run rebuilds a trained
-    model, whose weights hold them.
+    Two-centre tables are fitted to the training structures, unless the run rebuilds a trained
+    model, whose weights contain them.
 
     Args:
         run: The run.
 
     Raises:
-        ValueError: The dataset holds no matrices, or its basis differs from that of
-            the model that is rebuilt.
+        ValueError: The dataset holds no matrices, or its basis differs from the basis of the model
+            that is rebuilt.
     """
     options, train = run.get_section("model", ESPOptions), run.get_section("train", ESPTrainOptions)
     basis, cutoff = _read_basis(run), run.get_section("graph", GraphOptions).cutoff
@@ -79,15 +79,15 @@ def _make_samples(
 
 
 def count_bytes_per_atom(options: ESPOptions, size: int) -> float:
-    """Return the bytes that ranks exchange of an atom in a layer, numbers having `size` bytes."""
+    """Return the bytes exchanged for a ghost atom in a layer, for numbers of `size` bytes."""
     return float(size * (options.lmax + 1) ** 2 * options.channels)
 
 
 def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
-    """Return the cost of an exchange of the features of atoms.
+    """Return the cost model of the halo exchange of atom features.
 
     Args:
-        link: Of the messages.
+        link: Latency and bandwidth of messages.
         options: Sizes of the network.
         size: Bytes of a number.
     """
@@ -95,17 +95,17 @@ def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
 
 
 def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
-    """Return a part of a sample small enough for one process, however large the structures are."""
+    """Return a part of a sample small enough for one process, for structures of any size."""
     return MatrixSamples(run, "train", basis, options, dtype).read_cluster(0, _CLUSTER)
 
 
 def _read_basis(run: Run) -> Basis:
-    """Return the basis of the model that is rebuilt, or that of the data."""
+    """Return the basis of the model that is rebuilt, or of the data."""
     trained = None if run.metadata is None else Basis.from_json(run.metadata["basis"])
     if run.dataset is None:
         if trained is None:
             raise ValueError(
-                f"{run.experiment}: names no dataset, which says what the basis is; add the key "
+                f"{run.experiment}: names no dataset, which defines the basis; add the key "
                 "`dataset`"
             )
         return trained

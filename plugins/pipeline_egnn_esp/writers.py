@@ -15,13 +15,13 @@ def write_cp2k(folder: Path, matrix: BlockMatrix, project: str = "job") -> list[
     """Write Kohn-Sham and overlap matrices as &KS_CSR_WRITE and &S_CSR_WRITE with REAL_SPACE do.
 
     Both members of each hermitian pair are written, in Hartree and 1; IMAGES lists the images as
-    CP2K's output does. Positions have to be wrapped into [-1/2, 1/2) of the cell for CP2K's own
-    meaning of the images.
+    CP2K's output does. Positions must be wrapped into [-1/2, 1/2) of the cell for the images to
+    have CP2K's meaning.
 
     Args:
         folder: Made if it does not exist.
-        matrix: What is written.
-        project: What the names begin with.
+        matrix: Matrices to write.
+        project: Prefix of the file names.
 
     Returns:
         The files.

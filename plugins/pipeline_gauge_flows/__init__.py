@@ -1,1 +1,1 @@
-"""Gauge flows: normalizing flows for SU(N) lattice gauge theory, beside exact sampling."""
+"""Gauge flows: normalizing flows for SU(N) lattice gauge theory, and exact sampling."""

@@ -7,7 +7,7 @@
 | beta, lambda     | `ActionOptions.beta`, `ActionOptions.anisotropy`                          |
 | c0, c1           | `ActionOptions.c0`, `ActionOptions.c1`                                    |
 
-Numbers are float64 whatever the precision of the links.
+Results are float64 for links of any precision.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Action", "ActionOptions", "GaugeAction", "WholeAction"]
 
 
 class Action(Protocol):
-    """An action of gauge links, or a term of one."""
+    """Action of gauge links, or a term of one."""
 
     lattice: Lattice
 
@@ -40,32 +40,32 @@ class Action(Protocol):
         ...
 
     def refresh(self, links: Tensor, generator: torch.Generator) -> None:
-        """Draw the other fields that S depends on, if any, from their distribution at the links."""
+        """Draw the auxiliary fields of S, if any, from their distribution at given links."""
         ...
 
 
 class WholeAction(Action, Protocol):
-    """All terms of an action, as a function of the links alone."""
+    """Action with all terms, as a function of the links alone."""
 
     options: ActionOptions
 
     @property
     def gauge(self) -> GaugeAction:
-        """The term of the gauge field; the action itself where there is no other."""
+        """The term of the gauge field; the action itself if there are no others."""
         ...
 
 
 class GaugeAction:
-    """The action of the gauge field: that of the links alone, without quarks.
+    """Action of the gauge field, without quarks.
 
     Args:
-        options: Which.
-        lattice: Where.
+        options: Couplings of the action.
+        lattice: The lattice.
     """
 
     def __init__(self, options: ActionOptions, lattice: Lattice) -> None:
         self.options, self.lattice = options, lattice
-        # In time +1, in space -1, as in Eq. 16.
+        # +1 in time, -1 in space, as in Eq. 16.
         self.signs = torch.tensor([1.0 if mu == 0 else -1.0 for mu, _ in lattice.planes]).double()
         self.weights = options.beta * (options.c0 + options.anisotropy * self.signs)
         """Coefficient of -Re tr P / N in each plane, (planes,)."""
@@ -84,7 +84,7 @@ class GaugeAction:
         return value / self.lattice.n_colours
 
     def compute_operator(self, links: Tensor) -> Tensor:
-        """Return O of Eq. 16, (batch,) float64: the derivative of S by the anisotropy."""
+        """Return O of Eq. 16, (batch,) float64, the derivative of S by the anisotropy."""
         signs = self.signs.to(links.device)
         sums = sum_plaquettes(links, self.lattice) @ signs
         return -self.options.beta / self.lattice.n_colours * sums
@@ -104,24 +104,24 @@ class GaugeAction:
         return total
 
     def refresh(self, links: Tensor, generator: torch.Generator) -> None:
-        """Draw nothing: there are no fields but the links."""
+        """Do nothing: there are no auxiliary fields."""
 
     def compute_identity_terms(self, links: Tensor) -> tuple[Tensor, Tensor]:
         """Return |grad S|^2 and the Laplacian of S, each (batch,) float64.
 
-        Their expectation values are equal in every ensemble of this action, since the integral of
-        div(exp(-S) grad S) over the group is zero; with other terms of the action `multiply_force`
+        Their expectation values are equal in an ensemble of this action, since the integral of
+        div(exp(-S) grad S) over the group is zero; for other terms of the action, `multiply_force`
         adds to the first.
 
         Raises:
-            ValueError: Rectangles wind around an extent of 2, where the Laplacian is another.
+            ValueError: Rectangles wind around an extent of 2, where the Laplacian differs.
         """
         if self.rectangle_weight != 0 and min(self.lattice.extents) == 2:
             raise ValueError("rectangles around an extent of 2 hold a link twice")
         n = self.lattice.n_colours
         force = self.force(links)
         square = _multiply(force, force)
-        # Every link of a loop gives the quadratic Casimir times the loop.
+        # Every link of a loop contributes the quadratic Casimir times the loop.
         loops = 4 * (sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
             loops = loops + 6 * self.rectangle_weight * self.sum_rectangles(links)
@@ -154,9 +154,9 @@ class GaugeAction:
     @cached_property
     @torch.inference_mode(False)
     def _staple_weights(self) -> tuple[Tensor, list[int]]:
-        """Different rows of weights as the kernel reads them, float64, and which each link takes.
+        """Return distinct rows of weights for the kernel, float64, and the row of each direction.
 
-        The link itself has none, then come the staples R_nu and L_nu.
+        A row starts with 0 for the link itself, followed by the staples R_nu and L_nu.
         """
         weights, plane = self.weights.tolist(), self.lattice.planes.index
         directions = range(self.lattice.dimension)
@@ -169,11 +169,11 @@ class GaugeAction:
         return table, [different.index(row) for row in rows]
 
     def _sum_rectangle_staples(self, links: Tensor, staples: Tensor) -> Tensor:
-        """Return the sum of what rectangles leave of each link, (batch, D, V, N, N).
+        """Return the sum of the rectangle staples of each link, (batch, D, V, N, N).
 
         Args:
             links: (batch, D, V, N, N).
-            staples: Of the plaquettes, (batch, 2 (D - 1), D, V, N, N).
+            staples: Staples of the plaquettes, (batch, 2 (D - 1), D, V, N, N).
         """
         forward, backward = make_neighbours(self.lattice, links.device)
         others = self.lattice.dimension - 1
@@ -181,7 +181,7 @@ class GaugeAction:
         for mu in range(self.lattice.dimension):
             along, link = staples[:, :, mu], links[:, mu]
             ahead, behind = forward[mu], backward[mu]
-            # Two links long: U_mu(x) is the first, or the second of them.
+            # Two links long: U_mu(x) is the first or the second.
             total = (along @ along[:, :, ahead]).sum(1) @ link[:, ahead].mH
             total = total + link[:, behind].mH @ (along[:, :, behind] @ along).sum(1)
             directions = [nu for nu in range(self.lattice.dimension) if nu != mu]
@@ -195,5 +195,5 @@ class GaugeAction:
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product of two gradients, (batch,) float64: in the metric -2 tr X Y."""
+    """Return the inner product of two gradients, (batch,) float64, in the metric -2 tr X Y."""
     return 2 * compute_real_trace(a, b).flatten(1).sum(1)

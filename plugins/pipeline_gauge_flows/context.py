@@ -1,6 +1,6 @@
-"""Features of the surroundings of an active link: traces of frozen loops.
+"""Features of the neighbourhood of an active link: traces of frozen loops.
 
-The paths that close a loop with an active link also close loops with each other, which pass by it:
+The paths that close a loop with an active link also close loops with each other, without the link:
 tr S_i S_j^dag, of four to six links. They are gauge invariant and frozen.
 """
 
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 
 class Conditioner(nn.Module):
-    """A network from features of an active link to parameters of its map; zeros at the start.
+    """Network from features of an active link to parameters of its map; initially zero.
 
     Args:
-        n_features: Numbers known of a link; with none all links have the same parameters.
+        n_features: Features of a link; with none all links have the same parameters.
         hidden: Widths of the hidden layers.
-        n_parameters: Numbers of each link's map.
+        n_parameters: Number of parameters of each link's map.
     """
 
     def __init__(self, n_features: int, hidden: Sequence[int], n_parameters: int) -> None:
@@ -45,13 +45,13 @@ class Conditioner(nn.Module):
 
 
 def count_loop_traces(n_paths: int, n_colours: int) -> int:
-    """Return the number of features that `compute_loop_traces` has."""
+    """Return the number of features of `compute_loop_traces`."""
     pairs = n_paths * (n_paths - 1) // 2
     return pairs if n_colours == 2 else 2 * pairs
 
 
 def compute_loop_traces(paths: Tensor) -> Tensor:
-    """Return real and imaginary parts of tr S_i S_j^dag, i < j; those of SU(2) are real.
+    """Return real and imaginary parts of tr S_i S_j^dag, i < j; for SU(2) they are real.
 
     Args:
         paths: S in SU(N), (..., n_paths, N, N).
@@ -68,7 +68,7 @@ def compute_loop_traces(paths: Tensor) -> Tensor:
 
 
 def compute_staple_traces(paths: Tensor, staple: Tensor) -> Tensor:
-    """Return real and imaginary parts of tr S_i S^dag; those of SU(2) are real.
+    """Return real and imaginary parts of tr S_i S^dag; for SU(2) they are real.
 
     Args:
         paths: S_i in SU(N), (..., n_paths, N, N).
@@ -82,7 +82,7 @@ def compute_staple_traces(paths: Tensor, staple: Tensor) -> Tensor:
 
 
 def compute_shape_features(staples: Tensor) -> Tensor:
-    """Return how far matrices S are from multiples of unitary ones.
+    """Return invariants of matrices S that vanish for multiples of unitary matrices.
 
     Args:
         staples: (..., N, N), not all zero.

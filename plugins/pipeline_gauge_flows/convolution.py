@@ -1,7 +1,7 @@
-"""Features of the wider surroundings of an active link: convolutions of untraced frozen loops.
+"""Features of the wider neighbourhood of a link: convolutions of untraced frozen loops.
 
-After the L-CNNs of Favoni et al., Phys. Rev. Lett. 128, 032003, arXiv:2012.12901: loops that begin
-and end at a site are carried to its neighbours by the links between them, combined, and multiplied.
+After the L-CNNs of Favoni et al., Phys. Rev. Lett. 128, 032003, arXiv:2012.12901: loops that start
+and end at a site are parallel transported to its neighbours, combined, and multiplied.
 
 | symbol of that paper          | here                                                            |
 |-------------------------------|-----------------------------------------------------------------|
@@ -9,13 +9,13 @@ and end at a site are carried to its neighbours by the links between them, combi
 |                               | transformations                                                 |
 | U_k(x) W(x+k) U_k(x)^dag      | `carry_loops`, one step forwards and backwards along each k     |
 | omega, alpha                  | `LoopConvolution.coefficients`, real                            |
-| an activation nu(W) W         | `bound_loops`                                                   |
+| activation nu(W) W            | `bound_loops`                                                   |
 | 1 among the channels          | `LoopConvolution.constants`                                     |
-| Tr W                          | what `Convolution` returns                                      |
+| Tr W                          | result of `Convolution`                                         |
 
-The first loops are products A_mu(x) B_mu(x)^dag of two learned combinations of each frozen link and
-its frozen staples, in place of plaquettes, of which the mask `direction` leaves none in two
-dimensions. Zeros stand for active links, so that nothing comes by way of them.
+The input loops are products A_mu(x) B_mu(x)^dag of two learned combinations of each frozen link and
+its frozen staples, in place of plaquettes, since the mask `direction` leaves none frozen in two
+dimensions. Active links are set to zero, so that the result does not depend on them.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Convolution(nn.Module):
 
         Args:
             links: (batch, D, V, N, N).
-            update: What is active.
-            lattice: Where.
+            update: Update with the active links.
+            lattice: The lattice.
         """
         frozen = clear_active(links, update, lattice)
         coefficients = self.coefficients.to(links.real.dtype)
@@ -80,13 +80,13 @@ class Convolution(nn.Module):
 
 
 class LoopConvolution(nn.Module):
-    """Products P Q^dag of two combinations of the loops at a site and of those around it, bounded.
+    """Bounded products P Q^dag of two combinations of the loops at a site and its neighbours.
 
-    At the start P is noise and Q noise beside 1.
+    Initially P is noise, and Q is 1 plus noise.
 
     Args:
-        n_in: Loops at each site before.
-        width: Loops after.
+        n_in: Loops at each site before the layer.
+        width: Loops at each site after the layer.
         dimension: D.
     """
 
@@ -103,7 +103,7 @@ class LoopConvolution(nn.Module):
         Args:
             loops: (batch, V, n_in, N, N).
             frozen: Links, zero where they are active, (batch, D, V, N, N).
-            lattice: Where.
+            lattice: The lattice.
         """
         around = torch.cat([loops, carry_loops(loops, frozen, lattice)], dim=2)
         numbers = torch.view_as_real(around).flatten(3)  # (batch, V, n, 2 N²)
@@ -118,22 +118,22 @@ class LoopConvolution(nn.Module):
 def bound_loops(loops: Tensor) -> Tensor:
     """Return W (1 + tr W W^dag / N)^(-1/2), whose traces over N are below 1, for (..., N, N).
 
-    Products of sums would grow with each layer, until splines are too steep to be inverted.
+    Unbounded products would grow with each layer, until splines are too steep to be inverted.
     """
     size = torch.view_as_real(loops).square().sum((-3, -2, -1)) / loops.shape[-1]
     return loops * (1 + size).rsqrt()[..., None, None]
 
 
 def carry_loops(loops: Tensor, frozen: Tensor, lattice: Lattice) -> Tensor:
-    """Return the loops of the neighbours of each site, carried to it.
+    """Return the loops of the neighbours of each site, parallel transported to it.
 
     Args:
         loops: (batch, V, n, N, N).
         frozen: Links, (batch, D, V, N, N).
-        lattice: Where.
+        lattice: The lattice.
 
     Returns:
-        (batch, V, 2 D n, N, N): those of x + mu, then those of x - mu.
+        (batch, V, 2 D n, N, N): loops from x + mu, then from x - mu.
     """
     matrices = torch.cat([frozen.flatten(1, 2), loops.flatten(1, 2)], dim=1)
     return path_products(matrices, *_find_ways(lattice, loops.shape[2], loops.device))
@@ -142,16 +142,16 @@ def carry_loops(loops: Tensor, frozen: Tensor, lattice: Lattice) -> Tensor:
 def make_convolution(
     options: ConvolutionOptions | None, dimension: int, n_colours: int
 ) -> Convolution | None:
-    """Return the network that options describe, if they do."""
+    """Return the network described by options; None without options."""
     return None if options is None else Convolution(options, dimension, n_colours)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def _find_ways(lattice: Lattice, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return table and directions of the paths link, loop, link back, for `path_products`.
+    """Return table and directions of the paths (link, loop, link back) for `path_products`.
 
-    Matrices are numbered mu V + x for links, and D V + x n + k for loops after them.
+    Matrices are numbered mu V + x for links, followed by D V + x n + k for loops.
     """
     here, loop = torch.arange(lattice.volume), torch.arange(n)
     paths, backwards = [], []

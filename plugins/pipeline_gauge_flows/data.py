@@ -1,4 +1,4 @@
-"""Stage `data`: an ensemble of link configurations, made or read, or none."""
+"""Stage `data`: an ensemble of link configurations, generated or read, or none."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _LISTED_GROUPS: Final = 200
 
 
 def make_data(run: DatasetRun) -> Summary:
-    """Make or read the configurations of a dataset, divide them, write `run.data` and `run.report`.
+    """Generate or read the configurations of a dataset, split them, write data and report files.
 
     Args:
         run: A dataset with `plugin: gauge_flows`.
 
     Returns:
-        Figures for the screen.
+        Summary for the screen.
 
     Raises:
-        ValueError: The dataset file, a file of links, or what it says is wrong; nothing is written.
+        ValueError: The dataset file, a file of links or its content is wrong; nothing is written.
     """
     options = run.options
     assert isinstance(options, EnsembleDataset)
-    # Outside of what follows, since this error names the line of the dataset file.
+    # Outside of the `try` below, since this error names the line of the dataset file.
     files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
     try:
         content = _write_data(run, options, files)
@@ -81,7 +81,7 @@ def _write_data(
         "samples": len(codes),
         "warnings": [
             *_list_warnings(options, statistics, codes),
-            # Those of a chain that was made here are updates that were not accepted.
+            # Repeated configurations of a generated chain are rejected updates.
             *(describe_duplicates(duplicates.report(), "the links") if options.sources else ()),
         ],
         **options.describe_theory(),
@@ -115,7 +115,7 @@ def _count_splits(codes: NDArray[np.int8]) -> dict[str, int]:
 
 
 def _list_groups(groups: NDArray[np.object_], codes: NDArray[np.int8]) -> dict[str, Any]:
-    """Return the largest groups and how each is divided."""
+    """Return the largest groups and the number of their configurations in each split."""
     names, counts = np.unique(groups.astype(str), return_counts=True)
     largest = names[np.argsort(-counts, kind="stable")][:_LISTED_GROUPS]
     listed = {str(name): _count_splits(codes[groups == name]) for name in largest}
@@ -140,7 +140,7 @@ def _find_empty_splits(codes: NDArray[np.int8], split: Split) -> list[str]:
 
 
 def _summarize(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a report that the stage shows at its end."""
+    """Return the entries of a report that the stage prints at its end."""
     shown = {"samples": content["samples"], **content["splits"], "warnings": content["warnings"]}
     statistics = content["statistics"]
     if statistics is None:

@@ -1,10 +1,10 @@
-"""Dataset files of lattice gauge theories: a lattice, an action, and where configurations are from.
+"""Dataset files of lattice gauge theories: lattice, action, and source of configurations.
 
 | in the dataset file         | configurations                                              |
 |-----------------------------|-------------------------------------------------------------|
-| `generate`                  | a Markov chain makes them                                   |
-| `sources`                   | files hold them                                             |
-| neither                     | none: the action alone is what a flow is trained on         |
+| `generate`                  | from Markov chains                                          |
+| `sources`                   | from files                                                  |
+| neither                     | none: a flow is trained on the action alone                 |
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pipeline_core.config.sections import Count, Positive, Section
 Seed = Annotated[int, Field(ge=0)]
 NotNegativeInt = Annotated[int, Field(ge=0)]
 Extent = Annotated[int, Field(ge=2)]
-"""With one site a link would meet itself in a plaquette."""
+"""With one site a link would occur twice in a plaquette."""
 
 RECTANGLES: Final = {"wilson": 0.0, "symanzik": -1 / 12, "iwasaki": -0.331}
-"""Coefficient c1 of the 1x2 rectangles; that of the plaquettes is c0 = 1 - 8 c1."""
+"""Coefficient c1 of the 1x2 rectangles; plaquettes have c0 = 1 - 8 c1."""
 
 
 def require_fermions(extents: Sequence[int], key: str = "action.fermions") -> None:
-    """Check that a lattice holds quarks.
+    """Check that a lattice supports quarks.
 
     Args:
-        extents: Of the lattice.
-        key: Which asks for them.
+        extents: Extents of the lattice.
+        key: Option that requires quarks, for the message.
 
     Raises:
         ValueError: It has neither two nor four directions, or an odd extent.
@@ -79,8 +79,8 @@ class ActionOptions(Section):
     """S = -(beta/N) (c0 sum of Re tr plaquettes + c1 sum of Re tr rectangles) + anisotropy O.
 
     c1 is 0 (Wilson), -1/12 (tree-level Symanzik, Luescher and Weisz) or -0.331 (Iwasaki), and
-    c0 = 1 - 8 c1. O is the operator of Eq. 16 of arXiv:2502.00263, with which the plaquettes in
-    time weigh 1 + anisotropy and the others 1 - anisotropy under the Wilson action. Quarks add
+    c0 = 1 - 8 c1. O is the operator of Eq. 16 of arXiv:2502.00263: in the Wilson action, plaquettes
+    in time get the weight 1 + anisotropy and the others 1 - anisotropy. Quarks add
     their determinant.
     """
 
@@ -103,25 +103,25 @@ class ActionOptions(Section):
 
 
 class MarkovChain(Section):
-    """What all Markov chains have."""
+    """Options common to all Markov chains."""
 
     n_configurations: Count
-    """Configurations that are kept, of all chains together."""
+    """Number of stored configurations of all chains together."""
     thermalisation: NotNegativeInt = 100
-    """Updates of each chain before the first is kept."""
+    """Updates of each chain before the first stored configuration."""
     separation: Count = 1
-    """Updates between two that are kept."""
+    """Updates between two stored configurations."""
     chains: Count = 1
-    """Independent chains; each is a group of its own."""
+    """Number of independent chains; each is a group."""
     start: Literal["hot", "cold"] = "hot"
-    """Links drawn from the Haar measure, or all 1."""
+    """Initial links: drawn from the Haar measure (hot), or all 1 (cold)."""
     seed: Seed = 0
 
     @model_validator(mode="after")
     def _check_even_chains(self) -> MarkovChain:
         if self.n_configurations % self.chains:
             raise ValueError(
-                f"n_configurations {self.n_configurations} cannot be shared evenly by "
+                f"n_configurations {self.n_configurations} cannot be divided evenly among "
                 f"{self.chains} chains; make it a multiple"
             )
         return self
@@ -130,7 +130,7 @@ class MarkovChain(Section):
 class HeatbathOptions(MarkovChain):
     """Heat bath of SU(2) subgroups (Cabibbo and Marinari), with overrelaxation; Wilson action.
 
-    One update is a heat-bath sweep over all links and `overrelaxation` sweeps after it.
+    One update is a heat-bath sweep over all links, followed by `overrelaxation` sweeps.
     """
 
     method: Literal["heatbath"]
@@ -142,25 +142,25 @@ class HmcOptions(MarkovChain):
     """Hybrid Monte Carlo with the second-order minimum-norm integrator of Omelyan et al.
 
     One update is one trajectory with its acceptance test. Quarks are pseudofermions: one for the
-    determinant, or with `masses` one for that of the heaviest doublet and one for each ratio of two
+    determinant, or with `masses` one for the heaviest doublet's and one for each ratio of two
     neighbours down to the quarks of the action (Hasenbusch, Phys. Lett. B 519, 177 (2001)).
     """
 
     method: Literal["hmc"]
     n_steps: Count | list[Count] = 10
-    """Integration steps of a trajectory; or a number for the gauge action and for each
-    pseudofermion, the heaviest first, each a time scale of its own: the steps of one in a half step
+    """Integration steps of a trajectory; or one number for the gauge action and for each
+    pseudofermion, the heaviest first, each with its own time scale: the steps of one in a half step
     of the next."""
     tau: Positive = 1.0
     """Length of a trajectory."""
     masses: list[Positive] = []
-    """Twisted masses 2 kappa mu of the doublets that precondition, the heaviest first."""
+    """Twisted masses 2 kappa mu of the preconditioning doublets, the heaviest first."""
 
     def check_terms(self, action: ActionOptions) -> None:
-        """Check that masses and time scales fit an action.
+        """Check that masses and time scales match an action.
 
         Raises:
-            ValueError: They do not.
+            ValueError: They do not match.
         """
         if self.masses and action.fermions is None:
             raise ValueError(
@@ -192,22 +192,22 @@ class FileSource(Section):
     path: str
     """File or glob pattern, relative to the dataset file; ** crosses folders."""
     group: Literal["file", "source"] = "source"
-    """What a group is that a split may keep together: each file, or all of this source. Either way
-    the files of a source are one Markov chain in the order of their names, lat.90 before lat.100.
+    """Group that a split may keep together: each file, or the whole source. In both cases the files
+    of a source are one Markov chain in natural order of their names, lat.90 before lat.100.
     """
 
 
 class EnsembleDataset(DatasetFile):
-    """A lattice gauge theory, and configurations of it if there are any."""
+    """Lattice gauge theory, with its configurations if there are any."""
 
     lattice: LatticeOptions
     action: ActionOptions
     generate: Generate | None = None
-    """How configurations are made; null for none, or for those of `sources`."""
+    """Generation of configurations; null for none, or for `sources`."""
     sources: list[FileSource] = []
     """Files of configurations."""
     check_action: bool = True
-    """Whether files are refused that contradict the action, by an identity that holds in every
+    """Refuse files that contradict the action, by an identity that holds in every
     ensemble of it; switch it off for few or strongly correlated files."""
     split: Split = Split()
 
@@ -220,7 +220,7 @@ class EnsembleDataset(DatasetFile):
     def _check_one_origin(self) -> EnsembleDataset:
         if self.generate is not None and self.sources:
             raise ValueError(
-                "generate and sources exclude each other: configurations are made or read; "
+                "generate and sources exclude each other: configurations are generated or read; "
                 "remove one of them"
             )
         return self
@@ -230,13 +230,13 @@ class EnsembleDataset(DatasetFile):
         if isinstance(self.generate, HeatbathOptions):
             if self.action.name != "wilson":
                 raise ValueError(
-                    f"generate.method 'heatbath' has the Wilson action only, not "
+                    f"generate.method 'heatbath' supports the Wilson action only, not "
                     f"{self.action.name!r}; choose method: hmc"
                 )
             if self.action.fermions is not None:
                 raise ValueError(
-                    "generate.method 'heatbath' has no quarks; choose method: hmc, or remove "
-                    "action.fermions"
+                    "generate.method 'heatbath' does not support quarks; choose method: hmc, or "
+                    "remove action.fermions"
                 )
         if isinstance(self.generate, HmcOptions):
             self.generate.check_terms(self.action)

@@ -1,4 +1,4 @@
-"""What is known of the Wilson action exactly, or as a strong-coupling series, from characters.
+"""Exact results and strong-coupling series for the Wilson action, from character expansions.
 
 | symbol | here                                                                                |
 |--------|-------------------------------------------------------------------------------------|
@@ -31,7 +31,7 @@ CUBE_WEIGHTS: Final = {2: 4, 3: 18}
 """Sum of d_r^2 over the representations of the first cube: f, and its conjugate for SU(3)."""
 _CUBE: Final = 6
 NEXT_ORDER: Final = 10
-"""Plaquettes of the smallest closed surface beyond the cube that is not taken into account."""
+"""Number of plaquettes of the smallest closed surface that is neglected."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Characters:
 
 @lru_cache(maxsize=256)
 def expand_characters(beta: float, n_colours: int) -> Characters:
-    """Return the expansion, with all representations that matter in double precision.
+    """Return the expansion, with all representations that are relevant in double precision.
 
     Args:
         beta: Coupling, of either sign.
@@ -113,15 +113,15 @@ def expand_strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
         lattice: Three- or four-dimensional.
 
     Raises:
-        ValueError: It has two dimensions, or is so small that surfaces around it matter as much.
+        ValueError: It has two dimensions, or is so small that surfaces around it are as important.
     """
     if lattice.dimension == 2:
-        raise ValueError("two dimensions are solved exactly; use torus_log_z and torus_plaquette")
+        raise ValueError("two dimensions are solved exactly; use compute_torus_log_z")
     first, second = sorted(lattice.extents)[:2]
     if first * second < NEXT_ORDER:
         raise ValueError(
             f"extents {list(lattice.extents)}: surfaces of {first * second} plaquettes around the "
-            f"lattice are left out; choose extents with products of at least {NEXT_ORDER}"
+            f"lattice are neglected; choose extents with products of at least {NEXT_ORDER}"
         )
     expansion = expand_characters(beta, lattice.n_colours)
     cubes = comb(lattice.dimension, 3) * lattice.volume
@@ -133,7 +133,7 @@ def expand_strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
         plaquette=float(
             expansion.slope[0] / a + per_plaquette * _CUBE * u ** (_CUBE - 1) * expansion.u_slope
         ),
-        # Two cubes with a common face, which 2 (D - 2) cubes meet at.
+        # Two cubes with a common face, which is shared by 2 (D - 2) cubes.
         next_log_z=float(
             lattice.n_plaquettes * comb(2 * (lattice.dimension - 2), 2) * weight * u**NEXT_ORDER
         ),
@@ -159,7 +159,7 @@ def _compute_integral(part: tuple[int, ...], argument: float) -> float:
     """Return the integral of chi_r(U)^* exp(argument Re tr U): a sum of Toeplitz determinants."""
     n = len(part)
     rows, columns = np.arange(n)[:, None], np.arange(n)[None, :]
-    # The sum over charges of U(1) projects from U(N) to SU(N); Bessel functions cut it off.
+    # The sum over U(1) charges projects from U(N) to SU(N); Bessel functions limit it.
     reach = 20 + int(2 * abs(argument)) + max(part)
     charges = np.arange(-reach, reach + 1)[:, None, None]
     orders = np.array(part)[None, :] - columns + rows + charges
@@ -169,7 +169,7 @@ def _compute_integral(part: tuple[int, ...], argument: float) -> float:
 def _compute_slope(part: tuple[int, ...], argument: float) -> float:
     """Return the derivative of `_compute_integral` by beta = N argument.
 
-    Re tr U chi_r is half the sum of the characters with one box more, or one fewer.
+    Re tr U chi_r is half the sum of the characters with one box more or one fewer.
     """
     total, n = 0.0, len(part)
     for i, step in product(range(n), (1, -1)):

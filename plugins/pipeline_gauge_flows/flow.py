@@ -1,14 +1,14 @@
-"""Flows: layers one after the other, invertible, with the log-determinant of the whole.
+"""Flows: a sequence of invertible layers, with the log-determinant of the composition.
 
-What a training keeps for its backward pass:
+Activation memory and recomputation in the backward pass:
 
-| memory    | kept of each layer              | computed again                        |
+| memory    | stored for each layer           | recomputed                            |
 |-----------|---------------------------------|---------------------------------------|
-| graph     | all that torch's autograd needs | nothing                               |
+| graph     | everything that autograd needs  | nothing                               |
 | recompute | the active links before it      | the layer                             |
 | invert    | nothing                         | the inverse of the layer, the layer   |
 
-With `recompute` links are restored to the last bit; with `invert` up to rounding.
+With `recompute` links are restored exactly, with `invert` up to rounding.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Memory = Literal["graph", "recompute", "invert"]
 
 
 class Flow(nn.Module):
-    """A gauge-equivariant map of links, one to one.
+    """Gauge-equivariant bijective map of links.
 
     Args:
-        layers: In order of action.
-        lattice: Where it acts; `move_to` gives the same flow elsewhere.
-        memory: What is kept for a backward pass.
+        layers: Layers in the order in which they act.
+        lattice: Lattice of the flow; `move_to` returns the same flow on another one.
+        memory: Storage for the backward pass, see above.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Flow(nn.Module):
         """Return this flow, with the same weights, on another lattice.
 
         Raises:
-            ValueError: Its masks do not close there, or it has other dimensions or colours.
+            ValueError: The masks do not close there, or dimensions or colours differ.
         """
         if lattice == self.lattice:
             return self
@@ -69,7 +69,7 @@ class Flow(nn.Module):
         return self._map(links, inverse=False)
 
     def inverse(self, links: Tensor) -> Moved:
-        """Map links back.
+        """Map links by the inverse.
 
         Returns:
             Links, and the log-determinant of the inverse, (batch,).
@@ -81,15 +81,15 @@ class Flow(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Map links, and compute the score of the density after the map.
 
-        The score is computed on the way, layer by layer, so that nothing has to be kept for it.
+        The score is computed layer by layer along the way, so that nothing is stored for it.
 
         Args:
             links: (batch, D, V, N, N).
-            score: Gradient of the log-density of `links`; None for that of the Haar measure, zero.
+            score: Gradient of the log-density of `links`; None for zero, as for the Haar measure.
 
         Returns:
-            Links after the map, with derivatives by the weights; their log-determinant, (batch,),
-            and score, as `links`, without.
+            Mapped links, differentiable by the weights; the log-determinant, (batch,), and the
+            score, of the shape of `links`, both without derivatives.
         """
         score = torch.zeros_like(links) if score is None else score
         if self.memory != "graph" and torch.is_grad_enabled():
@@ -127,12 +127,12 @@ def _make_log_det(links: Tensor) -> Tensor:
 
 
 def _apply_checkpointed(flow: Flow, inverse: bool, links: Tensor, score: Tensor | None) -> Any:
-    """Return links, log-determinant, and score if there is one before."""
+    """Return links, log-determinant, and score if one is given."""
     return _Checkpointed.apply(flow, inverse, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
 
 
 class _Checkpointed(torch.autograd.Function):
-    """All layers as one operation, which keeps little."""
+    """All layers as one autograd function with activation checkpointing."""
 
     @staticmethod
     def forward(

@@ -1,8 +1,8 @@
 """Products of frozen links along paths from the start of each active link to its end.
 
-Such a product transforms like the link beside it, so that it can close a loop with it, be compared
-with other products there, or be added to them. A path is a tuple of steps: mu for a step forwards
-along direction mu, -1 - mu for one backwards, as in `loops.multiply_path`.
+Such a product transforms like the active link, so that it can close a loop with it, or be compared
+with or added to other such products. A path is a tuple of steps: mu for a forward step along
+direction mu, -1 - mu for a backward one, as in `loops.multiply_path`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class PathGroup:
-    """Paths of one length beside all active links.
+    """Paths of one length at all active links.
 
     Attributes:
-        links: Number mu V + x of each link on the way, (length, n_active, n_paths).
-        backwards: Which of them are passed backwards, (length, n_paths) bool.
+        links: Number mu V + x of each link along the paths, (length, n_active, n_paths).
+        backwards: True for links traversed backwards, (length, n_paths) bool.
     """
 
     links: Tensor
@@ -35,11 +35,11 @@ class PathGroup:
 
 @dataclass(frozen=True)
 class FrozenPaths:
-    """Those paths of a kind that touch frozen links alone.
+    """Paths of one kind that contain frozen links only.
 
     Attributes:
-        groups: The paths, in order.
-        numbers: Place of each among all paths of its kind, (n_paths); the same at all active links.
+        groups: Paths in order.
+        numbers: Index of each among all paths of its kind, (n_paths); the same at all active links.
     """
 
     groups: tuple[PathGroup, ...]
@@ -61,7 +61,7 @@ class FrozenPaths:
 def list_plaquette_paths(mu: int, dimension: int) -> list[Path]:
     """Return the paths that close a plaquette with U_mu(x), in the order of the staples.
 
-    First R_nu, on the side of x + nu, then L_nu, on that of x - nu; nu != mu rises in both.
+    First R_nu, on the side of x + nu, then L_nu, on the side of x - nu, both by rising nu != mu.
     """
     others = [nu for nu in range(dimension) if nu != mu]
     sides = [(nu, -1 - nu) for nu in others] + [(-1 - nu, nu) for nu in others]
@@ -71,7 +71,7 @@ def list_plaquette_paths(mu: int, dimension: int) -> list[Path]:
 def list_rectangle_paths(mu: int, dimension: int) -> list[Path]:
     """Return the paths that close a 1x2 rectangle with U_mu(x).
 
-    Twice as far aside, then twice as long beyond the link and before it, each in the order of
+    First two sites wide, then two links long, beyond the link and before it, each in the order of
     `list_plaquette_paths`.
     """
     sides = [(path[0], path[2]) for path in list_plaquette_paths(mu, dimension)]
@@ -85,13 +85,13 @@ def list_rectangle_paths(mu: int, dimension: int) -> list[Path]:
 def find_frozen_paths(
     update: Update, lattice: Lattice, device: torch.device, *, rectangles: bool = False
 ) -> FrozenPaths:
-    """Return the plaquette paths, and those of rectangles, that are free of active links.
+    """Return the plaquette paths, and optionally rectangle paths, without active links.
 
     Args:
-        update: What is active.
-        lattice: Where.
-        device: Of the tables.
-        rectangles: Whether paths of rectangles follow those of plaquettes.
+        update: Update with the active links.
+        lattice: The lattice.
+        device: Device of the tables.
+        rectangles: Append the paths of rectangles.
     """
     return _find_frozen_paths(update.first, lattice, device, rectangles)
 
@@ -123,7 +123,7 @@ def _find_frozen_paths(
 def find_frozen_numbers(
     update: Update, dimension: int, *, rectangles: bool = False
 ) -> tuple[int, ...]:
-    """Return `FrozenPaths.numbers`, which no extent has an influence on."""
+    """Return `FrozenPaths.numbers`, which do not depend on the extents."""
     lattice = Lattice((4,) * dimension, 2)
     return find_frozen_paths(update, lattice, torch.device("cpu"), rectangles=rectangles).numbers
 
@@ -134,7 +134,7 @@ def _list_paths(mu: int, dimension: int, rectangles: bool) -> list[Path]:
 
 
 def _find_links(links: Tensor, paths: list[Path], lattice: Lattice) -> Tensor:
-    """Return the links on the paths of one number from some links, (length, n)."""
+    """Return the links along the paths of one number from some links, (length, n)."""
     volume = lattice.volume
     direction, site = links // volume, links % volume
     table = torch.empty(len(paths[0]), len(links), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The gradient flow of the Wilson action (Luescher, JHEP 08 (2010) 071, arXiv:1006.4518).
+"""Gradient flow of the Wilson action (Luescher, JHEP 08 (2010) 071, arXiv:1006.4518).
 
 dV/dt = -g0^2 (dS/dV) V, integrated by his third-order Runge-Kutta method (appendix C).
 """
@@ -17,7 +17,7 @@ def integrate_gradient_flow(links: Tensor, lattice: Lattice, time: float, n_step
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
+        lattice: The lattice.
         time: Flow time in units of the squared lattice spacing.
         n_steps: Integration steps; from random links, a step of 0.02 is off by
             1e-4 after a time of 2.
@@ -25,7 +25,7 @@ def integrate_gradient_flow(links: Tensor, lattice: Lattice, time: float, n_step
     Returns:
         (batch, D, V, N, N).
     """
-    # With beta = 2 N the force of the Wilson action is that of the flow.
+    # With beta = 2 N the force of the Wilson action equals the force of the flow.
     action = GaugeAction(ActionOptions(beta=2.0 * lattice.n_colours), lattice)
     step = time / n_steps
     for _ in range(n_steps):

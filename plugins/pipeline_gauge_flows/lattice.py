@@ -25,15 +25,15 @@ SMALLEST_EXTENT: Final = 2
 
 @dataclass(frozen=True)
 class Lattice:
-    """A periodic lattice of SU(N) links.
+    """Periodic lattice of SU(N) links.
 
     Attributes:
         extents: Sites along each direction, time first.
         n_colours: N of SU(N).
 
     Raises:
-        ValueError: Of another dimension than 2 to 4, an extent below 2, or another group than SU(2)
-            and SU(3).
+        ValueError: The dimension is not 2 to 4, an extent is below 2, or the group is not SU(2)
+            or SU(3).
     """
 
     extents: tuple[int, ...]
@@ -46,8 +46,8 @@ class Lattice:
                 f"extents {list(self.extents)}: {len(self.extents)} directions; give 2, 3 or 4"
             )
         if min(self.extents) < SMALLEST_EXTENT:
-            # With one site a link would meet itself in a plaquette.
-            raise ValueError(f"extents {list(self.extents)}: give at least 2 sites a direction")
+            # With one site a link would occur twice in a plaquette.
+            raise ValueError(f"extents {list(self.extents)}: give at least 2 sites per direction")
         if self.n_colours not in COLOURS:
             raise ValueError(f"n_colours {self.n_colours}: only SU(2) and SU(3); give 2 or 3")
 
@@ -85,7 +85,7 @@ class Lattice:
     @torch.inference_mode(False)
     def coordinates(self) -> Tensor:
         """Coordinates of the sites, (V, D) int64."""
-        # Tables outlive the caller's inference mode, and may then be saved for a backward pass.
+        # Tables outlive the caller's inference mode, and may later be saved for a backward pass.
         axes = [torch.arange(extent) for extent in self.extents]
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(self.volume, -1)
 

@@ -1,4 +1,4 @@
-"""A layer of a flow: active links move, by what frozen links say."""
+"""Layer of a flow: a map of active links, conditional on frozen links."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Moved = tuple[Tensor, Tensor]
 
 
 class Layer(nn.Module):
-    """A gauge-equivariant, invertible map of links that leaves the frozen ones alone.
+    """Gauge-equivariant, invertible map of links that leaves frozen links unchanged.
 
-    Each active link moves by itself, given the frozen links, so that the Jacobian is triangular in
-    blocks: unity on the frozen links, one block of the size of the algebra for each active one.
+    Each active link moves independently, given the frozen links, so that the Jacobian is block
+    triangular: unity on the frozen links, one block of the size of the algebra per active link.
 
-    Weights know of directions and colours, not of extents: a layer works on any lattice that its
-    pattern closes on.
+    Weights depend on directions and colours, not on extents: a layer works on any lattice on which
+    its pattern closes.
 
     Args:
-        update: Which links are active.
+        update: Update with the active links.
     """
 
     def __init__(self, update: Update) -> None:
@@ -30,15 +30,15 @@ class Layer(nn.Module):
         self.update = update
 
     def forward(self, links: Tensor, lattice: Lattice, inverse: bool = False) -> Moved:
-        """Map links, or map them back.
+        """Map links, or map them by the inverse.
 
         Args:
             links: (batch, D, V, N, N).
-            lattice: Their lattice.
-            inverse: Whether to map them back.
+            lattice: The lattice.
+            inverse: Apply the inverse map.
 
         Returns:
-            Links (batch, D, V, N, N) and log-determinant (batch,) of this map, forth or back, with
+            Links (batch, D, V, N, N) and log-determinant (batch,) of the applied map, with
             respect to the Haar measure.
         """
         active = find_active_links(self.update, lattice, links.device)
@@ -47,12 +47,12 @@ class Layer(nn.Module):
         return flat.index_copy(1, active, moved).view_as(links), log_det.sum(1)
 
     def overwrite(self, links: Tensor, lattice: Lattice, inverse: bool = False) -> Tensor:
-        """Map links as `forward` does, in their place; return the log-determinant, (batch,).
+        """Map links as `forward`, in place; return the log-determinant, (batch,).
 
         Args:
-            links: (batch, D, V, N, N), contiguous; nothing is differentiated by them.
-            lattice: Their lattice.
-            inverse: Whether to map them back.
+            links: (batch, D, V, N, N), contiguous; without gradients.
+            lattice: The lattice.
+            inverse: Apply the inverse map.
         """
         active = find_active_links(self.update, lattice, links.device)
         flat = links.view(len(links), -1, *links.shape[-2:])
@@ -71,9 +71,9 @@ class Layer(nn.Module):
 
         Args:
             active: (batch, n_active, N, N).
-            links: All links, (batch, D, V, N, N); only the frozen ones may be made use of.
-            lattice: Their lattice.
-            inverse: Whether to map them back.
+            links: All links, (batch, D, V, N, N); only the frozen ones may be used.
+            lattice: The lattice.
+            inverse: Apply the inverse map.
 
         Returns:
             Links (batch, n_active, N, N), log-determinants (batch, n_active).
@@ -81,16 +81,16 @@ class Layer(nn.Module):
         raise NotImplementedError
 
     def push_score(self, score: Tensor, moved: Tensor, lattice: Lattice) -> Tensor:
-        """Return the score of the density after this layer, from that before it.
+        """Return the score of the density after this layer from the score before it.
 
         The score is the gradient of the log-density by the links, in PyTorch's convention, up to
-        its part across the group: see `project_tangent`. After x' = f(x) the density is
-        log q(f^-1(x')) plus the log-determinant of f^-1; weights count as constants.
+        its component normal to the group: see `project_tangent`. After x' = f(x) the density is
+        log q(f^-1(x')) plus the log-determinant of f^-1; weights are constants.
 
         Args:
-            score: Before the layer, (batch, D, V, N, N).
-            moved: Links after it.
-            lattice: Their lattice.
+            score: Score before the layer, (batch, D, V, N, N).
+            moved: Links after the layer.
+            lattice: The lattice.
         """
         weights = {name: p.detach() for name, p in self.named_parameters()}
         with torch.enable_grad():
@@ -104,7 +104,7 @@ class Layer(nn.Module):
 
 
 def project_tangent(gradient: Tensor, links: Tensor) -> Tensor:
-    """Return the part of a gradient along the group, at links of the same shape (..., N, N)."""
+    """Return the component of a gradient tangent to the group, at links of shape (..., N, N)."""
     across = gradient @ links.mH
     part = (across - across.mH) / 2
     trace = part.diagonal(dim1=-2, dim2=-1).mean(-1)

@@ -1,4 +1,4 @@
-"""Stage `graph`: the lattice, and the links that each layer moves."""
+"""Stage `graph`: the lattice, and the active links of each layer."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pipeline_gauge_flows.options import GaugeGraphOptions
 
 @dataclass(frozen=True)
 class FlowLayout:
-    """What a flow of a run is built on.
+    """Lattice and masks of the flow of a run.
 
     Attributes:
-        lattice: Where it is trained.
-        updates: The links that each layer moves.
+        lattice: Lattice of the training.
+        updates: Active links of each layer.
     """
 
     lattice: Lattice
     updates: tuple[Update, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able values; `from_dict` is the way back."""
+        """Return JSON-able values; `from_dict` is the inverse."""
         return {
             "extents": list(self.lattice.extents),
             "n_colours": self.lattice.n_colours,
@@ -41,13 +41,13 @@ class FlowLayout:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Return the structure that `to_dict` has turned into JSON-able values."""
+        """Return the layout from the output of `to_dict`."""
         lattice = Lattice(tuple(content["extents"]), content["n_colours"])
         updates = (_read_update(update, lattice.dimension) for update in content["updates"])
         return cls(lattice, tuple(updates))
 
     def take_plaquettes(self, trained: FlowLayout) -> FlowLayout:
-        """Return this layout with the plaquettes of another, if both move the same links."""
+        """Return this layout with the plaquettes of another, if both have the same active links."""
         pairs = zip(self.updates, trained.updates, strict=False)
         is_same = len(self.updates) == len(trained.updates) and all(
             one == replace(other, plaquette=one.plaquette) for one, other in pairs
@@ -58,8 +58,8 @@ class FlowLayout:
 def _read_update(content: Mapping[str, Any], dimension: int) -> Update:
     """Return an update from JSON-able values.
 
-    Those of earlier versions do not name the plaquette: it was that frozen one whose place among
-    them is the number of the sweep, which left out planes where there were few sweeps.
+    Earlier versions do not store the plaquette: it was the frozen plaquette whose index among the
+    frozen ones is the number of the sweep, so that few sweeps left out planes.
     """
     update = Update(**content)
     if "plaquette" in content:
@@ -71,11 +71,11 @@ def _read_update(content: Mapping[str, Any], dimension: int) -> Update:
 def write_layout(run: Run) -> dict[str, Any]:
     """Write `run.graph`: lattice, updates and masks.
 
-    The file holds `active`, (n_layers, D, V) bool, `plaquettes`, (n_layers,), how many plaquettes
-    through an active link have no second one, and the attribute `structure`, JSON.
+    The file holds `active`, (n_layers, D, V) bool, `plaquettes`, (n_layers,), the number of
+    plaquettes of an active link without a second one, and the attribute `structure`, JSON.
 
     Raises:
-        ValueError: There is no lattice, or a mask does not close around it.
+        ValueError: The lattice is missing, or a mask does not close around it.
     """
     options = run.get_section("graph", GaugeGraphOptions)
     lattice = _choose_lattice(run, options)
@@ -109,17 +109,17 @@ def read_layout(run: Run) -> FlowLayout:
 
 
 def read_ensemble_options(run: Run) -> EnsembleDataset | None:
-    """Return what the dataset of a run says; None if there is no dataset.
+    """Return the options of the dataset of a run; None without a dataset.
 
     Raises:
-        ValueError: It is the dataset of something else.
+        ValueError: The dataset belongs to another plugin.
     """
     if run.dataset is None:
         return None
     if not isinstance(run.dataset.options, EnsembleDataset):
         raise ValueError(
             f"{run.dataset.path}: describes no lattice gauge theory; add the key `plugin: "
-            "gauge_flows` and those it asks for, or name another dataset"
+            "gauge_flows` and the keys that it requires, or name another dataset"
         )
     return run.dataset.options
 

@@ -1,4 +1,4 @@
-"""Products of links along paths, and traces of the loops that they close."""
+"""Products of links along paths, and traces of closed loops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def compute_real_trace(a: Tensor, b: Tensor) -> Tensor:
 
 
 def project_to_algebra(matrices: Tensor) -> Tensor:
-    """Return the part of (..., N, N) that lies in the algebra of SU(N)."""
+    """Project matrices (..., N, N) to the algebra of SU(N)."""
     part = (matrices - matrices.mH) / 2
     trace = part.diagonal(dim1=-2, dim2=-1).mean(-1)
     return part - trace[..., None, None] * torch.eye(
@@ -30,9 +30,9 @@ def multiply_path(links: Tensor, lattice: Lattice, steps: Sequence[int], start: 
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
-        steps: mu for a step forwards along direction mu, -1 - mu for one backwards.
-        start: Where paths begin, site by site, (V,) int64.
+        lattice: The lattice.
+        steps: mu for a forward step along direction mu, -1 - mu for a backward one.
+        start: Start site of each path, (V,) int64.
 
     Returns:
         (batch, V, N, N).
@@ -56,7 +56,7 @@ def sum_plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
+        lattice: The lattice.
     """
     forward, _ = make_neighbours(lattice, links.device)
     sums = []

@@ -1,4 +1,4 @@
-"""Which links a layer moves: patterns that leave enough links frozen to be moved by.
+"""Masks: patterns of the active links of each layer, which leave enough loops of frozen links.
 
 | pattern   | active links of a layer                                          | layers of a sweep |
 |-----------|------------------------------------------------------------------|-------------------|
@@ -7,16 +7,16 @@
 |           | arXiv:2305.02402                                                 |                   |
 | m4        | U_mu(x) of one mu where 2 x_mu + sum of the other x_nu is the    | 4 D               |
 |           | same mod 4: the mask M4 of arXiv:2401.10874                      |                   |
-| location  | all D links that leave a site of one class x mod 2, or in every  | 2^D               |
-|           | other sweep all that arrive there; arXiv:2305.02402              |                   |
+| location  | all D links that start at sites of one class x mod 2, or in      | 2^D               |
+|           | every other sweep all that end there; arXiv:2305.02402           |                   |
 
-Which links those papers mean by M2, M4 and location updates is inferred from the numbers of
+The meaning of M2, M4 and location updates in these papers is inferred from the numbers of
 layers in arXiv:2502.00263: M2, M4, M2 and M4 make its 48 with 8 and 16, and 2^4 sites its 16.
 
-A sweep moves each link once. No plaquette through an active link of `direction` and `m4` contains a
-second one; with `m4` no 1x2 rectangle does either, so that actions with rectangles see single
-active links too. With `location` this holds for one of the two plaquettes in each plane of an
-active link: for that on the other side of its site.
+A sweep moves each link once. With `direction` and `m4` no plaquette of an active link contains a
+second one; with `m4` no 1x2 rectangle does either, so that active links decouple in actions with
+rectangles, too. With `location` this holds for one of the two plaquettes in each plane of an
+active link: the one on the other side of its site.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PERIODS: Final[dict[Pattern, int]] = {"direction": 2, "location": 2, "m4": 4}
 
 @dataclass(frozen=True)
 class Update:
-    """The links that one layer moves.
+    """Active links of one layer.
 
     Attributes:
-        pattern: How they are chosen.
-        sweep: Number of the sweep among those with this pattern, from 0.
+        pattern: Pattern of the active links.
+        sweep: Number of the sweep among those with this pattern, counted from 0.
         step: Number of the layer in its sweep.
-        plaquette: The one by which a layer with a fixed active loop moves them: its place in
+        plaquette: Active loop of a layer with fixed loops: its index in
             `frozen_paths.list_plaquette_paths`.
     """
 
@@ -55,15 +55,15 @@ class Update:
 
     @property
     def first(self) -> Update:
-        """The first update with the same active links: tables are made for this one alone."""
+        """The first update with the same active links, for which tables are cached."""
         sweep = self.sweep % 2 if self.pattern == "location" else 0
         return replace(self, sweep=sweep, plaquette=0)
 
     def find_active(self, lattice: Lattice) -> Tensor:
-        """Return which links are moved, (D, V) bool.
+        """Return the mask of active links, (D, V) bool.
 
         Raises:
-            ValueError: The extents break the pattern.
+            ValueError: The pattern does not close around the lattice.
         """
         check_extents(self.pattern, lattice)
         x, n = lattice.coordinates, lattice.dimension
@@ -89,7 +89,7 @@ def list_updates(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[
     """Return the updates of a flow, layer by layer.
 
     Args:
-        blocks: Patterns in order, each with a number of sweeps.
+        blocks: Patterns in order, each with its number of sweeps.
         dimension: D.
     """
     updates: list[Update] = []
@@ -105,16 +105,16 @@ def list_updates(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[
 
 
 def _choose_plaquette(pattern: Pattern, sweep: int, step: int, number: int, dimension: int) -> int:
-    """Return the plaquette of a layer, so that a few sweeps have all of them as active loops.
+    """Return the plaquette of a layer, chosen such that a few sweeps cover all of them.
 
     Sweep n takes the plane of mu and nu = mu + 1 + n mod (D - 1), modulo D, on the side of x + nu,
-    the next D - 1 sweeps on that of x - nu. All links of a direction take the same one, so that a
-    plane that has its turn has it at each site; two sweeps have all planes, and in two and three
-    dimensions one has. With `location`, of which a sweep's frozen plaquettes lie on one side, the
+    the next D - 1 sweeps on the side of x - nu. All links of a direction take the same one, so that
+    a plane is active at all sites in one sweep; two sweeps cover all planes, and in two and three
+    dimensions one does. With `location`, whose frozen plaquettes lie on one side in each sweep, the
     plane changes from layer to layer instead.
 
     Args:
-        pattern: Of the layer.
+        pattern: Pattern of the layer.
         sweep: Number of the sweep among those with this pattern.
         step: Number of the layer in the sweep.
         number: Number of the sweep among all.
@@ -133,7 +133,7 @@ def check_extents(pattern: Pattern, lattice: Lattice) -> None:
     """Check that a pattern closes around a periodic lattice.
 
     Raises:
-        ValueError: It does not.
+        ValueError: It does not close.
     """
     period = _PERIODS[pattern]
     if any(extent % period for extent in lattice.extents):
@@ -151,7 +151,7 @@ def find_active_mask(update: Update, lattice: Lattice, device: torch.device) -> 
 
 
 def find_active_links(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
-    """Return the numbers mu V + x of the active links, rising, (n_active,) int64."""
+    """Return the numbers mu V + x of the active links in ascending order, (n_active,) int64."""
     return _find_active(update.first, lattice, device)[1]
 
 

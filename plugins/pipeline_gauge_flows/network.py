@@ -1,4 +1,4 @@
-"""A flow as the engine trains it: batches of configurations in, the same mapped out."""
+"""Flow as a trainable module: maps batches of configurations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _KINDS: Final[dict[str, Callable[..., Layer]]] = {
 def build_flow(
     options: SpectralOptions | ResidualOptions, structure: FlowLayout, memory: Memory = "recompute"
 ) -> Flow:
-    """Return a flow that maps nothing yet, with weights from torch's global generator.
+    """Return an untrained flow, with weights from torch's global generator.
 
     Args:
-        options: Of its layers.
+        options: Options of its layers.
         structure: Lattice and updates.
-        memory: What a backward pass may keep.
+        memory: Activation memory of the backward pass, see `flow`.
     """
     lattice, kind = structure.lattice, _KINDS[options.kind]
     layers = [
@@ -46,29 +46,29 @@ def build_flow(
 
 
 class GaugeModule(nn.Module):
-    """A flow whose direction, and lattice, are those of its batch.
+    """Flow that takes direction and lattice from its batch.
 
     | batch          |                                                                           |
     |----------------|---------------------------------------------------------------------------|
     | `base_links`   | links (batch, D, V, N, N) to be mapped, or                                |
-    | `target_links` | links to be mapped back                                                   |
-    | `extents`      | of their lattice, (batch, D), all alike                                   |
+    | `target_links` | links to be mapped by the inverse                                         |
+    | `extents`      | of their lattice, (batch, D), all rows equal                              |
 
     | output    |                                                                                |
     |-----------|--------------------------------------------------------------------------------|
     | `links`   | mapped links                                                                   |
-    | `log_det` | log-determinant of the map that was done, forth or back, (batch,) float64      |
+    | `log_det` | log-determinant of the applied map, (batch,) float64                           |
 
     Args:
         flow: The flow.
         base: Action of the distribution that it starts from; None for the Haar measure.
-        by_path: Whether `log_det` has the derivatives by which `-log_det` estimates that of the
-            log-density of the flow with path gradients: through the links alone, not through the
+        by_path: Give `log_det` derivatives such that `-log_det` estimates the gradient of the
+            flow's log-density by path gradients: through the links alone, not through the
             weights (Vaitl et al., arXiv:2207.08219). Its value is the same.
     """
 
     replaceable: ClassVar[Mapping[str, tuple[str, ...]]] = {"pseudofermions": ()}
-    """A flow of gluons may go on as one with quarks; see `Potential.replaceable`."""
+    """A flow of gluons may be continued as one with quarks; see `Potential.replaceable`."""
 
     def __init__(self, flow: Flow, base: WholeAction | None = None, by_path: bool = False) -> None:
         super().__init__()
@@ -104,18 +104,18 @@ class GaugeModule(nn.Module):
 
 
 class ConditionalModule(GaugeModule):
-    """A flow of links with one of pseudofermions, which is conditional on links before and after.
+    """Flow of links, and flow of pseudofermions conditional on the links before and after.
 
     A batch with `noise`, chi of shape (batch, shots, V / 2, S, N), has a further output:
     `log_weight`, (batch, shots), the logarithm of each shot's estimate of the ratio of
     determinants. Its derivatives are path gradients by the weights of the flow of pseudofermions.
 
     Args:
-        flow: Of links.
-        pseudofermions: Of pseudofermions.
-        quarks: Of the actions before and after.
+        flow: Flow of links.
+        pseudofermions: Flow of pseudofermions.
+        quarks: Quarks of the actions before and after the flow.
         base: Action of the distribution that the flow of links starts from.
-        by_path: As `GaugeModule` has it.
+        by_path: See `GaugeModule`.
     """
 
     def __init__(

@@ -10,8 +10,8 @@
 | `log_weight`        | log w - c                                                                  |
 | `log_weight_square` | its square, from which the variance of log w follows                       |
 
-The first two are trained, the others have no weight in the loss. They are sums over configurations,
-so that ranks add up to the whole.
+The first two are trained, the others have weight zero in the loss. Terms are sums over
+configurations, so that an all-reduce over ranks gives the totals.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _MONITORS: Final[dict[Kind, tuple[str, ...]]] = {
     "forward_kl": ("weight", "inverse_weight", "log_weight", "log_weight_square"),
 }
 LARGEST_EXPONENT: Final = 300.0
-"""Largest magnitude of log w - c that is taken to the exponent; its square stays finite."""
+"""Largest magnitude of log w - c in the exponential, whose square stays finite."""
 
 
 def estimate_log_z(action: WholeAction) -> float:
-    """Return a rough log Z: that of independent plaquettes with the coupling of each plane.
+    """Return a rough log Z: independent plaquettes with the coupling of each plane.
 
-    Quarks add what they have on random links.
+    Quarks add their action on random links.
     """
     lattice, gauge = action.lattice, action.gauge
     free = [expand_characters(float(weight), lattice.n_colours).a[0] for weight in gauge.weights]
@@ -52,10 +52,10 @@ def estimate_log_z(action: WholeAction) -> float:
 
 
 class PseudofermionDivergence:
-    """The loss of a flow of pseudofermions: the mean of -log w over configurations and shots.
+    """Loss of a flow of pseudofermions: the mean of -log w over configurations and shots.
 
-    It is KL(q, p) given the links, less the logarithm of the ratio of determinants, which the flow
-    has no say in. Outputs are those of `ConditionalModule`.
+    It is KL(q, p) given the links, less the logarithm of the ratio of determinants, which does not
+    depend on the flow. Outputs are from `ConditionalModule`.
     """
 
     weights: Final[dict[str, float]] = {
@@ -81,14 +81,14 @@ class PseudofermionDivergence:
 
 
 class Divergence:
-    """The loss of a flow, and monitors of its weights for the history.
+    """Loss of a flow, and monitors of its weights for the history.
 
-    Outputs are those of `GaugeModule`.
+    Outputs are from `GaugeModule`.
 
     Args:
-        kind: Which divergence.
+        kind: Kind of divergence.
         action: S of the distribution that the flow leads to.
-        base: S of that where it starts, known up to its log Z; None for the Haar measure.
+        base: S of the distribution that it starts from; None for the Haar measure.
         scale: The constant c.
     """
 
@@ -127,7 +127,7 @@ class Divergence:
         return {name: terms[name].sum() for name in self.weights}
 
     def _log_base(self, links: Tensor) -> Tensor:
-        """Return the log-density of the start, up to a constant, (batch,)."""
+        """Return the log-density of the base distribution, up to a constant, (batch,)."""
         if self._base is None:
             return torch.zeros(len(links), dtype=torch.float64, device=links.device)
         return -self._base(links)

@@ -1,4 +1,4 @@
-"""Gauge-invariant observables of link configurations, float64 or complex128 whatever the links."""
+"""Gauge-invariant observables of link configurations, in float64 or complex128."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def average_plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
+        lattice: The lattice.
     """
     return sum_plaquettes(links, lattice) / (lattice.n_colours * lattice.volume)
 
@@ -38,7 +38,7 @@ def wilson_loop(
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
+        lattice: The lattice.
         sides: Lengths along mu and nu; may wind around the lattice.
         mu: First direction.
         nu: Second direction.
@@ -55,8 +55,8 @@ def polyakov_loop(links: Tensor, lattice: Lattice, direction: int = 0) -> Tensor
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
-        direction: That the loops wind around.
+        lattice: The lattice.
+        direction: Direction around which the loops wind.
     """
     start = torch.nonzero(lattice.coordinates[:, direction] == 0).flatten().to(links.device)
     loops = multiply_path(links, lattice, [direction] * lattice.extents[direction], start)
@@ -81,7 +81,7 @@ def field_strength(links: Tensor, lattice: Lattice) -> Tensor:
 def energy_density(links: Tensor, lattice: Lattice) -> Tensor:
     """Return E = -(1/2) sum over mu, nu of tr F F, mean over sites, (batch,)."""
     fields = field_strength(links, lattice)
-    # F is antihermitian, so -tr F F = tr F F^dag; each plane stands for two ordered pairs.
+    # F is antihermitian, so -tr F F = tr F F^dag; each plane counts for two ordered pairs.
     return compute_real_trace(fields, fields).sum(1).mean(1)
 
 
@@ -92,10 +92,10 @@ def topological_charge(links: Tensor, lattice: Lattice) -> Tensor:
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
+        lattice: The lattice.
 
     Raises:
-        ValueError: The lattice has not four dimensions.
+        ValueError: The lattice does not have four dimensions.
     """
     if lattice.dimension != 4:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The sections of an experiment with gauge flows."""
+"""Sections of an experiment with gauge flows."""
 
 from __future__ import annotations
 
@@ -21,45 +21,44 @@ Bins = Annotated[int, Field(ge=2)]
 
 
 class StapleOptions(Section):
-    """A network that learns from which loops the active loop is made."""
+    """Staple network, which learns the active loop."""
 
     n_layers: Depth = 3
-    """Linear layers; each lets the paths grow by parallel transports to neighbours."""
+    """Number of linear layers; each extends the paths by parallel transports to neighbours."""
     width: Width = 8
     """Channels between the layers: the paper's N_h."""
     gain: NotNegative = 0.5
-    """Of the random part of the coefficients, Xavier's normal distribution; without it the active
+    """Gain of the random part of the coefficients, Xavier's normal distribution; with 0 the active
     loop is one plaquette at the start."""
 
 
 class ConvolutionOptions(Section):
-    """A network that carries untraced loops from site to site before it takes their traces."""
+    """Convolutions of untraced loops, whose traces are features."""
 
     n_layers: Depth = 2
-    """Layers, each of which sees one site further; in two dimensions 'direction' leaves no loop at
-    the nearest sites."""
+    """Layers, each of which reaches one site further; in two dimensions 'direction' leaves no loop
+    at the nearest sites."""
     width: Width = 4
     """Loops at each site after a layer."""
 
 
 class Loops(Section):
-    """Active loops of a layer, and what it knows of their surroundings."""
+    """Active loops of a layer, and features of their neighbourhood."""
 
     loops: Literal["plaquette", "learned"] = "plaquette"
-    """Whether the active loop is one plaquette, of another plane in each sweep, or is learned;
-    residual layers weigh all plaquettes of a link, or with learned ones all paths of its
+    """Active loop: one plaquette, of another plane in each sweep, or learned;
+    residual layers weight all plaquettes of a link, or with learned loops all paths of its
     network."""
     learned_with: list[Pattern] = ["direction", "m4"]
-    """Masks with which active loops are learned; with the others they are plaquettes."""
+    """Masks whose active loops are learned; with other masks they are plaquettes."""
     staples: StapleOptions = StapleOptions()
     hidden: list[Width] = [32, 32]
     """Widths of the network from traces of frozen loops to the parameters of the map."""
     convolution: ConvolutionOptions | None = None
-    """What is added to the loops beside an active link: those of its neighbourhood; null for
-    none."""
+    """Further features from loops in the neighbourhood of an active link; null for none."""
 
     def check_learned(self, pattern: Pattern) -> bool:
-        """Return whether active loops are learned with a mask."""
+        """Return True if active loops are learned with a mask."""
         return self.loops == "learned" and pattern in self.learned_with
 
 
@@ -68,10 +67,10 @@ class SpectralOptions(Loops):
 
     kind: Literal["spectral"] = "spectral"
     active_loops: Count = 1
-    """Active loops of each link, by which it moves one after the other: as many of its plaquettes,
+    """Active loops of each link, which move it one after the other: as many of its plaquettes,
     or of learned loops."""
     bins: Bins = 8
-    """Bins of a rational-quadratic spline."""
+    """Number of bins of a rational-quadratic spline."""
 
 
 class ResidualOptions(Loops):
@@ -79,14 +78,14 @@ class ResidualOptions(Loops):
 
     kind: Literal["residual"] = "residual"
     rectangles: bool = False
-    """Whether 1x2 rectangles join in where the mask leaves them one active link: that is 'm4'."""
+    """Include 1x2 rectangles where the mask leaves them a single active link: with 'm4'."""
     largest_step: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """Bound of the sum over loops of the magnitudes of their weights; below 1 each layer is one to
-    one."""
+    """Bound on the sum over loops of the magnitudes of their weights; below 1 each layer is
+    bijective."""
 
 
 def _read_kind(value: Any) -> str:
-    """Return the kind of layers that a section describes: spectral unless it says otherwise."""
+    """Return the kind of layers in a section; spectral by default."""
     if isinstance(value, dict):
         return str(value.get("kind", "spectral"))
     return str(getattr(value, "kind", "spectral"))
@@ -102,9 +101,9 @@ class Draws(Section):
     """Configurations that are drawn from the Haar measure."""
 
     train: Count = 1024
-    """What counts as an epoch; new ones in each."""
+    """Configurations per epoch; new ones in each."""
     val: Count = 1024
-    """For validation; the same in each epoch."""
+    """Configurations for validation; the same in each epoch."""
 
 
 class PseudofermionOptions(Section):
@@ -115,18 +114,18 @@ class PseudofermionOptions(Section):
 
 
 class GaugeOptions(Section):
-    """A flow, where it starts and where it leads."""
+    """Layers, base distribution and target action of a flow."""
 
     layers: Layers = SpectralOptions()
     prior: Literal["haar", "ensemble"] = "haar"
-    """Where the flow starts: from links drawn from the Haar measure, or from the configurations of
+    """Base distribution: links drawn from the Haar measure, or the configurations of
     the dataset under its action."""
     draws: Draws = Draws()
     action: ActionOptions | None = None
-    """The action of the distribution that the flow leads to; null for that of the dataset."""
+    """Target action; null for the action of the dataset."""
     pseudofermions: PseudofermionOptions | None = None
-    """A second flow, by which ratios of determinants are estimated with less noise; null for none.
-    For quarks in both actions."""
+    """Second flow, which reduces the noise of estimated ratios of determinants; null for none.
+    Requires quarks in both actions."""
 
     @model_validator(mode="after")
     def _check_draws(self) -> Self:
@@ -151,42 +150,42 @@ class MaskBlock(Section):
     """Layers with one mask."""
 
     mask: Pattern
-    """Which links a layer moves; see `pipeline_gauge_flows.masks`."""
+    """Pattern of active links; see `pipeline_gauge_flows.masks`."""
     sweeps: Depth = 1
-    """How often each link moves: in D dimensions 2 D layers with 'direction', 4 D with 'm4', 2^D
+    """Updates of each link: in D dimensions 2 D layers with 'direction', 4 D with 'm4', 2^D
     with 'location'."""
 
 
 class GaugeGraphOptions(Section):
-    """The lattice, and which links move in which layer."""
+    """Lattice, and masks of the layers."""
 
     lattice: LatticeOptions | None = None
-    """Where the flow is trained; null for the lattice of the dataset. Without `n_colours` the group
-    is that of the dataset, too."""
+    """Lattice of the training; null for the lattice of the dataset. Without `n_colours` the group
+    is taken from the dataset, too."""
     masks: Annotated[list[MaskBlock], Field(min_length=1)] = [MaskBlock(mask="direction")]
     """Blocks of layers, in order."""
     repeats: Depth = 1
-    """How often all blocks follow each other."""
+    """Number of repetitions of all blocks."""
 
 
 class GaugeTrainOptions(TrainOptions):
     """The shared trainer, with a divergence of distributions in place of `loss`."""
 
     batch_size: Count | Literal["all"] = 64
-    """Configurations of one optimizer step over all ranks, however many there are."""
+    """Configurations per optimizer step, over all ranks."""
     objective: Literal["reverse_kl", "forward_kl", "pseudofermions"] = "reverse_kl"
-    """Whether the flow's own samples are compared with the action, or the dataset's configurations
-    are to be likely under the flow; or whether that of `model.pseudofermions` is trained, and the
-    flow of links stays as it was started from."""
+    """reverse_kl: compare the flow's own samples with the action. forward_kl: maximise the
+    likelihood of the dataset's configurations. pseudofermions: train `model.pseudofermions` alone,
+    with the initial flow of links."""
     shots: Count = 4
-    """Pseudofermions of each configuration in a step of the objective 'pseudofermions', whose
-    gradients are path gradients always."""
+    """Pseudofermions per configuration in a step of the objective 'pseudofermions', which always
+    uses path gradients."""
     gradient: Literal["ordinary", "path"] = "ordinary"
     """Estimator of the gradient of the reverse divergence. path: without the score of the weights,
-    which vanishes on average, and altogether where the flow is exact (Vaitl et al. 2022)."""
+    which has mean zero; the estimator is zero for an exact flow (Vaitl et al. 2022)."""
     memory: Literal["graph", "recompute", "invert"] = "recompute"
-    """What a step keeps of the layers for its backward pass: all, the links that move, or
-    nothing; the rest is computed again."""
+    """Storage for the backward pass of each layer: everything (graph), active links (recompute) or
+    nothing (invert); the rest is recomputed."""
 
     @model_validator(mode="after")
     def _check_divergence(self) -> Self:
@@ -197,7 +196,7 @@ class GaugeTrainOptions(TrainOptions):
             )
         if self.objective != "pseudofermions" and "shots" in self.model_fields_set:
             raise ValueError(
-                "shots: of the objective 'pseudofermions'; remove train.shots, or change "
+                "shots: only for the objective 'pseudofermions'; remove train.shots, or change "
                 "train.objective"
             )
         if self.objective == "forward_kl" and self.gradient == "path":
@@ -207,17 +206,17 @@ class GaugeTrainOptions(TrainOptions):
             )
         if self.precision.endswith("mixed"):
             raise ValueError(
-                f"precision: {self.precision!r} leaves links in no group; choose '32-true' or "
+                f"precision: {self.precision!r} does not keep links in SU(N); choose '32-true' or "
                 "'64-true', log-determinants and actions are float64 with both"
             )
         return self
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that no option of an experiment is without effect beside others.
+    """Check that no option of an experiment is made ineffective by others.
 
     Raises:
-        ValueError: One is.
+        ValueError: An option has no effect.
     """
     model, graph, train = (sections[name] for name in ("model", "graph", "train"))
     assert isinstance(model, GaugeOptions)

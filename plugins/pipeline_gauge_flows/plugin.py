@@ -1,4 +1,4 @@
-"""The hooks of the plugin; torch is imported when a stage runs."""
+"""Hooks of the plugin; torch is imported when a stage runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _name_links(batch: dict[str, Any]) -> dict[str, Any]:
-    """Links were called by what they are to the flow alone."""
+    """Rename the links of older batches, whose names were their roles."""
     names = {"base": "base_links", "target": "target_links"}
     return {names.get(name, name): tensor for name, tensor in batch.items()}
 
@@ -48,7 +48,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def data(run: DatasetRun) -> Summary:
-    """Make or read an ensemble."""
+    """Generate or read an ensemble."""
     from pipeline_gauge_flows.data import make_data
 
     return make_data(run)
@@ -64,7 +64,7 @@ def graph(run: Run) -> Summary:
 
 @hookimpl
 def task(run: Run) -> Task:
-    """Build the flow and what its training needs."""
+    """Build the training task of the flow."""
     from pipeline_gauge_flows.task import build_task
 
     return build_task(run)
@@ -88,7 +88,7 @@ def infer(run: Run) -> Summary:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give the figures of flows."""
+    """Return the figures of flows."""
     from pipeline_gauge_flows.figures import FIGURES
 
     return FIGURES

@@ -1,14 +1,14 @@
-"""Residual layers: each active link moves a step along the gradient of a sum of frozen loops.
+"""Residual layers: steps of active links along the gradient of a sum of their loops.
 
 U' = exp(g) U with g the part of U Sigma^dag in the algebra, Sigma = sum_k epsilon_k S_k over paths
-S_k beside the link and epsilon_k from the context (arXiv:2401.10874; stout smearing with masks).
+S_k of frozen links and epsilon_k from the context (arXiv:2401.10874; stout smearing with masks).
 
 Bijectivity: for X in the algebra dU' U'^dag = exp(g) (X + Psi M X) exp(-g) if dU = X U, with M X
 the part of X U Sigma^dag in the algebra and Psi = (1 - exp(-ad_g)) / ad_g (`residual_step`). The
-norm of Psi is at most 1, as ad_g is antisymmetric, and that of M at most the largest singular value
-of Sigma. So if sum_k abs(epsilon_k) times that of S_k is below 1 the determinant is positive
+norm of Psi is at most 1, as ad_g is antisymmetric, and the norm of M at most the largest singular
+value of Sigma. So if the sum of abs(epsilon_k) |S_k| is below 1, the determinant is positive
 everywhere; and a local diffeomorphism of SU(N), which is compact and simply connected, onto itself
-is one to one.
+is bijective.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from pipeline_kernels.su3 import residual_step
 
 
 class ResidualLayer(Layer):
-    """One masked step of a learned gradient flow.
+    """Masked step of a learned gradient flow.
 
     Args:
-        update: Which links are active.
+        update: Update with the active links.
         options: Loops, largest step and context.
         dimension: D.
         n_colours: N.
@@ -81,7 +81,7 @@ class ResidualLayer(Layer):
         if self.staples is not None:
             raw = self.staples(links, paths, self.update, lattice)[:, :, 0]
             features = torch.cat([features, compute_shape_features(raw)], dim=-1)
-            # The norm of Frobenius bounds the singular values.
+            # The Frobenius norm bounds the singular values.
             size = raw.abs().square().sum((-2, -1), keepdim=True).sqrt()
             paths = torch.cat([paths, (raw / size).unsqueeze(2)], dim=2)
         if self.convolution is not None:
@@ -90,7 +90,7 @@ class ResidualLayer(Layer):
         return paths, self._bound_weights(self.conditioner(features))
 
     def _bound_weights(self, parameters: Tensor) -> Tensor:
-        """Return epsilon_k, the sum of whose magnitudes is below the largest step."""
-        # By Cauchy and Schwarz: sum |a_k| <= sqrt(n) |a|.
+        """Return epsilon_k, with a sum of magnitudes below the largest step."""
+        # Cauchy-Schwarz: sum |a_k| <= sqrt(n) |a|.
         square = parameters.square().sum(-1, keepdim=True)
         return self._largest / sqrt(self._n_terms) * parameters / (1 + square).sqrt()

@@ -1,4 +1,4 @@
-"""Configurations to train on: drawn from the Haar measure, or those of an ensemble."""
+"""Training configurations: drawn from the Haar measure, or from an ensemble."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pipeline_gauge_flows.fermions.shots import draw_noise
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 
 Role = Literal["base", "target"]
-"""What configurations are to a flow: where it starts, or where it leads."""
+"""Role of configurations: samples of the base or of the target distribution of a flow."""
 
 
 def make_batch(links: Tensor, lattice: Lattice, role: Role = "base") -> Batch:
-    """Return configurations (batch, D, V, N, N) as a batch of `GaugeModule`."""
+    """Collate configurations (batch, D, V, N, N) into a batch of `GaugeModule`."""
     extents = torch.tensor([lattice.extents] * len(links), dtype=torch.int64)
     return {f"{role}_links": links, "extents": extents.reshape(len(links), lattice.dimension)}
 
@@ -35,15 +35,15 @@ def _count_rows(n_samples: int) -> Sizes:
 
 @dataclass(frozen=True)
 class HaarSamples:
-    """Links drawn from the Haar measure, each configuration from its numbers alone.
+    """Links drawn from the Haar measure, each configuration from its own random numbers.
 
     Attributes:
-        lattice: Their lattice.
-        n_samples: Configurations of an epoch.
-        seed: Of the run.
+        lattice: The lattice.
+        n_samples: Configurations per epoch.
+        seed: Seed of the run.
         split: Name of the split; splits have different configurations.
-        dtype: Complex type of links; links of both types agree up to rounding.
-        epoch: Number of the epoch, from 0; new configurations in each.
+        dtype: Complex dtype of links; links of both dtypes agree up to rounding.
+        epoch: Number of the epoch, counted from 0; new configurations in each.
     """
 
     lattice: Lattice
@@ -61,11 +61,11 @@ class HaarSamples:
         return _count_rows(len(self))
 
     def of_epoch(self, epoch: int) -> HaarSamples:
-        """Return as many configurations for an epoch."""
+        """Return the configurations of another epoch."""
         return replace(self, epoch=epoch)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Return configurations by their numbers."""
+        """Collate configurations by index."""
         links = [draw_hot(self.lattice, 1, self._make_generator(i), self.dtype) for i in indices]
         return make_batch(torch.cat(links), self.lattice)
 
@@ -79,15 +79,15 @@ class EnsembleSamples:
     """Configurations of the dataset of a run, of one split.
 
     Args:
-        run: The run whose data are read.
-        lattice: Where the flow acts.
-        action: The action that they have to be of; None for any.
+        run: The run, from which the data are read.
+        lattice: Lattice of the flow.
+        action: Required action; None for any.
         split: Name of the split.
-        role: What they are to the flow.
-        dtype: Complex type of links.
+        role: Role of the configurations.
+        dtype: Complex dtype of links.
 
     Raises:
-        ValueError: They are of another lattice or action.
+        ValueError: They have another lattice or action.
     """
 
     def __init__(
@@ -113,22 +113,22 @@ class EnsembleSamples:
         return _count_rows(len(self))
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Return configurations by their numbers in the split."""
+        """Collate configurations by their indices in the split."""
         links = self._ensemble.read_links(self._numbers[list(indices)].tolist()).to(self._dtype)
         return make_batch(links, self._ensemble.lattice, self._role)
 
 
 @dataclass(frozen=True)
 class NoisySamples:
-    """Configurations of an ensemble with noise of pseudofermions, `noise` of a batch.
+    """Configurations of an ensemble with pseudofermion noise, `noise` of a batch.
 
     Attributes:
-        configurations: Of one split.
-        lattice: Theirs.
-        shots: Fields chi of each configuration.
-        seed: Of the run.
+        configurations: Configurations of one split.
+        lattice: The lattice.
+        shots: Fields chi per configuration.
+        seed: Seed of the run.
         split: Name of the split; splits have different noise.
-        epoch: Number of the epoch, from 0; new noise in each.
+        epoch: Number of the epoch, counted from 0; new noise in each.
     """
 
     configurations: EnsembleSamples
@@ -146,11 +146,11 @@ class NoisySamples:
         return self.configurations.sizes()
 
     def of_epoch(self, epoch: int) -> NoisySamples:
-        """Return the same configurations with other noise."""
+        """Return the same configurations with the noise of another epoch."""
         return replace(self, epoch=epoch)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Return configurations by their numbers in the split."""
+        """Collate configurations by their indices in the split."""
         path = self.seed, SPLITS.index(self.split), self.epoch
         noise = draw_noise(self.lattice, self.shots, [(*path, int(i)) for i in indices])
         return {**self.configurations.batch(indices), "noise": noise}

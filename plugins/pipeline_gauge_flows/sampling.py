@@ -1,4 +1,4 @@
-"""Configurations that a flow makes, and their weights."""
+"""Proposals of a flow, and their weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipeline_gauge_flows.flow import Flow
 
 @dataclass(frozen=True)
 class Proposals:
-    """Configurations that a flow has made.
+    """Configurations proposed by a flow.
 
     Attributes:
         links: (n, D, V, N, N).
-        log_q: Log-density of the flow, up to the log Z of what it starts from, (n,) float64.
+        log_q: Log-density of the flow, up to the log Z of its base distribution, (n,) float64.
         action: S, (n,) float64.
     """
 
@@ -27,9 +27,9 @@ class Proposals:
 
     @property
     def log_weight(self) -> Tensor:
-        """Logarithm of w = exp(-S) / q, (n,): its mean is at most log Z, the mean of w is Z.
+        """Logarithm of w = exp(-S) / q, (n,); its mean is at most log Z, the mean of w is Z.
 
-        Between two couplings Z stands for the ratio of two.
+        For a flow between two actions Z is the ratio of their partition functions.
         """
         return -self.action - self.log_q
 
@@ -37,13 +37,13 @@ class Proposals:
 def push(
     flow: Flow, links: Tensor, action: WholeAction, base: WholeAction | None = None
 ) -> Proposals:
-    """Return what a flow makes of configurations.
+    """Map configurations by a flow; return the proposals with their weights.
 
     Args:
         flow: The flow.
         links: Configurations of the distribution that it starts from, (n, D, V, N, N).
-        action: S of the distribution that it leads to, on the lattice of the flow.
-        base: S of that where it starts; None for the Haar measure.
+        action: S of the target distribution, on the lattice of the flow.
+        base: S of the base distribution; None for the Haar measure.
     """
     with torch.no_grad():
         moved, log_det = flow(links)
@@ -52,7 +52,7 @@ def push(
 
 
 def compute_log_density(flow: Flow, links: Tensor, base: WholeAction | None = None) -> Tensor:
-    """Return log q of configurations, (n,), up to the log Z of what the flow starts from.
+    """Return log q of configurations, (n,), up to the log Z of the flow's base distribution.
 
     Args:
         flow: The flow.

@@ -1,14 +1,14 @@
-"""Spectral coupling layers: the eigenvalues of active loops move, and the loops' links with them.
+"""Spectral coupling layers: maps of the eigenvalues of active loops, and thereby of their links.
 
 | symbol (arXiv:2502.00263, 2305.02402) | here                                                    |
 |---------------------------------------|---------------------------------------------------------|
 | L_mu(x), Eq. 1                        | `loop`: U_mu(x) times the adjoint of a staple in SU(N)  |
-| S_mu^act, Eq. 8                       | one plaquette's staple, or that of a `StapleNetwork`    |
+| S_mu^act, Eq. 8                       | one plaquette's staple, or a `StapleNetwork`'s          |
 | P_SU(N), Eqs. 9 and 10                | `project`: M (M^dag M)^-1/2 over the principal root of  |
 |                                       | its determinant                                         |
 
-The map L' = W L of class functions has conjugation-equivariant W, and U' = W U. A link with several
-active loops is moved by each of them, one after the other: all staples are frozen, so that the
+The map L' = W L has a conjugation-equivariant W, and U' = W U. A link with several
+active loops is moved by each in turn: all staples are frozen, so that the
 logarithms of the determinants add up.
 """
 
@@ -38,7 +38,7 @@ class SpectralLayer(Layer):
     """Rational-quadratic splines of the canonical eigenangles of active loops.
 
     Args:
-        update: Which links are active.
+        update: Update with the active links.
         options: Loops, splines and context.
         dimension: D.
         n_colours: N.

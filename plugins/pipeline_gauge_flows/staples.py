@@ -3,12 +3,12 @@
 | symbol of the paper       | here                                                               |
 |---------------------------|--------------------------------------------------------------------|
 | S_mu^(0), Eq. 4           | links with zeros in place of the active ones                       |
-| S^L, S^R, Eq. 6           | made by `staple_layer`, as R_mu,nu and L_mu,nu                     |
+| S^L, S^R, Eq. 6           | computed by `staple_layer`, as R_mu,nu and L_mu,nu                 |
 | c_kl, Eq. 7               | `StapleNetwork.coefficients`, real, the same for every direction   |
-| S_mu^act, Eq. 8           | what `StapleNetwork` returns                                       |
+| S_mu^act, Eq. 8           | result of `StapleNetwork`                                          |
 | N_l, N_h                  | `n_layers`, `width`                                                |
 
-Eq. 6 as printed is the adjoint of what Eq. 7 can add to S_mu. Used is what transforms like U_mu(x):
+Eq. 6 as printed is the adjoint of a term that Eq. 7 can add to S_mu. Here, as U_mu(x) transforms:
 R_mu,nu = S_nu(x) S_mu(x+nu) S_nu(x+mu)^dag and L_mu,nu = S_nu(x-nu)^dag S_mu(x-nu) S_nu(x-nu+mu).
 """
 
@@ -35,17 +35,17 @@ def clear_active(links: Tensor, update: Update, lattice: Lattice) -> Tensor:
 class StapleNetwork(nn.Module):
     """Linear layers on the staples of all links, 1 -> width -> ... -> width -> n_loops channels.
 
-    At the start each layer passes on its first channel, and the last takes one plaquette's staple,
-    up to noise: a network that passed on its input at the active links too, as in the paper's
-    words, would give zero there.
+    Initially each layer passes on its first channel, and the last takes one plaquette's staple,
+    up to noise: a network that passed on its input at the active links too, as described in the
+    paper, would give zero there.
 
     Args:
         dimension: D.
         width: Channels between the layers, N_h.
         n_layers: Number of layers, N_l.
-        plaquettes: Number of the plaquette at the start, of each active loop: place of its staple
+        plaquettes: Initial plaquette of each active loop, by the index of its staple
             among R_nu, L_nu. The paper has one loop.
-        gain: Of the noise, Xavier's normal distribution.
+        gain: Gain of the noise, Xavier's normal distribution.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class StapleNetwork(nn.Module):
 
         Args:
             links: (batch, D, V, N, N).
-            paths: Products along the frozen plaquette paths beside the active links, as
-                `FrozenPaths.multiply_links` gives them first, (batch, n_active, n_paths, N, N).
-            update: What is active.
-            lattice: Where.
+            paths: Products along the frozen plaquette paths of the active links, as
+                first returned by `FrozenPaths.multiply_links`, (batch, n_active, n_paths, N, N).
+            update: Update with the active links.
+            lattice: The lattice.
         """
         *hidden, last = (c.to(links.real.dtype) for c in self.coefficients)
         if not hidden:
-            # All that one layer can see of the links around is there already.
+            # One layer sees only these frozen plaquette paths, which are given.
             blocks = [1 + number for number in find_frozen_numbers(update, lattice.dimension)]
             frozen = paths[:, :, : len(blocks)]
             combined = [(row[blocks, None, None] * frozen).sum(2) for row in last]

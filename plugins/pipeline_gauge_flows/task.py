@@ -1,4 +1,4 @@
-"""The task of training: flow, configurations, divergence, and what rebuilds the flow."""
+"""Training task: flow, configurations, divergence, and metadata to rebuild the flow."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 from pipeline_gauge_flows.samples import EnsembleSamples, HaarSamples, NoisySamples
 
 _FEW: Final = 16
-"""Configurations that a rough log Z is taken from."""
+"""Configurations from which a rough log Z is estimated."""
 
 
 def build_task(run: Run) -> Task:
-    """Build the flow of a run and what its training needs.
+    """Build the flow of a run and its training task.
 
     Raises:
-        ValueError: No action is named, or the configurations of the dataset are of another lattice
-            or action than the flow needs.
+        ValueError: No action is named, or the configurations of the dataset have another lattice
+            or action than the flow requires.
     """
     options = run.get_section("model", GaugeOptions)
     structure = read_layout(run)
     if run.metadata is not None:
-        # A trained flow keeps its plaquettes, whatever the rule for new ones is.
+        # A trained flow keeps its plaquettes, independent of the rule for new ones.
         structure = structure.take_plaquettes(FlowLayout.from_dict(run.metadata["structure"]))
     target = make_action(read_target_action(run), structure.lattice)
     base = make_base_action(run, structure.lattice)
@@ -61,10 +61,10 @@ def build_task(run: Run) -> Task:
 def _build_module(
     run: Run, structure: FlowLayout, actions: tuple[WholeAction | None, WholeAction]
 ) -> GaugeModule:
-    """Return the flow of a run, and that of pseudofermions; weights learn that are to be trained.
+    """Return the module of a run, with gradients enabled for the weights to be trained.
 
     Raises:
-        ValueError: There are pseudofermions, but not quarks in both actions or no classes of sites.
+        ValueError: There are pseudofermions, but an action without quarks or no classes of sites.
     """
     options, train = (
         run.get_section("model", GaugeOptions),
@@ -88,17 +88,17 @@ def _build_module(
 def read_quarks(
     run: Run, base: WholeAction | None, target: WholeAction
 ) -> tuple[FermionOptions, FermionOptions]:
-    """Return the quarks of the actions where a flow starts and where it leads.
+    """Return the quarks of the base and target actions of a flow.
 
     Raises:
-        ValueError: One of them has none.
+        ValueError: An action has no quarks.
     """
     start = None if base is None else base.options.fermions
     end = target.options.fermions
     if start is None or end is None:
         raise ValueError(
             f"{run.experiment}: model.pseudofermions: the actions of the dataset and of the model "
-            "need quarks, both of them; set `fermions` there, or remove the key"
+            "must both have quarks; set `fermions` there, or remove the key"
         )
     return start, end
 
@@ -113,7 +113,7 @@ def _make_objective(
 
 
 def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> float:
-    """Return a rough log Z, of an ensemble's flow the log of the ratio of both."""
+    """Return a rough log Z; for a flow from an ensemble the log of the ratio of both."""
     if base is None:
         return estimate_log_z(target)
     dtype = torch.complex128
@@ -123,7 +123,7 @@ def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> 
 
 
 def read_target_action(run: Run) -> ActionOptions:
-    """Return the action of the distribution that the flow of a run leads to.
+    """Return the target action of the flow of a run.
 
     Raises:
         ValueError: Neither the experiment nor a dataset names one.
@@ -139,10 +139,10 @@ def read_target_action(run: Run) -> ActionOptions:
 
 
 def make_base_action(run: Run, lattice: Lattice) -> WholeAction | None:
-    """Return the action of the distribution that a flow starts from; None for the Haar measure.
+    """Return the base action of a flow; None for the Haar measure.
 
     Raises:
-        ValueError: It starts from an ensemble, but the experiment names no dataset.
+        ValueError: The flow starts from an ensemble, but the experiment names no dataset.
     """
     options, ensemble = run.get_section("model", GaugeOptions), read_ensemble_options(run)
     if options.prior == "haar":

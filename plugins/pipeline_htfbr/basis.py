@@ -1,4 +1,4 @@
-"""Functions of one coordinate: the leaves of the tree.
+"""Basis functions of one coordinate: the leaves of the tree.
 
 | family    | functions of s = 2 (x - a)/(b - a) - 1                         | count for degree N |
 |-----------|----------------------------------------------------------------|--------------------|
@@ -24,7 +24,7 @@ Family = Literal["chebyshev", "legendre", "cosine", "fourier"]
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """The functions of one coordinate.
+    """The basis functions of one coordinate.
 
     Attributes:
         family: See the table above.
@@ -88,7 +88,7 @@ def compute_features(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
     """Evaluate the functions of all leaves, as `pipeline_kernels.tree` takes them.
 
     Args:
-        leaves: One a coordinate.
+        leaves: One per coordinate.
         x: Coordinates, (n, d).
 
     Returns:
@@ -101,7 +101,7 @@ def compute_slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
     """Differentiate the functions of all leaves, each by its coordinate.
 
     Args:
-        leaves: One a coordinate.
+        leaves: One per coordinate.
         x: Coordinates, (n, d).
 
     Returns:

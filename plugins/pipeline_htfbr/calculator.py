@@ -20,13 +20,13 @@ from pipeline_htfbr.surface import Surface
 
 
 class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
-    """Energy (eV) and forces (eV/Å) of a molecule on a fitted surface.
+    """ASE calculator of the energy (eV) and forces (eV/Å) of a molecule on a fitted surface.
 
     Args:
         module: The surface; it is copied.
-        molecule: How its variables follow from the positions of atoms.
-        domain: Where it may be used.
-        device: A torch device name, for this calculator alone.
+        molecule: The variables of the surface as functions of the atomic positions.
+        domain: Region of validity of the surface.
+        device: Name of a torch device, for this calculator alone.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         """Compute energy and forces.
 
         Raises:
-            ValueError: The atoms are not those of the molecule in its order, a position is not
+            ValueError: The atoms or their order differ from the molecule's, a position is not
                 finite, two atoms coincide, or the geometry lies outside of the domain.
         """
         super().calculate(atoms, properties, system_changes)
@@ -67,35 +67,35 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         symbols = tuple(atoms.symbols)
         if symbols != expected:
             raise ValueError(
-                f"atoms {' '.join(symbols)}: the surface is one of the molecule "
+                f"atoms {' '.join(symbols)}: the surface describes the molecule "
                 f"{' '.join(expected)}; give these atoms in this order"
             )
         if np.any(atoms.pbc):
             raise ValueError(
-                "the surface is one of a free molecule and knows no periodic images; "
+                "the surface describes a free molecule without periodic images; "
                 "set atoms.pbc = False"
             )
         lost = ~np.isfinite(atoms.positions).all(axis=1)
         if lost.any():
             atom = int(np.flatnonzero(lost)[0])
             place = ", ".join(f"{x:g}" for x in atoms.positions[atom])
-            raise ValueError(f"atom {atom} is at ({place}) Å, which is no place; correct it")
+            raise ValueError(f"atom {atom} has a non-finite position ({place}) Å; correct it")
 
 
 def make_calculator(run: Run, device: str) -> SurfaceCalculator:
     """Return the trained surface of a run as an ASE calculator.
 
     Raises:
-        ValueError: `run.model` is missing or not of this run, or no molecule is known.
+        ValueError: `run.model` is missing or of another run, or the dataset names no molecule.
     """
     task = load_trained_task(run, torch.device("cpu"))
     assert isinstance(task.module, Surface)
     assert task.metadata is not None
     if task.metadata["molecule"] is None:
         raise ValueError(
-            f"{run.model}: the surface was fitted to points of which no molecule is known, so its "
+            f"{run.model}: the surface was fitted to points without a molecule, so its "
             "variables do not follow from positions of atoms; evaluate the exported sum of "
-            "products, or fit points of a source that knows its molecule, such as hono"
+            "products, or fit points of a source that names its molecule, such as hono"
         )
     molecule = Molecule.from_dict(task.metadata["molecule"])
     structure = TreeStructure.from_dict(task.metadata["structure"])

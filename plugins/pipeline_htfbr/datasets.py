@@ -1,4 +1,4 @@
-"""Dataset files of potential energy surfaces: points that are made, or read from tables."""
+"""Dataset files of potential energy surfaces: points that are generated or read from tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_core.units import find_factor
 Seed = Annotated[int, Field(ge=0)]
 GridPoints = Annotated[int, Field(ge=2)]
 N_HONO: Final = 6
-"""Coordinates of the surface of HONO."""
+"""Number of coordinates of the surface of HONO."""
 
 
 class HonoSource(Section):
@@ -23,11 +23,11 @@ class HonoSource(Section):
     reader: Literal["hono"]
     points: Count = 20_000
     sampling: Literal["grid", "uniform"] = "grid"
-    """Different points of a regular grid, chosen at random, or points anywhere in the domain."""
+    """Distinct random points of a regular grid, or uniform random points of the domain."""
     grid: GridPoints | list[GridPoints] = 10
-    """Grid: points along every coordinate or one number each, both ends included."""
+    """Grid: points along every coordinate, one number for all or one each, both ends included."""
     gradients: bool = False
-    """Whether the gradients are stored too."""
+    """Store the gradients too."""
     seed: Seed = 0
 
     @property
@@ -51,22 +51,22 @@ class HonoSource(Section):
 
 
 class EtheneSource(Section):
-    """Points along classical trajectories of ethene by GFN2-xTB, from Wigner starts."""
+    """Points along classical GFN2-xTB trajectories of ethene, with Wigner-sampled starts."""
 
     reader: Literal["ethene_xtb"]
     points: Count = 42_907
     steps: Count = 300
-    """Steps of one trajectory at most; it ends early beyond 0.25 hartree, or where the charges do
+    """Most steps of one trajectory; it ends early above 0.25 hartree, or where the charges do
     not converge."""
     timestep: Positive = 0.48
     """fs"""
     stride: Count = 2
     """Steps between two kept points."""
     gradients: bool = False
-    """Whether the gradients are stored too."""
+    """Store the gradients too."""
     seed: Seed = 0
     processes: Count | None = None
-    """Null for one on each core that is available; the points do not depend on it."""
+    """Worker processes; null for one per available core. The points do not depend on it."""
 
 
 class TableCoordinate(Section):
@@ -74,14 +74,14 @@ class TableCoordinate(Section):
 
     name: str
     unit: Literal["bohr", "angstrom", "radian", "degree", "1"]
-    """It stays in this unit; "1" for a coordinate without."""
+    """Unit, which is kept; "1" for a dimensionless coordinate."""
     lower: float | None = None
-    """Least value that the surface is meant for; null to take it from the points."""
+    """Lower bound of the domain of the surface; null to take it from the points."""
     upper: float | None = None
     period: Positive | None = None
-    """Length after which the surface repeats; null if it does not."""
+    """Period of the surface; null for a coordinate that is not periodic."""
     key: str | None = None
-    """Column or array; null if it is called like the coordinate."""
+    """Column or array; null if it has the name of the coordinate."""
 
     @field_validator("unit", mode="before")
     @classmethod
@@ -120,7 +120,7 @@ class TableGradient(Section):
     keys: str | list[str]
     """One column or array for each coordinate, in their order, or one array (n, d)."""
     unit: str | None = None
-    """Unit of energy; null for that of the energies."""
+    """Unit of energy; null for the unit of the energies."""
 
     @field_validator("unit")
     @classmethod
@@ -131,7 +131,7 @@ class TableGradient(Section):
 
 
 class PointsSource(Section):
-    """Points from tables: CSV with a header row, HDF5 or NPZ, by the ending of the file name."""
+    """Points from tables: CSV with a header row, HDF5 or NPZ, by the file name's extension."""
 
     reader: Literal["points"]
     path: str
@@ -143,14 +143,14 @@ class PointsSource(Section):
     energy: TableEnergy
     gradient: TableGradient | None = None
     group: str | None = None
-    """What a group is: "file", or a column or array of names; null for none."""
+    """Groups of points: "file", or a column or array of names; null for none."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> PointsSource:
         names = [one.name for one in self.coordinates]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise ValueError(f"two coordinates are called {twice[0]!r}; rename one")
+            raise ValueError(f"two coordinates are named {twice[0]!r}; rename one")
         keyed = [one.name for one in self.coordinates if one.key is not None]
         if self.array is not None and keyed:
             raise ValueError(
@@ -170,7 +170,7 @@ class PointDataset(DatasetFile):
     """Points of a potential energy surface."""
 
     source: Annotated[HonoSource | EtheneSource | PointsSource, Field(discriminator="reader")]
-    """Where the points come from.
+    """Source of the points.
 
     | reader     | points                                                                       |
     |------------|------------------------------------------------------------------------------|
@@ -182,7 +182,7 @@ class PointDataset(DatasetFile):
 
     @property
     def raw_patterns(self) -> dict[str, str]:
-        """Pattern of the tables; none for points that are made."""
+        """Pattern of the tables; none for points that are generated."""
         return {"source.path": self.source.path} if isinstance(self.source, PointsSource) else {}
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The dimension tree: which coordinates are combined first."""
+"""Dimension tree: the order in which coordinates are combined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def flatten(nesting: Nesting) -> list[int]:
     """Return the coordinates of a nesting from left to right.
 
     Raises:
-        ValueError: A level has not two parts.
+        ValueError: A level does not have two parts.
     """
     if isinstance(nesting, int):
         return [nesting]
@@ -40,7 +40,7 @@ def check_nesting(nesting: Nesting, n_coordinates: int) -> Nesting:
     """Return a nesting that holds each coordinate once.
 
     Raises:
-        ValueError: It misses or repeats a coordinate, or names one that there is not.
+        ValueError: It misses or repeats a coordinate, or names one that does not exist.
     """
     leaves = flatten(nesting)
     problems = {
@@ -61,7 +61,7 @@ def list_interior(nesting: Nesting) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return the interior nodes, children before parents.
 
     Returns:
-        Of each node the slots of its children, as in `pipeline_kernels.tree.Node`, and the
+        For each node the slots of its children, as in `pipeline_kernels.tree.Node`, and the
         coordinates below it.
     """
     n_leaves = len(flatten(nesting))
@@ -79,7 +79,7 @@ def list_interior(nesting: Nesting) -> list[tuple[int, int, tuple[int, ...]]]:
 
 
 def make_nodes(nesting: Nesting, ranks: Sequence[int]) -> tuple[Node, ...]:
-    """Return the interior nodes with their ranks, (n_interior,); that of the root is 1."""
+    """Return the interior nodes with their ranks, (n_interior,); the root's rank is 1."""
     return tuple(
         Node(left, right, rank)
         for (left, right, _), rank in zip(list_interior(nesting), ranks, strict=True)

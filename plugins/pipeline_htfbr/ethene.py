@@ -5,8 +5,8 @@ doi:10.1021/acs.jctc.8b01176, as in tblite. The coordinates are rectilinear and 
 
     x = x⁰ + Σ_i q_i m^(-1/2) l_i / sqrt(ω_i),    H = Σ_i ω_i p_i²/2 + V(q)    (atomic units),
 
-with the minimum x⁰ and the modes l_i of the Hessian there, in rising order of frequency ω_i. The
-sign of a mode is fixed: of its larger components (three quarters of the largest and more), the
+with the minimum x⁰ and the normal modes l_i there, in rising order of frequency ω_i. The
+sign of a mode is fixed: of its large components (at least three quarters of the largest), the
 first in the order C C H H H H, x y z, is positive. Components are those of m^(1/2) x.
 """
 
@@ -50,7 +50,7 @@ _START: Final = (
 _HESSIAN_STEP: Final = 5e-3
 """bohr"""
 _GRADIENT_LEFT: Final = 1e-5
-"""hartree/bohr at the minimum at most"""
+"""Largest gradient at the minimum, hartree/bohr"""
 
 
 class Gfn2:
@@ -70,7 +70,7 @@ class Gfn2:
         self._last: Any = None
 
     def forget(self) -> None:
-        """Start the next calculation from superposed atoms, whatever was calculated before."""
+        """Start the next calculation from superposed atoms, independent of earlier ones."""
         self._last = None
 
     def __call__(self, positions: Floats) -> tuple[float, Floats]:
@@ -108,12 +108,12 @@ class Ethene:
 
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """Twelve modes without domain."""
+        """Twelve normal modes, without a domain."""
         return tuple(Coordinate(name=f"q{i + 1}", unit="1") for i in range(N_MODES))
 
     @property
     def grid(self) -> None:
-        """None: nobody samples twelve modes on a grid."""
+        """None: twelve modes are too many for a grid."""
         return
 
     @property
@@ -130,7 +130,7 @@ class Ethene:
     def energies(self, x: Floats) -> Floats:
         """Return the energies at points (n, 12) above the minimum, (n,) eV.
 
-        They are NaN where the charges do not converge, which happens far from the minimum only.
+        They are NaN where the charges do not converge, which happens only far from the minimum.
         """
         return np.array([self._evaluate_alone(q)[0] for q in x])
 
@@ -155,7 +155,7 @@ class Ethene:
         return (value - self.lowest) * HARTREE, np.tensordot(self.directions, slope, 2) * HARTREE
 
     def _evaluate_alone(self, q: Floats) -> tuple[float, Floats]:
-        """Do `evaluate` so that the result does not depend on other points."""
+        """Run `evaluate` so that the result does not depend on other points."""
         calculator = make_gfn2()
         calculator.forget()
         try:
@@ -165,7 +165,7 @@ class Ethene:
 
 
 def require_tblite() -> None:
-    """Check that tblite is there.
+    """Check that tblite is installed.
 
     Raises:
         ValueError: It is not.
@@ -185,14 +185,14 @@ def load_ethene() -> Ethene | None:
 @lru_cache(maxsize=1)
 def make_gfn2() -> Gfn2:
     """Return the calculator of this process."""
-    # tblite cannot free its memory any more when the interpreter takes its modules apart.
+    # tblite cannot free its memory after the interpreter has begun to unload modules.
     atexit.register(make_gfn2.cache_clear)
     return Gfn2()
 
 
 @lru_cache(maxsize=1)
 def find_ethene() -> Ethene:
-    """Search the minimum and its modes.
+    """Find the minimum and its normal modes.
 
     Raises:
         ValueError: tblite is not installed, or no minimum is found.
@@ -230,7 +230,7 @@ def _compute_modes(minimum: Floats, energy: Energy) -> tuple[Floats, Floats]:
     inner = np.eye(len(root)) - rigid @ rigid.T
     hessian = inner @ (_differentiate(minimum, energy) / np.outer(root, root)) @ inner
     values, vectors = np.linalg.eigh(hessian)
-    # The six rigid motions have the value zero, the lowest of all at a minimum.
+    # The six rigid motions have eigenvalue zero, the lowest of all at a minimum.
     modes = vectors[:, -N_MODES:].T
     larger = np.abs(modes) > 0.75 * np.abs(modes).max(axis=1, keepdims=True)
     signs = np.sign(modes[np.arange(N_MODES), larger.argmax(axis=1)])
@@ -238,7 +238,7 @@ def _compute_modes(minimum: Floats, energy: Energy) -> tuple[Floats, Floats]:
 
 
 def _differentiate(minimum: Floats, energy: Energy) -> Floats:
-    """Differentiate gradients centrally, (18, 18) hartree/bohr²."""
+    """Return the Hessian by central differences of gradients, (18, 18) hartree/bohr²."""
     columns = []
     for step in _HESSIAN_STEP * np.eye(minimum.size).reshape(-1, *minimum.shape):
         ahead, behind = energy(minimum + step)[1], energy(minimum - step)[1]

@@ -1,6 +1,6 @@
-"""Errors of a fitted surface in the units of its field: at its points, on the grid, between them.
+"""Errors of a fitted surface, in cm⁻¹ and hartree: at its points, on the grid and off the grid.
 
-The engine's evaluation compares the points; what it writes into `run.metrics` is extended by the
+The engine's evaluation compares the points and writes `run.metrics`, which is extended by the
 key `surface`:
 
 | key                 | content                                                                   |
@@ -48,7 +48,7 @@ Floats = NDArray[np.float64]
 UNITS: Final = {name: units.find_factor("energy", name) for name in ("hartree", "cm^-1")}
 """Units in which errors are reported -> eV."""
 _BLOCK: Final = 50_000
-"""Points of the grid that are in memory with all their functions at once."""
+"""Grid points that are held in memory at once, with all their functions."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Compared:
 
 
 def evaluate_surface(run: Run) -> dict[str, Any]:
-    """Compare a surface with its points and, where it is known, with the exact one.
+    """Compare a surface with its points and, where there is one, with the exact surface.
 
     Called on every rank: they share the comparison with the points, rank 0 does the rest.
 
@@ -89,7 +89,7 @@ def evaluate_surface(run: Run) -> dict[str, Any]:
 
 
 def report_surface(run: Run) -> dict[str, Any]:
-    """Return what the module's table lists, from the trained surface and `run.predictions`."""
+    """Return the content of the module's table, from the trained surface and `run.predictions`."""
     options = run.get_section("evaluate", HTEvaluateOptions)
     task = load_trained_task(run, torch.device("cpu"))
     surface, about = task.module, task.metadata
@@ -144,12 +144,12 @@ def compare_exact(
 
     Args:
         surface: The fit, on the CPU.
-        exact: What it is compared with.
-        options: Which of the two is wanted.
-        seed: Of the random points.
+        exact: The exact surface.
+        options: Selection of the two sets of points.
+        seed: Seed of the random points.
 
     Returns:
-        "grid" and "off_grid", as far as the exact surface has a grid and a domain.
+        "grid" and "off_grid", where the exact surface has a grid and a domain.
     """
     compared = {}
     if options.grid and exact.grid is not None:
@@ -171,11 +171,11 @@ def compare_exact(
 
 
 def iterate_grid(coordinates: Sequence[Coordinate], counts: Sequence[int]) -> Iterator[Floats]:
-    """Yield the points of a grid with so many points along each coordinate, ends included.
+    """Yield the points of a regular grid, ends included.
 
     Args:
-        coordinates: With domains.
-        counts: (d,).
+        coordinates: The coordinates, with domains.
+        counts: Points along each coordinate, (d,).
 
     Yields:
         (n, d) in the units of the coordinates, the last one running fastest.
@@ -200,14 +200,14 @@ def compute_errors(
     """Return the errors at one set of points.
 
     Args:
-        compared: What.
+        compared: Exact and predicted energies.
         least: Energy of the minimum, eV.
         windows: Upper ends of the windows of energy, cm⁻¹ above the minimum.
-        coordinates: For the units of gradients.
+        coordinates: The coordinates, for the units of gradients.
 
     Returns:
         `n_points`; `hartree` and `cm^-1`, each with rmse, mae and max_error; `relative`, the
-        Frobenius norm of the errors over that of the energies above the minimum; `windows`, each
+        norm of the errors over the norm of the energies above the minimum; `windows`, each
         with `from`, `to` (None for no end), n_points and errors in cm⁻¹; and, where gradients are
         compared, `gradient`, the RMSE by each coordinate.
     """
@@ -228,7 +228,7 @@ def compute_errors(
 
 
 def read_training(run: Run) -> dict[str, Any]:
-    """Return epochs and times, from the history; None where it does not say."""
+    """Return epochs and times from the history; None where it does not hold them."""
     text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
     records = [json.loads(line) for line in text.splitlines()]
     timed = [r for r in records if r.get("seconds") is not None]

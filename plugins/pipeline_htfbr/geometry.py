@@ -1,4 +1,4 @@
-"""From the positions of atoms to the variables of a surface and back.
+"""Conversion of atomic positions to the variables of a surface and back.
 
 The functions of positions are differentiable twice, so that forces and Hessians follow by autograd.
 """
@@ -19,7 +19,7 @@ from pipeline_htfbr.points import Coordinate
 Floats = NDArray[np.float64]
 
 STRAIGHT = 1e-6
-"""Sine of an angle below which its derivative, or a dihedral angle at it, has no meaning."""
+"""Sine of an angle below which its derivative, or a dihedral angle at it, is undefined."""
 _PATH_STEPS = 8
 _NEWTON_STEPS = 50
 
@@ -29,13 +29,13 @@ def compute_variables(
 ) -> Tensor:
     """Return the variables of a surface at a geometry.
 
-    Dihedral angles lie in (-180°, 180°], their sign as in ASE; normal coordinates are those of the
+    Dihedral angles lie in (-180°, 180°], their sign as in ASE; normal coordinates refer to the
     Eckart frame. Differentiable twice.
 
     Args:
         positions: (n_atoms, 3) Å, float64.
-        molecule: Which variables there are.
-        coordinates: Their units.
+        molecule: Definition of the variables.
+        coordinates: Units of the variables.
 
     Returns:
         (d,) in the units of the coordinates.
@@ -104,7 +104,7 @@ def _solve(
 
 
 def _shorten(difference: Floats, coordinates: Sequence[Coordinate]) -> Floats:
-    """Return differences of variables, those of periodic ones by the shorter way round."""
+    """Return differences of variables, for periodic ones the shorter way round."""
     periods = np.array([c.period or 0.0 for c in coordinates])
     turns = np.round(difference / np.where(periods, periods, np.inf))
     shortest: Floats = difference - turns * periods
@@ -145,7 +145,7 @@ def _compute_length(vector: Tensor, name: str) -> Tensor:
 
 
 def _compute_normal(a: Tensor, b: Tensor, name: str) -> Tensor:
-    """Return the product of two vectors that must not be parallel."""
+    """Return the cross product of two vectors that must not be parallel."""
     normal: Tensor = torch.linalg.cross(a, b)
     sine = normal.detach().norm() / (_compute_length(a, name) * _compute_length(b, name)).detach()
     if float(sine) < STRAIGHT:
@@ -179,9 +179,9 @@ def _subtract_center_of_mass(positions: Tensor, masses: Tensor) -> Tensor:
 def _rotate_to_eckart(positions: Tensor, reference: Tensor, masses: Tensor) -> Tensor:
     """Rotate such that sum m reference × positions = 0, by least squares of the displacements.
 
-    The rotation itself is found without derivatives (W. Kabsch, Acta Cryst. A32, 922 (1976)),
-    which a singular value decomposition has not for symmetric or planar molecules. Newton steps
-    for the Eckart condition from there change no value, and two of them carry the derivatives up
+    The rotation is computed without derivatives (W. Kabsch, Acta Cryst. A32, 922 (1976)), since
+    the singular value decomposition has none for symmetric or planar molecules. Newton steps
+    for the Eckart condition from there leave the value unchanged; two give the derivatives up
     to the third.
     """
     with torch.no_grad():

@@ -16,9 +16,9 @@ doi:10.1063/1.1632471, Eq. 15:
 | ON       | `r_ON`                     | the central bond HO-NO                                  |
 
 The formula takes the angles, the coordinates of the surface are their cosines. The small repulsive
-term that the operator files of MCTDH add in the corners of the domain is no part of Eq. 15 and not
-of this surface. The damping is a product over coordinates like all terms, so the surface is a sum
-of products: the terms are evaluated as L^T C R with products L of bonds and R of angles.
+term that the operator files of MCTDH add in the corners of the domain belongs neither to Eq. 15
+nor to this surface. The damping, like all terms, is a product over coordinates, so the surface is
+a sum of products: the terms are L^T C R with products L of bonds and R of angles.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHIFT: Final = 0.2002292529406
 _MORSE: Final = 0.7
 """1/bohr"""
 _BATCH: Final = 2048
-"""Points whose tables stay in the cache together."""
+"""Points per block, such that their tables fit into the cache."""
 
 COORDINATES: Final = (
     Coordinate(name="r_ON", unit="bohr", lower=2.10, upper=3.25),
@@ -57,11 +57,11 @@ COORDINATES: Final = (
 
 @dataclass(frozen=True)
 class _Factor:
-    """The part of all terms that depends on one coordinate.
+    """Factor of all terms that depends on one coordinate.
 
     Attributes:
-        kind: How the powers are formed.
-        column: Of its powers in the file.
+        kind: Form of the powers.
+        column: Column of its powers in the file.
         reference: x⁰.
         damping: d.
     """
@@ -72,10 +72,10 @@ class _Factor:
     damping: float = 0.0
 
     def tabulate(self, x: Floats, powers: int) -> tuple[Floats, Floats]:
-        """Return all powers at values (n,) of the coordinate, and their derivatives by it.
+        """Return all powers at values (n,) of the coordinate, and their derivatives.
 
         Returns:
-            Twice (powers, n).
+            Powers and derivatives, (powers, n) each.
         """
         p = np.arange(powers, dtype=np.float64)[:, None]
         if self.kind == "torsion":
@@ -216,7 +216,7 @@ def _read_terms() -> _Terms:
 
 @lru_cache(maxsize=1)
 def _make_molecule() -> Molecule:
-    """Lay trans-HONO into the plane z = 0; atoms H, O, N, O."""
+    """Place trans-HONO in the plane z = 0; atoms H, O, N, O."""
     on, oh, no, hon, ono, _ = (factor.reference for factor in FACTORS)
     # O in the origin, N on the x axis; H and the other O on opposite sides of it.
     positions = BOHR * np.array(

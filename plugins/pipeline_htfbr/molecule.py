@@ -25,8 +25,8 @@ class NormalModes:
     """Rectilinear, dimensionless normal coordinates q: positions = reference + Σ q displacement.
 
     Attributes:
-        displacements: Of all atoms for q = 1, (d, n_atoms, 3) Å.
-        frequencies: Harmonic, (d,) cm⁻¹; the kinetic energy is Σ ħω (dq/dτ)²/2.
+        displacements: Displacements of all atoms for q = 1, (d, n_atoms, 3) Å.
+        frequencies: Harmonic frequencies, (d,) cm⁻¹; the kinetic energy is Σ ħω (dq/dτ)²/2.
     """
 
     displacements: tuple[tuple[tuple[float, float, float], ...], ...]
@@ -41,7 +41,7 @@ class Molecule:
         symbols: Chemical symbol of each atom.
         masses: (n_atoms,) atomic mass units.
         reference: Positions of a minimum, (n_atoms, 3) Å.
-        variables: One internal coordinate a variable, in the order of the surface, or normal modes.
+        variables: Internal coordinates, one per variable in the surface's order, or normal modes.
     """
 
     symbols: tuple[str, ...]
@@ -50,7 +50,7 @@ class Molecule:
     variables: tuple[Internal, ...] | NormalModes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able values; `from_dict` is the way back."""
+        """Return JSON-able values; `from_dict` is the inverse."""
         content = asdict(self)
         kind = "modes" if isinstance(self.variables, NormalModes) else "internal"
         content[kind] = content.pop("variables")
@@ -58,7 +58,7 @@ class Molecule:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Return the molecule that `to_dict` has turned into JSON-able values."""
+        """Return the molecule from the output of `to_dict`."""
         if "modes" in content:
             modes = content["modes"]
             variables: Any = NormalModes(

@@ -23,17 +23,17 @@ Basis = Literal["chebyshev", "legendre", "cosine", "fourier"]
 
 
 class HTOptions(Section):
-    """The tree's ranks, and how random weights are drawn."""
+    """Ranks of the tree, and distribution of its random weights."""
 
     rank: Rank | list[Rank] | Literal["adaptive"] = 10
     """Functions that each interior node but the root passes on.
 
-    One number for all, one a node (children before parents), or chosen by the solver on the
+    One number for all, one per node (children before parents), or chosen by the solver on the
     validation split.
     """
     leaf_rank: LeafRank | list[LeafRank] | None = None
     """Functions that each leaf passes on: trained combinations of its basis; null for the basis
-    itself, which loses nothing while the leaf's rank would equal its number of functions."""
+    itself, as good as a rank equal to its number of functions."""
     init: Literal["graded", "random"] = "graded"
     """Random weights: near the products of lowest degree, or Gaussian of unit output variance."""
 
@@ -50,27 +50,27 @@ class HTGraphOptions(Section):
     degree: Degree | list[Degree] = 9
     """Largest degree for all coordinates or one each; the solver may choose lower ones."""
     margin: NotNegative = 0.0
-    """Part of its range by which the domain of an undeclared coordinate exceeds its points."""
+    """Fraction of its range by which the domain of an undeclared coordinate exceeds its points."""
 
 
 class SolverOptions(Section):
-    """Ridge start, hierarchical SVD and Gauss-Newton polish; all is chosen on validation points."""
+    """Ridge start, hierarchical SVD and Gauss-Newton polish, tuned on the validation points."""
 
     max_terms: Count = 6000
     """Largest number of polynomial terms of the ridge start."""
     max_rank: Rank = 24
     """Adaptive ranks: largest rank of a node."""
     iterations: Annotated[int, Field(ge=0)] = 12
-    """Gauss-Newton iterations of each polish at most."""
+    """Most Gauss-Newton iterations of each polish."""
     dense_parameters: Count = 5000
-    """Up to so many parameters the normal equations are solved directly, beyond by conjugate
+    """Up to this many parameters the normal equations are solved directly, beyond by conjugate
     gradients with products of the Jacobian."""
     max_seconds: Positive | None = None
-    """No larger fit, rank growth or polish is begun after so long; null for no limit."""
+    """Time after which no larger fit, rank growth or polish is started; null for no limit."""
 
 
 class HTTrainOptions(TrainOptions):
-    """How the surface is fitted.
+    """Method and hyperparameters of the fit.
 
     | method     | what                                                                         |
     |------------|------------------------------------------------------------------------------|
@@ -83,13 +83,13 @@ class HTTrainOptions(TrainOptions):
     batch_size: Count | Literal["all"] = "all"
     solver: SolverOptions = SolverOptions()
     gradient_weight: NotNegative = 0.0
-    """Solver and resident: weight of the squared error of gradients beside that of energies, means
-    over the points: in the solver of the sum over coordinates, in resident of their mean.
+    """Solver and resident: weight of the squared error of gradients against energies, both means
+    over the points: the solver sums over coordinates, resident takes their mean.
 
-    Energies count in units of their spread, gradients in units of that spread over half the domain
-    of a coordinate. It needs points with gradients."""
+    Energies are in units of their spread, gradients in units of the spread over half the domain
+    of a coordinate. Requires points with gradients."""
     record_every: Count = 100
-    """Resident: epochs between two validations, records and saved states, at which `patience` is
+    """Resident: epochs between two validations, records and checkpoints, at which `patience` is
     checked too."""
 
     @property
@@ -99,31 +99,31 @@ class HTTrainOptions(TrainOptions):
 
 
 class HTEvaluateOptions(EvaluateOptions):
-    """What the fitted surface is compared with."""
+    """Comparison of the fitted surface with its points and with an exact surface."""
 
     splits: list[Literal["train", "val", "test"]] = ["train", "val", "test"]
     grid: bool = True
-    """Whether the whole grid of a known surface is compared."""
+    """Compare with an exact surface on its whole grid."""
     off_grid_points: Annotated[int, Field(ge=0)] = 20_000
-    """Uniform random points of a known surface that are compared."""
+    """Number of uniform random points at which an exact surface is compared."""
     energy_windows: list[Positive] = [5000.0, 10_000.0, 20_000.0, 40_000.0]
-    """Upper ends of the windows of energy in which errors are reported, cm⁻¹ above the minimum."""
+    """Upper ends of the energy windows in which errors are reported, cm⁻¹ above the minimum."""
 
 
 class HTInferOptions(Section):
     """Use of the fitted surface."""
 
     cuts: list[list[str]] = []
-    """Coordinates along which the surface is cut through its minimum: one name or a pair each;
-    every coordinate by itself if there are none."""
+    """Coordinates along which the surface is cut through its minimum: one name or a pair per cut;
+    empty for every single coordinate."""
     cut_points: Annotated[int, Field(ge=2)] = 61
     """Points along each coordinate of a cut."""
     stationary_points: bool = True
-    """Whether minima and saddle points are searched and compared with those of a known surface."""
+    """Search minima and saddle points, and compare them with those of an exact surface."""
     export: bool = True
-    """Whether the surface is written as a sum of products."""
+    """Export the surface as a sum of products."""
     export_tolerance: Positive = 1e-8
-    """Largest error that dropped products may add up to, hartree."""
+    """Bound on the total error of the dropped products, hartree."""
     max_terms: Count = 2_000_000
-    """Largest number of products that are exported; if it does not suffice for the tolerance, only
+    """Most products that are exported; if the tolerance needs more, only
     the hierarchical form is."""

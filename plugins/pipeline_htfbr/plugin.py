@@ -1,4 +1,4 @@
-"""The hooks of the plugin; torch is imported when a stage runs."""
+"""Hooks of the plugin; torch is imported when a stage runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def data(run: DatasetRun) -> Summary:
-    """Make or read points of a surface."""
+    """Generate or read points of a surface."""
     from pipeline_htfbr.sources import make_points
 
     return make_points(run)
@@ -57,7 +57,7 @@ def data(run: DatasetRun) -> Summary:
 
 @hookimpl
 def graph(run: Run) -> Summary:
-    """Write tree, leaves and their tables."""
+    """Write the tree, its leaves and the tables of their functions."""
     from pipeline_htfbr.structure import write_structure
 
     return write_structure(run)
@@ -65,7 +65,7 @@ def graph(run: Run) -> Summary:
 
 @hookimpl
 def task(run: Run) -> Task:
-    """Build the surface and what its training needs."""
+    """Build the training task of the surface."""
     from pipeline_htfbr.surface import make_task
 
     return make_task(run)
@@ -73,7 +73,7 @@ def task(run: Run) -> Task:
 
 @hookimpl
 def train(run: Run) -> Summary | None:
-    """Fit the surface by the method of the experiment; the shared trainer is one of them."""
+    """Fit the surface by the method of the experiment, which may be the shared trainer."""
     from pipeline_htfbr.training import train_surface
 
     return train_surface(run)
@@ -81,7 +81,7 @@ def train(run: Run) -> Summary | None:
 
 @hookimpl
 def evaluate(run: Run) -> Summary:
-    """Compare with the points and, where it is known, with the exact surface."""
+    """Compare with the points and, where there is one, with the exact surface."""
     from pipeline_htfbr.evaluation import evaluate_surface
 
     return evaluate_surface(run)
@@ -97,7 +97,7 @@ def infer(run: Run) -> Summary:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give the figures of fits."""
+    """Return the figures of fits."""
     from pipeline_htfbr.figures import FIGURES
 
     return FIGURES
@@ -105,7 +105,7 @@ def figures() -> list[Figure]:
 
 @hookimpl
 def calculator(run: Run, device: str) -> Calculator:
-    """Give the surface of a molecule as an ASE calculator."""
+    """Return the surface of a molecule as an ASE calculator."""
     from pipeline_htfbr.calculator import make_calculator
 
     return make_calculator(run, device)

@@ -1,4 +1,4 @@
-"""Points of a potential energy surface: what they are, and how `data.h5` holds them.
+"""Points of a potential energy surface, and their storage in `data.h5`.
 
 Coordinates stay in the units in which they are declared, since they are the variables of the fit;
 energies are in eV like all energies of the engine, and gradients in eV per unit of the coordinate.
@@ -29,9 +29,9 @@ class Coordinate:
     Attributes:
         name: Such as "r_OH".
         unit: "bohr", "angstrom", "radian", "degree" or "1".
-        lower: Least value that the surface is meant for; None to take it from the points.
-        upper: Largest value; None likewise.
-        period: Length after which the surface repeats; None if it does not.
+        lower: Lower bound of the domain; None to take it from the points.
+        upper: Upper bound; None likewise.
+        period: Period of the surface; None for a coordinate that is not periodic.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Points:
         x: (n, d) in the units of the coordinates.
         energy: (n,) eV.
         gradient: (n, d) eV per unit of the coordinate; None if there are none.
-        group: (n,) name of the trajectory or file that a point belongs to.
-        split: (n,) place in `SPLITS`.
+        group: (n,) name of the trajectory or file of each point.
+        split: (n,) index in `SPLITS`.
         surface: Name of the exact surface in `pipeline_htfbr.surfaces`, "" if there is none.
-        molecule: Relation to atoms, None if unknown.
+        molecule: Variables as functions of atomic positions, None if unknown.
     """
 
     coordinates: tuple[Coordinate, ...]
@@ -66,7 +66,7 @@ class Points:
     molecule: Molecule | None = None
 
     def find_rows(self, *splits: str) -> NDArray[np.int64]:
-        """Return the numbers of the points in some splits, in order."""
+        """Return the indices of the points in some splits, in order."""
         return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
 
 
@@ -99,8 +99,8 @@ def write_points(
     Args:
         path: The file.
         points: Its content.
-        provenance: Where they come from.
-        place: Says file and row of a point; None for its group and number.
+        provenance: Provenance of the points.
+        place: Function that names file and row of a point; None for its group and number.
     """
     fields = make_point_fields(len(points.coordinates), gradients=points.gradient is not None)
     with SampleWriter(path, "data", provenance, list(fields.values())) as writer:

@@ -22,16 +22,16 @@ from pipeline_htfbr.points import Coordinate, Points, read_points
 Floats = NDArray[np.float64]
 
 _WIDE: Final = 2.0
-"""Gap of a period over the widest one between points, up to which it counts as one of them."""
+"""Widest gap at the end of a period, over the widest between points, for a domain of a period."""
 
 
 @dataclass(frozen=True)
 class TreeStructure:
-    """What a surface of this run is built of.
+    """Tree and leaves of the surface of a run.
 
     Attributes:
         coordinates: The variables.
-        leaves: Functions of each, with their domain.
+        leaves: Functions of each variable, with its domain.
         nesting: The tree.
     """
 
@@ -40,7 +40,7 @@ class TreeStructure:
     nesting: Nesting
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able values; `from_dict` is the way back."""
+        """Return JSON-able values; `from_dict` is the inverse."""
         return {
             "coordinates": [asdict(one) for one in self.coordinates],
             "leaves": [asdict(leaf) for leaf in self.leaves],
@@ -49,7 +49,7 @@ class TreeStructure:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Return the structure that `to_dict` has turned into JSON-able values."""
+        """Return the structure from the output of `to_dict`."""
         coordinates = tuple(Coordinate(**one) for one in content["coordinates"])
         leaves = tuple(Leaf(**one) for one in content["leaves"])
         return cls(coordinates, leaves, content["nesting"])
@@ -59,7 +59,7 @@ def write_structure(run: Run) -> dict[str, Any]:
     """Choose tree and leaves, tabulate the functions at all points; write `run.graph`.
 
     Raises:
-        ValueError: Tree, basis or degree do not fit the coordinates.
+        ValueError: Tree, basis or degree do not match the coordinates.
     """
     options = run.get_section("graph", HTGraphOptions)
     points = read_points(run.data)
@@ -99,7 +99,7 @@ def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
     """Return the functions of each coordinate.
 
     Raises:
-        ValueError: The lists have another length than there are coordinates, a periodic family is
+        ValueError: The length of a list is not the number of coordinates, a periodic family is
             chosen for a coordinate without period, or all points share a value.
     """
     d = len(points.coordinates)
@@ -125,9 +125,9 @@ def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
 
 
 def _choose_domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, float]:
-    """Return the bounds of a coordinate with points at x, rising.
+    """Return the bounds of a coordinate with points at x, in ascending order.
 
-    Points all around a period leave no gap that is much wider than those between them: then the
+    If points lie all around a period, no gap is much wider than the others: then the
     domain is the whole period.
     """
     least, largest = float(x[0]), float(x[-1])

@@ -1,4 +1,4 @@
-"""The fitted surface as a module, and the task that trains and evaluates it."""
+"""Fitted surface as a torch module, and the task that trains and evaluates it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from pipeline_kernels.tree import TreeShape, contract
 
 
 class Surface(nn.Module):
-    """An energy in hierarchical Tucker form, V(x) = shift + scale f(x).
+    """Energy in hierarchical Tucker form, V(x) = shift + scale f(x).
 
     Args:
         leaves: Functions of each coordinate.
-        shape: The tree; its leaf ranks equal the numbers of functions, or are those of `maps`.
-        gradients: Whether `forward` also gives the gradient.
+        shape: The tree; its leaf ranks are the numbers of functions, or the ranks of `maps`.
+        gradients: `forward` also returns the gradient.
 
     Attributes:
         transfers: Transfer tensors of all nodes, (n_transfers,).
-        maps: Of each leaf the combinations of its functions that it passes on, (count, rank);
+        maps: For each leaf the combinations of its functions that it passes on, (count, rank);
             empty if it passes on the functions themselves.
-        shift: Energy about which the surface is fitted, eV.
+        shift: Energy that is subtracted before the fit, eV.
         scale: Unit of f, eV.
     """
 
@@ -51,14 +51,14 @@ class Surface(nn.Module):
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Total energies are thousands of eV, of which meV count: they keep their digits.
+        # Total energies are thousands of eV and meV matter: these stay in float64.
         exact = self.shift, self.scale
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.shift, self.scale = (one.to(self.shift.device) for one in exact)
         return self
 
     def forward(self, batch: Batch) -> Outputs:
-        """Predict the energy of each point, (n,) eV, and its gradient, (n, d), if asked for."""
+        """Predict the energy of each point, (n,) eV, and its gradient, (n, d), if required."""
         if not self.gradients:
             return {"energy": self.energies(batch["x"])}
         recording = torch.is_grad_enabled()
@@ -75,7 +75,7 @@ class Surface(nn.Module):
         )
 
     def evaluate_table(self, table: Tensor) -> Tensor:
-        """Return f for tabulated functions (n_functions, n), (n,) in the type of the weights."""
+        """Return f for tabulated functions (n_functions, n), (n,) in the dtype of the weights."""
         rows = table.to(self.transfers.dtype)
         if len(self.maps):
             parts = rows.split([leaf.count for leaf in self.leaves])
@@ -100,7 +100,7 @@ class PointSamples:
         return {"sample": np.ones(len(self), dtype=np.int64)}
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Return points as one batch."""
+        """Collate points into one batch."""
         rows = np.asarray(indices, dtype=np.int64)
         return {name: torch.from_numpy(column[rows]) for name, column in self._columns.items()}
 
@@ -146,7 +146,7 @@ def make_task(run: Run) -> Task:
 
 
 def is_trained_on_gradients(options: HTTrainOptions) -> bool:
-    """Tell whether gradients take part in the training."""
+    """Return True if gradients take part in the training."""
     if options.method == "trainer":
         return "gradient" in options.loss
     return options.gradient_weight > 0
@@ -155,7 +155,7 @@ def is_trained_on_gradients(options: HTTrainOptions) -> bool:
 def make_metadata(
     run: Run, structure: TreeStructure, module: Surface, points: Points | None
 ) -> dict[str, Any]:
-    """Return what rebuilds a surface without its data."""
+    """Return the metadata from which a surface is rebuilt without its data."""
     molecule = points.molecule.to_dict() if points and points.molecule else None
     return {
         "options": run.options.model_dump(mode="json"),
@@ -172,7 +172,7 @@ def make_metadata(
 def replace_shape(
     content: Mapping[str, Any], structure: TreeStructure, shape: TreeShape
 ) -> dict[str, Any]:
-    """Return metadata with the leaves and ranks that a solver has chosen."""
+    """Return metadata with the leaves and ranks chosen by a solver."""
     ranks = [node.rank for node in shape.nodes]
     chosen = {"structure": structure.to_dict(), "ranks": ranks}
     return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
@@ -199,7 +199,7 @@ def make_shape(structure: TreeStructure, options: HTOptions) -> TreeShape:
         r > n for r, n in zip(leaf_ranks, counts, strict=False)
     ):
         raise ValueError(
-            f"model.leaf_rank: {leaf_ranks} for leaves of {counts} functions; give one rank a "
+            f"model.leaf_rank: {leaf_ranks} for leaves of {counts} functions; give one rank per "
             "coordinate, none above its number of functions"
         )
     return TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, [*ranks, 1]))
@@ -208,9 +208,9 @@ def make_shape(structure: TreeStructure, options: HTOptions) -> TreeShape:
 def draw_weights(module: Surface, init: str) -> None:
     """Draw the transfer tensors from torch's global generator.
 
-    Graded: function k of a node is the product of its children's functions that comes k-th in the
-    sum of their numbers, with noise of a tenth; so a random tree already spans the polynomials of
-    lowest degree. Random: Gaussian, such that the variance of a node's functions is that of its
+    Graded: function k of a node is the product of its children's functions that is k-th in order of
+    the sum of their indices, plus noise of 0.1; so a random tree already spans the polynomials of
+    lowest degree. Random: Gaussian, such that a node's functions have the variance of its
     children's products.
     """
     with torch.no_grad():
@@ -229,7 +229,7 @@ def draw_weights(module: Surface, init: str) -> None:
 
 
 def standardize(module: Surface, energies: Tensor) -> None:
-    """Let f have mean 0 and spread 1 over the training points."""
+    """Set shift and scale such that f has mean 0 and spread 1 over the training points."""
     module.shift.copy_(energies.mean())
     module.scale.copy_(energies.std().clamp(min=1e-12))
 

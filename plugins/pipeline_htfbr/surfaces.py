@@ -1,4 +1,4 @@
-"""Surfaces that are known exactly, and so can be compared at any point."""
+"""Exact surfaces, which can be evaluated and compared at any point."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class ExactSurface(Protocol):
 
     @property
     def molecule(self) -> Molecule:
-        """How the variables follow from the positions of atoms."""
+        """Atoms, and the variables as functions of their positions."""
         ...
 
     @property
     def grid(self) -> tuple[int, ...] | None:
-        """Points along each coordinate, ends included, of the grid that papers sample; or None."""
+        """Points along each coordinate, ends included, of the grid used in papers; or None."""
         ...
 
     def energies(self, x: Floats) -> Floats:
@@ -41,9 +41,9 @@ class ExactSurface(Protocol):
 
 
 def find_exact_surface(name: str) -> ExactSurface | None:
-    """Return the surface that a dataset names, None if it names none or cannot be evaluated here.
+    """Return the surface named by a dataset; None if it names none or cannot be evaluated here.
 
-    A surface that needs a package which is not installed cannot.
+    A surface cannot be evaluated if a package that it needs is not installed.
     """
     match name:
         case "hono":

@@ -36,8 +36,8 @@ class RadialBasis(nn.Module):
         """Return the functions at distances (n_edges,) Å, (n_edges, count).
 
         Args:
-            distance: What the envelope is of.
-            transformed: What the Bessel functions are of, the distance if None.
+            distance: Argument of the envelope.
+            transformed: Argument of the Bessel functions, the distance if None.
         """
         r = (distance if transformed is None else transformed)[:, None]
         waves = torch.sin(self.frequencies.to(r.dtype) * r) / r
@@ -57,7 +57,7 @@ def compute_envelope(x: Tensor, p: int) -> Tensor:
 
 
 class PairRadii(nn.Module):
-    """What knows the covalent radii of the ends of an edge."""
+    """Base of modules that use the covalent radii of both atoms of an edge."""
 
     radii: Tensor
 
@@ -67,13 +67,13 @@ class PairRadii(nn.Module):
         self.register_buffer("radii", radii, persistent=False)
 
     def add_radii(self, ends: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-        """Return the sum of the radii of atoms of two atomic numbers (n_edges,), Å."""
+        """Return the sum of the covalent radii for two atomic numbers (n_edges,), Å."""
         total: Tensor = self.radii[ends[0]] + self.radii[ends[1]]
         return total.to(dtype)
 
 
 class AgnesiTransform(PairRadii):
-    """A distance between 1, of atoms in one place, and 0, of those far apart.
+    """Agnesi transform of a distance: 1 for atoms at one place, 0 for atoms far apart.
 
         1 / (1 + a x^q / (1 + x^(q−p))),    x = r / r_0,
 
@@ -90,13 +90,13 @@ class AgnesiTransform(PairRadii):
             self.register_buffer(name, torch.tensor(value))
 
     def forward(self, distance: Tensor, ends: Sequence[Tensor]) -> Tensor:
-        """Transform distances (n_edges,) Å of atoms with two atomic numbers."""
+        """Transform distances (n_edges,) Å, given the atomic numbers of both atoms."""
         x = distance / (0.5 * self.add_radii(ends, distance.dtype))
         return 1 / (1 + self.a * x**self.q / (1 + x ** (self.q - self.p)))
 
 
 class PairRepulsion(PairRadii):
-    """The screened Coulomb repulsion of Ziegler, Biersack and Littmark, ended by an envelope.
+    """Screened Coulomb repulsion of Ziegler, Biersack and Littmark (ZBL), cut off by an envelope.
 
         E = e² Z_i Z_j / r Σ_k c_k exp(−d_k r/a) u(r/r_0),    a = a_0 · 0.529 Å / (Z_i^x + Z_j^x),
 
@@ -104,7 +104,7 @@ class PairRepulsion(PairRadii):
     carry c, a_0 and x.
 
     Args:
-        power: Of the envelope.
+        power: Power of the envelope.
     """
 
     c: Tensor
@@ -122,7 +122,7 @@ class PairRepulsion(PairRadii):
         self.register_buffer("decays", decays, persistent=False)
 
     def forward(self, distance: Tensor, ends: tuple[Tensor, Tensor]) -> Tensor:
-        """Return half the energy of pairs, (n_edges,) eV: each pair has an edge in both ways."""
+        """Return half the energy of pairs, (n_edges,) eV: each pair has two directed edges."""
         first, second = (numbers.to(distance.dtype) for numbers in ends)
         length = self.prefactor * 0.529 / (first**self.exponent + second**self.exponent)
         x = (distance / length)[:, None]
@@ -134,8 +134,7 @@ class PairRepulsion(PairRadii):
 def compute_spherical_harmonics(vectors: Tensor, lmax: int) -> Tensor:
     """Return real spherical harmonics of directions, with norm² 2 l + 1 for degree l.
 
-    Components are ordered as those of e3nn: m = -l, ..., l about the axis y, hence (x, y, z) for
-    l = 1.
+    Components are ordered as in e3nn: m = -l, ..., l about the axis y, hence (x, y, z) for l = 1.
 
     Args:
         vectors: (n_edges, 3), of any length but zero.
@@ -145,5 +144,5 @@ def compute_spherical_harmonics(vectors: Tensor, lmax: int) -> Tensor:
         (n_edges, (lmax + 1)²).
     """
     directions = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    # Those about z of (z, x, y) are those about y.
+    # Harmonics of (z, x, y) about z are the harmonics of (x, y, z) about y.
     return solid_harmonics(directions.roll(1, dims=1), lmax)

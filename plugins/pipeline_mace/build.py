@@ -1,4 +1,4 @@
-"""A network for the data of a run, and the task that trains it."""
+"""Construction of a network for the data of a run, and of its training task."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pipeline_mace.options import MACEOptions
 def build_mace_task(run: Run, options: MACEOptions) -> Task:
     """Build the network of a run.
 
-    Elements, the average number of neighbours, scale and shift of the energies are those of the
-    training split, scale and shift of each head those of its part. A trained network brings its
-    own, also where it is trained further, and so does a published one.
+    Elements, the average number of neighbours, scale and shift of the energies are measured on the
+    training split, scale and shift of each head on its part. Trained and published networks keep
+    their own, also when they are fine-tuned.
 
     Raises:
-        ValueError: Files do not fit together.
+        ValueError: Files do not belong together.
     """
     start = run.get_section("train", TrainOptions).start_from or ""
     is_published = run.metadata is None and start.startswith(PUBLISHED)
     if run.metadata is not None:
-        known = run.metadata
-        facts = Facts(tuple(known["elements"]), known["average_neighbours"])
+        metadata = run.metadata
+        facts = Facts(tuple(metadata["elements"]), metadata["average_neighbours"])
     elif is_published:
         facts = read_published(start.removeprefix(PUBLISHED), options).find_facts()
     else:
@@ -49,7 +49,7 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
     return build_potential_task(
         run,
         module,
-        elements=list(facts.elements),  # with fine-tuning perhaps more than those of the data
+        elements=list(facts.elements),  # in fine-tuning perhaps more than in the data
         average_neighbours=facts.average_neighbours,
     )
 
@@ -69,8 +69,8 @@ def _read_scales_and_shifts(run: Run) -> dict[str, tuple[float, float]]:
     """Return scale and shift of the energies of atoms, eV, from the training labels of each head.
 
     The scale is the root mean square of the components of the forces, 1 without forces. The shift
-    is the mean energy of an atom beyond the reference energies: that of the bonds, where these
-    are energies of free atoms, and next to nothing where they are fitted.
+    is the mean energy of an atom beyond the reference energies: the binding energy, where these
+    are energies of free atoms, and nearly zero where they are fitted.
     """
     with SampleFile(run.data, "data", []) as data:
         labels = _split_names(data.attributes["labels"])
@@ -89,10 +89,10 @@ def _measure_scale_and_shift(
 ) -> tuple[float, float]:
     """Return scale and shift of the training samples, of one head if it is given."""
     by_number = {atomic_numbers[symbol]: energy for symbol, energy in references.items()}
-    asked = [] if head is None else ["head"]
+    head_fields = [] if head is None else ["head"]
     fields = ["atomic_numbers", *({"energy", "forces"} & set(labels))]
     squares, energies = np.zeros(2), np.zeros(2)  # sum and count
-    with SampleFile(run.data, "data", ["split", *asked, *fields]) as data:
+    with SampleFile(run.data, "data", ["split", *head_fields, *fields]) as data:
         train = SPLITS.index("train")
         own = (one for one in data if one["split"] == train and one.get("head") == head)
         for sample in own:

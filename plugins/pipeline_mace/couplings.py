@@ -1,4 +1,4 @@
-"""Weights of products under another basis of the couplings.
+"""Conversion of product weights to another basis of the couplings.
 
 A product of commuting factors is a polynomial. Two sets of couplings that span the same polynomials
 describe the same products, with weights that are linear in each other.
@@ -27,15 +27,15 @@ def map_to_ours(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats 
 
     Args:
         polynomial: Our products.
-        block: Those of one output with one number of factors.
-        tensor: Its `U_matrix_*`, ([2 l + 1,] n_inputs, ..., n_inputs, n_theirs), without the first
-            axis for l = 0.
+        block: Products of one output with one number of factors.
+        tensor: Their `U_matrix_*` in mace-torch, ([2 l + 1,] n_inputs, ..., n_inputs, n_theirs),
+            without the first axis for l = 0.
 
     Returns:
         (n_ours, n_theirs); None if the couplings are the same.
 
     Raises:
-        ValueError: The couplings span other products.
+        ValueError: The couplings span other products than ours.
     """
     if _is_same(polynomial, block, tensor):
         return None

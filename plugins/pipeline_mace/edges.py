@@ -1,4 +1,4 @@
-"""Who sends and who receives, and which edges have one distance."""
+"""Senders and receivers of edges, and pairs of edges with equal distance."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from pipeline_kernels.equivariant.mixed_product import Graph
 from pipeline_kernels.message import Segments
 
 FIELDS: Final = ("atomic_numbers", "atom_sample", "edge_index", "edge_shift")
-"""Of a batch, that a plan is made of."""
+"""Fields of a batch from which a plan is made."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgePlan:
-    """The edges of a batch, and what is calculated once for both edges of a pair.
+    """The edges of a batch, and the rows that are calculated once for both edges of a pair.
 
     Attributes:
-        graph: The edges; rows of their weights are pairs, or edges on a GPU, whose kernels take
-            weights of each.
-        distinct: An edge of each row, `(n_rows,)`; None where each edge has its own.
+        graph: The edges; rows of their weights are pairs, or single edges on a GPU, whose kernels
+            take weights of each edge.
+        distinct: An edge of each row, `(n_rows,)`; None where each edge has its own row.
     """
 
     graph: Graph
     distinct: Tensor | None
 
     def select(self, x: Tensor) -> Tensor:
-        """Return of numbers of all edges (n_edges, ...) those of one edge of each row."""
+        """Select from values of all edges (n_edges, ...) those of one edge of each row."""
         return x if self.distinct is None else x.index_select(0, self.distinct)
 
     def expand(self, x: Tensor) -> Tensor:
-        """Return numbers of all edges from those of rows (n_rows, ...)."""
+        """Expand values of rows (n_rows, ...) to all edges."""
         return x if self.distinct is None else x.index_select(0, self.graph.rows.index)
 
 
 def plan_edges(batch: Batch) -> EdgePlan:
-    """Plan the edges of a batch, which own atoms of a domain alone receive."""
+    """Plan the edges of a batch; in a domain only own atoms receive."""
     receiver, sender = batch["edge_index"].unbind(1)
     n_atoms, n_own = len(batch["atomic_numbers"]), len(batch["atom_sample"])
     senders, receivers = Segments.of(sender, n_atoms), Segments.of(receiver, n_own)
@@ -67,12 +67,12 @@ def find_pairs(edge_index: Tensor, edge_shift: Tensor, n_atoms: int) -> Tensor:
     receiver, sender = edge_index.unbind(1)
     n_digits = 1 + 2 * int(edge_shift.abs().max()) if len(edge_shift) else 1
     x, y, z = edge_shift.long().unbind(1)
-    cell = (x * n_digits + y) * n_digits + z  # of the reverse, the negative
+    cell = (x * n_digits + y) * n_digits + z  # negative for the reverse edge
     is_turned = (receiver > sender) | ((receiver == sender) & (cell < 0))
     low, high = torch.minimum(receiver, sender), torch.maximum(receiver, sender)
     cells = n_digits**3
     if n_atoms**2 * cells >= 2**63:
-        return torch.arange(len(edge_index))  # numbers too large; each edge for itself
+        return torch.arange(len(edge_index))  # numbers too large; each edge is its own pair
     key = (low * n_atoms + high) * cells + torch.where(is_turned, -cell, cell)
     pairs: Tensor = torch.unique(key, return_inverse=True)[1]
     return pairs

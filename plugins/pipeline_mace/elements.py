@@ -1,4 +1,4 @@
-"""Elements of structures among those of a network."""
+"""Lookup of the elements of structures among the elements of a network."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pipeline_core.batch import Batch
 
 
 def find_elements(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> Tensor:
-    """Return the place of each atom's element among those of a network, (n_atoms,).
+    """Return the place of each atom's element among the elements of a network, (n_atoms,).
 
     Args:
         batch: The structures.
-        numbers: The place of each atomic number, -1 for those that the network does not know.
-        elements: Symbols of those that it knows.
+        numbers: Place of each atomic number, -1 for elements that the network lacks.
+        elements: Symbols of the network's elements.
 
     Raises:
-        ValueError: It does not know an element.
+        ValueError: The network lacks an element.
     """
     element = numbers[batch["atomic_numbers"]]
     if len(element) and int(element.min()) < 0:

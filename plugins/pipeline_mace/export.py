@@ -1,7 +1,7 @@
-"""Networks of ours as files that mace-torch loads, written without it.
+"""Export of networks to files that mace-torch loads, written without mace-torch.
 
-The file holds, as all files of mace-torch do, a pickle: here one that has mace-torch build a
-`ScaleShiftMACE` by its own constructor and give it our weights.
+As all files of mace-torch, the file holds a pickle: when loaded, this one makes mace-torch build a
+`ScaleShiftMACE` with its own constructor and load our weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline_mace.weights import list_weights
 
 @dataclass(frozen=True)
 class _Name:
-    """Something that the reader of a pickle imports."""
+    """An object that the reader of a pickle imports by name."""
 
     module: str
     name: str
@@ -33,7 +33,7 @@ class _Name:
 
 @dataclass(frozen=True)
 class _Call:
-    """What the reader of a pickle gets by calling something."""
+    """Result of a call that the reader of a pickle makes."""
 
     function: Any
     arguments: tuple[Any, ...] = ()
@@ -41,7 +41,7 @@ class _Call:
 
 
 class _Pickler(pickle._Pickler):
-    """Writes names and calls that this process cannot look up or make."""
+    """Pickler of names and calls that this process cannot import or make."""
 
     write: Callable[[bytes], None]
     save: Callable[[Any], None]
@@ -81,8 +81,8 @@ _GATES: Final = {
 def write_peer(module: MACE, path: Path) -> None:
     """Write a network as a file that mace-torch 0.3.16 and its calculators load.
 
-    Energies of free atoms, cutoff and heads are in it. Its couplings are all those that mace-torch
-    has without `use_reduced_cg`, as every network here has weights for these.
+    It includes energies of free atoms, cutoff and heads. Its couplings are all those of mace-torch
+    without `use_reduced_cg`, since every network here has weights for these.
 
     Args:
         module: The network.
@@ -97,7 +97,7 @@ def write_peer(module: MACE, path: Path) -> None:
 
 
 def list_arguments(module: MACE) -> dict[str, Any]:
-    """Return what mace-torch's constructor makes the same network of."""
+    """Return the arguments of mace-torch's constructor for the same network."""
     options, facts = module.options, module.facts
     channels, degrees = options.channels, range(options.max_l + 1)
     kinds = [options.first_interaction, options.interaction]
@@ -139,7 +139,7 @@ def _make_irreps(text: str) -> _Call:
 
 
 def _give_weights(network: _Call, weights: Mapping[str, Tensor], dtype: torch.dtype) -> _Call:
-    """Return a network that has the type and the weights, whatever its constructor has drawn."""
+    """Return the calls that set type and weights of a network after its construction."""
     of_type = _Call(_get(network, "to"), (dtype,))
     result = _Call(_get(of_type, "load_state_dict"), (dict(weights), False))  # not strict
     return _Call(_Name("operator", "getitem"), ((of_type, result), 0))

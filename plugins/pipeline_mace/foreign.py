@@ -1,4 +1,4 @@
-"""Networks of mace-torch as ours: options, elements and weights, all from one file."""
+"""Conversion of networks of mace-torch: options, elements and weights, all from one file."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _COUPLINGS: Final = re.compile(
 
 
 class PeerFile(NamedTuple):
-    """What the file of a network of mace-torch says.
+    """Content of the file of a network of mace-torch.
 
     Attributes:
-        state: Its tensors, by their names in `state_dict()`.
-        options: What these do not show.
+        state: Tensors of the network, by their names in `state_dict()`.
+        options: Settings that the state lacks.
     """
 
     state: dict[str, Tensor]
@@ -51,12 +51,12 @@ def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
 
     Args:
         path: The file that mace-torch wrote, `.model`.
-        heads: Heads to take, the first of which is what the network predicts. Where there is only
-            one this may be empty, or give it another name.
+        heads: Heads to take; the network predicts the first by default. If the file has only one
+            head, this may be empty, or give it another name.
 
     Raises:
         ValueError: The file is missing, damaged, or would run foreign code; or the network does
-            what ours does not, which the message names.
+            something that ours does not, which the message names.
     """
     peer = read_file(path, heads)
     with _explain(path):
@@ -68,14 +68,14 @@ def read_peer(path: Path, heads: Sequence[str] = ()) -> MACE:
 
 
 def read_file(path: Path, heads: Sequence[str] = ()) -> PeerFile:
-    """Read what the file of a network of mace-torch says.
+    """Read the state and options from the file of a network of mace-torch.
 
     Args:
         path: The file.
         heads: As `read_peer`.
 
     Raises:
-        ValueError: As there.
+        ValueError: As for `read_peer`.
     """
     peer = read_module(path)
     with _explain(path):
@@ -87,7 +87,7 @@ def read_file(path: Path, heads: Sequence[str] = ()) -> PeerFile:
 
 
 class StartingMACE(MACE):
-    """MACE whose training can start from other networks, of mace-torch or with fewer heads."""
+    """MACE that can be fine-tuned from networks of mace-torch, or with fewer heads."""
 
     def add_heads(
         self, weights: dict[str, Tensor], metadata: Mapping[str, Any]
@@ -96,13 +96,13 @@ class StartingMACE(MACE):
         return add_heads(weights, metadata["options"].get("heads", ["default"]), self.options.heads)
 
     def load_published(self, name: str) -> None:
-        """Take over the weights and the energies of free atoms of a published network.
+        """Load the weights and the energies of free atoms of a published network.
 
         Args:
-            name: As `read_published` takes it.
+            name: As for `read_published`.
 
         Raises:
-            ValueError: There is no such file, it cannot be converted, or this is another network.
+            ValueError: The file is missing, cannot be converted, or holds another network.
         """
         peer = read_published(name, self.options)
         with _explain(find_published(name)):
@@ -122,30 +122,30 @@ class StartingMACE(MACE):
 
 
 def read_published(name: str, options: MACEOptions) -> PeerFile:
-    """Read what `train.start_from: published:NAME` names.
+    """Read the network that `train.start_from: published:NAME` names.
 
     Args:
         name: A published network or the path of a file, as `published.find_published` takes it.
-        options: Of the experiment, whose heads are taken.
+        options: Options of the experiment, whose heads are taken.
 
     Raises:
-        ValueError: As `read_peer`, or there is no such file.
+        ValueError: As for `read_peer`, or the file is missing.
     """
     return read_file(find_published(name), options.heads)
 
 
 _FREE: Final = ("independent_couplings",)
-"""Options that may be others: the weights are converted."""
+"""Options that may differ: the weights are converted."""
 
 
 @contextmanager
 def _explain(path: Path) -> Iterator[None]:
-    """Name the file of what is wrong with it."""
+    """Add the name of the file to errors."""
     try:
         yield
     except KeyError as error:
         raise ValueError(
-            f"{path}: {error.args[0]}: not in the file; it holds no ScaleShiftMACE of mace-torch"
+            f"{path}: {error.args[0]}: not in the file; it is not a ScaleShiftMACE of mace-torch"
         ) from None
     except AttributeError as error:
         raise ValueError(f"{path}: the network of the file has no {error}") from None
@@ -153,37 +153,37 @@ def _explain(path: Path) -> Iterator[None]:
         problem = error.errors()[0]
         name = ".".join(map(str, problem["loc"]))
         raise ValueError(
-            f"{path}: the network needs {name} {problem['input']}, which ours has not: "
+            f"{path}: the network needs {name} {problem['input']}, which ours lacks: "
             f"{problem['msg']}"
         ) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     except (TypeError, RuntimeError, IndexError, ZeroDivisionError) as error:
-        raise ValueError(f"{path}: holds no whole network of mace-torch ({error})") from None
+        raise ValueError(f"{path}: does not hold a whole network of mace-torch ({error})") from None
 
 
-def _check_heads(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
+def _check_heads(requested: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
     names = ", ".join(present)
-    unknown = [name for name in asked if name not in present]
+    unknown = [name for name in requested if name not in present]
     if unknown:
         raise ValueError(f"has no head {unknown[0]!r}, only {names}; name one of these")
-    if not asked and len(present) > 1:
+    if not requested and len(present) > 1:
         raise ValueError(
-            f"has the heads {names}, each for data of another kind; say which is to be predicted "
-            f"(--head {present[-1]}); of several the first is"
+            f"has the heads {names}, each for data of another kind; choose the one to predict "
+            f"(--head {present[-1]}); if several are given, the first is predicted"
         )
-    return tuple(asked) or tuple(present)
+    return tuple(requested) or tuple(present)
 
 
 def find_options(state: Mapping[str, Tensor], options: PeerOptions) -> dict[str, Any]:
-    """Return the options of ours that make the network of a state.
+    """Return our options for the network of a state.
 
     Args:
-        state: Of mace-torch's network.
-        options: What the state does not show.
+        state: State of mace-torch's network.
+        options: Settings that the state lacks.
 
     Raises:
-        ValueError: No options of ours do.
+        ValueError: No options of ours give this network.
         KeyError: The state lacks something.
     """
     n_elements = len(state["atomic_numbers"])
@@ -193,7 +193,7 @@ def find_options(state: Mapping[str, Tensor], options: PeerOptions) -> dict[str,
     found = [match for match in map(_COUPLINGS.fullmatch, state) if match]
     if not found:
         raise ValueError(
-            "holds no couplings (U_matrix), as networks that were converted to cuequivariance; "
+            "has no couplings (U_matrix), like networks that were converted to cuequivariance; "
             "convert it back by mace_cueq_to_e3nn"
         )
     layers = int(state["num_interactions"])
@@ -204,7 +204,7 @@ def find_options(state: Mapping[str, Tensor], options: PeerOptions) -> dict[str,
     last = state.get(f"readouts.{layers - 1}.linear_1.weight")
     if last is None:
         raise ValueError(
-            f"readouts.{layers - 1}: has no hidden layer, or the network has not one readout after "
+            f"readouts.{layers - 1}: has no hidden layer, or the network lacks a readout after "
             "each layer; ours has both"
         )
     return {
@@ -247,7 +247,7 @@ def _list_radial(state: Mapping[str, Tensor]) -> list[str]:
 def _find_kind(name: str) -> tuple[str, str]:
     if name not in _KINDS:
         raise ValueError(
-            f"has interactions of the class {name}, which ours has not; it has {', '.join(_KINDS)}"
+            f"has interactions of the class {name}, which ours lacks; it has {', '.join(_KINDS)}"
         )
     return _KINDS[name]
 
@@ -257,12 +257,12 @@ def _find_transform(state: Mapping[str, Tensor]) -> str:
 
 
 def _read_number(tensor: Tensor) -> float:
-    """Return the shortest decimal number that is this one: 4.1, which in float32 is 4.0999999."""
+    """Return the shortest decimal form of a number: 4.1 for 4.0999999 in float32."""
     return float(str(tensor.numpy()))
 
 
 def describe(module: MACE) -> dict[str, Any]:
-    """Return the metadata of a converted network, as a training of it would write them."""
+    """Return the metadata of a converted network, in the form that training writes."""
     facts = module.facts
     return {
         "options": module.options.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Heads: further ones for a trained network, and some of those of a network of mace-torch."""
+"""Energy heads: adding heads to a trained network, choosing heads of a network of mace-torch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def choose_heads(
     """Return a network of mace-torch with some of its heads.
 
     Args:
-        state: Of the network.
-        options: What the state does not show.
+        state: State of the network.
+        options: Settings that the state lacks.
         names: Heads to keep, in their new order.
     """
     present = options.heads
@@ -50,7 +50,7 @@ def choose_heads(
 def add_heads(
     weights: dict[str, Tensor], before: Sequence[str], names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Return the weights of one of our networks with further heads, which begin as its first one.
+    """Return the weights of a network of ours with further heads, copies of its first one.
 
     Arguments and errors are those of `extend_heads`.
     """

@@ -1,4 +1,4 @@
-"""The operations that a layer spends its time on, fused or as the formulas read."""
+"""Implementations of the costly operations of a layer: fused, or written as the formulas read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ KERNELS: Final = {
     "reference": Kernels(
         _compute_plain_product,
         _multiply_plain_parts,
-        lambda x, A: x.new_empty(0),  # the formula makes its own
+        lambda x, A: x.new_empty(0),  # the formula computes its own
         _multiply_plain_mixed,
         _compute_plain_contraction,
         linear.reference.linear,

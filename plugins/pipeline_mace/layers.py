@@ -1,4 +1,4 @@
-"""The blocks of a layer.
+"""Blocks of a layer of MACE: interaction, products, readout.
 
 Features are kept channels last: (n_atoms, components, channels), components of degree 0, then of
 degree 1, and so on.
@@ -31,9 +31,9 @@ from pipeline_mace.options import Gate, MACEOptions
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
 TANH_GAIN: Final = 1.5937334472592695
-"""The same of tanh."""
+"""The same for tanh."""
 MAX_WEIGHTS: Final = 2**27
-"""Bytes of the weights of a layer; of more, a CPU calculates them part by part."""
+"""Bytes of the weights of a layer above which a CPU calculates them part by part."""
 
 
 def list_harmonics(lmax: int) -> str:
@@ -42,13 +42,13 @@ def list_harmonics(lmax: int) -> str:
 
 
 class RadialWeights(nn.Module):
-    """A perceptron from the radial basis to the weights of a tensor product.
+    """Perceptron from the radial basis to the weights of a tensor product.
 
     Args:
-        inputs: Radial functions.
+        inputs: Number of radial functions.
         hidden: Widths of the hidden layers.
-        outputs: Weights of an edge.
-        kernels: What multiplies.
+        outputs: Number of weights of an edge.
+        kernels: Implementation of the matrix product.
     """
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, kernels: Kernels) -> None:
@@ -64,24 +64,24 @@ class RadialWeights(nn.Module):
         return self.kernels.multiply_tall(x, last)
 
     def divide(self, radial: Tensor) -> tuple[Tensor, Tensor]:
-        """Return two factors of the weights: the last hidden layer, and the map behind it."""
+        """Return two factors of the weights: the last hidden layer, and the output map."""
         x, gain = radial, 1.0
         *hidden, last = self.weights
         for w in hidden:
             x = silu(self.kernels.multiply_tall(x, w * (gain * len(w) ** -0.5)))
-            gain = SILU_GAIN  # of the weights behind, which are fewer than the values of edges
+            gain = SILU_GAIN  # on the next weights, which are fewer than the values of edges
         return x, last * (gain * len(last) ** -0.5)
 
 
 class Interaction(nn.Module):
-    """Messages of neighbours, summed (arXiv:2206.07697, eqs. 8 and 9).
+    """Sum of messages from neighbours (arXiv:2206.07697, eqs. 8 and 9).
 
     Args:
         plan: The tensor product.
-        options: Of the network.
-        average_neighbours: What sums are divided by, unless a density is learned.
+        options: Options of the network.
+        average_neighbours: Divisor of the sums, unless a density is learned.
         n_elements: Number of elements.
-        residual: Degrees of the features that the layer adds its result to, 0 for none; then the
+        residual: Degrees of the features to which the layer adds its result, 0 for none; then the
             messages themselves go through a map of their element.
     """
 
@@ -122,10 +122,10 @@ class Interaction(nn.Module):
         atoms: AtomsByElement,
         domain: Domain | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return messages (n_atoms, (lmax + 1)², channels), and what the layer adds to.
+        """Return messages (n_atoms, (lmax + 1)², channels), and the residual, if any.
 
-        Receivers are the first of the atoms that send. With a domain, the features are those of own
-        atoms, and what the halo sends comes from other ranks while weights are calculated.
+        Receivers are the first of the sending atoms. With a domain, the features belong to own
+        atoms; those of ghost atoms are exchanged between ranks while weights are calculated.
         """
         sent = self.up(features)
         request = None if domain is None else domain.start(sent)
@@ -137,24 +137,24 @@ class Interaction(nn.Module):
         if self.density is not None:
             messages = messages / self._measure_density(radial, edges, self.density)
         if self.residual:
-            is_part = len(features) > len(messages)  # of whole structures no slice is recorded
+            is_part = len(features) > len(messages)  # no slice is recorded for whole structures
             return messages, self.skip(features[: len(messages)] if is_part else features, atoms)
         return self.skip(messages, atoms), None
 
     def _measure_density(self, radial: Tensor, edges: EdgePlan, density: Tensor) -> Tensor:
-        """Return what messages of each atom are divided by, (n_atoms, 1, 1)."""
+        """Return the divisors of the messages of each atom, (n_atoms, 1, 1)."""
         of_rows = compute_densities(radial, density)
         summed = segment_sum(edges.expand(of_rows), edges.graph.receivers)
         return (1 + summed)[:, :, None]
 
     def _weigh(self, radial: Tensor, edges: EdgePlan) -> Callable[[Tensor, Tensor], Tensor]:
-        """Calculate weights, and return what multiplies features and harmonics with them."""
+        """Calculate weights; return the function that multiplies features and harmonics by them."""
         kernels, graph, plan = self.kernels, edges.graph, self.plan
         last = self.radial.weights[-1]
         n_bytes = len(radial) * last.shape[1] * radial.element_size()
         is_sorted = radial.device.type == "cpu" and not graph.receivers.order.numel()
         if n_bytes > MAX_WEIGHTS and is_sorted and not last.requires_grad:
-            # Of what is learned, derivatives keep the weights anyway.
+            # In training, derivatives keep the weights anyway.
             of_edges, ends = edges.expand(radial), (graph.senders, graph.receivers)
             return lambda h, Y: kernels.multiply_in_parts(h, Y, of_edges, self.radial, *ends, plan)
         if edges.distinct is None:
@@ -167,7 +167,7 @@ class Interaction(nn.Module):
 
 
 def compute_densities(radial: Tensor, weights: Tensor) -> Tensor:
-    """Return what edges add to densities of their receivers, (n_edges, densities).
+    """Return the terms of edges in the densities of their receivers, (n_edges, densities).
 
     Args:
         radial: (n_edges, functions).
@@ -181,9 +181,9 @@ class ProductBasis(nn.Module):
 
     Args:
         polynomial: The products.
-        channels: Of every representation.
+        channels: Channels of every representation.
         n_elements: Number of elements.
-        kernels: What computes the products.
+        kernels: Implementation of the products.
     """
 
     def __init__(
@@ -216,8 +216,8 @@ class Readout(nn.Module):
     Args:
         channels: Invariant features.
         hidden: Width of the hidden layer of each head, 0 for none.
-        heads: Energies of an atom; each has a part of the hidden layer for itself.
-        gate: Function behind the hidden layer.
+        heads: Number of energies of an atom; each has its own part of the hidden layer.
+        gate: Activation of the hidden layer.
     """
 
     def __init__(self, channels: int, hidden: int, heads: int = 1, gate: Gate = "silu") -> None:
@@ -236,7 +236,7 @@ class Readout(nn.Module):
         if not hidden or heads == 1:
             energies: Tensor = features @ (last * scale)
             return energies
-        # What leads from the part of one head to the energy of another is not used.
+        # Weights from the hidden part of one head to the energy of another are not used.
         own = last.view(heads, -1, heads).diagonal(dim1=0, dim2=2)  # (hidden, heads)
         return torch.einsum("nhm,mh->nh", features.unflatten(1, (heads, -1)), own * scale)
 

@@ -1,8 +1,8 @@
-"""Linear maps that respect representations.
+"""Equivariant linear maps.
 
 Features are kept channels last: (n_atoms, components, channels), components of degree 0, then of
 degree 1, and so on. Weights are drawn with unit variance and divided by the square root of the
-number of terms they sum, as e3nn does, so that weights of mace-torch can be taken over.
+number of terms they sum, as in e3nn, so that weights of mace-torch can be loaded.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class DegreeLinear(nn.Module):
     """A linear map of the channels of each degree.
 
     Args:
-        channels: In and out.
-        counts: Representations of each degree from 0 that come in.
-        kernels: What maps.
-        divisor: Of all results.
+        channels: Channels of inputs and outputs.
+        counts: Input representations of each degree from 0.
+        kernels: Implementation of the map.
+        divisor: Divisor of all results.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class DegreeLinear(nn.Module):
 
 
 class ElementLinear(nn.Module):
-    """A linear map of the channels of each degree, with weights of its own for each element.
+    """A linear map of the channels of each degree, with separate weights for each element.
 
-    What elsewhere is a product with a one-hot vector: the same weights, looked up.
+    Elsewhere this is a product with a one-hot vector; here the same weights are looked up.
 
     Args:
         n_elements: Number of elements.
-        channels: In and out.
-        n_degrees: Degrees, from 0.
-        kernels: What maps.
+        channels: Channels of inputs and outputs.
+        n_degrees: Number of degrees, from 0.
+        kernels: Implementation of the map.
     """
 
     def __init__(self, n_elements: int, channels: int, n_degrees: int, kernels: Kernels) -> None:
@@ -77,7 +77,7 @@ class ElementLinear(nn.Module):
     ) -> Tensor:
         n_degrees, n_elements, channels, _ = self.weights.shape
         factors = [(channels * n_elements) ** -0.5] * n_degrees
-        # Those that occur at once: the derivative by one of all elements has the size of all.
+        # All elements that occur at once: the derivative by one element's weights has full size.
         weights = self.weights.index_select(1, atoms.elements).unbind()
         plan = LinearPlan((1,) * n_degrees, features.shape[1])
         ordered = features.index_select(0, atoms.order)
@@ -87,7 +87,7 @@ class ElementLinear(nn.Module):
 
 
 def _find_offsets(atoms: AtomsByElement) -> Tensor:
-    """Return where in their order the atoms of each element that occurs begin, and the end."""
+    """Return the first place of each element that occurs, in the order of atoms, and the end."""
     element, first, _ = atoms.chunks.unbind(1)
     begins = first.new_full((len(atoms.elements) + 1,), len(atoms.order))
     return begins.scatter_reduce(0, element, first, "amin")

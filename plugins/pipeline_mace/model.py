@@ -1,4 +1,4 @@
-"""MACE, and its version whose energies are scaled and shifted."""
+"""The MACE potential, with scaled and shifted energies."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from pipeline_mace.sparsity import make_plan
 
 @dataclass(frozen=True)
 class Facts:
-    """What a network takes from its training data.
+    """Properties of the training data that a network depends on.
 
     Attributes:
         elements: Chemical symbols, in the order of their weights.
-        average_neighbours: Edges of an atom.
+        average_neighbours: Average number of edges of an atom.
     """
 
     elements: tuple[str, ...]
@@ -48,14 +48,14 @@ class MACE(Potential):
     """The potential of Batatia et al., arXiv:2206.07697.
 
     E = Σ_i (E0_i + scale (Σ_t R_t(h_i^t) + Σ_j V_ij) + shift), with the features h^t after layer t
-    and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 but where they
-    are set. Of several heads each has readouts, scale, shift and E0 of its own: `head` of a batch,
-    (n_samples,), numbers the one that a sample asks for; where it is absent, `self.head`.
+    and the repulsion V of pairs, if the network has it. Scale and shift are 1 and 0 unless they
+    are set. Each of several heads has its own readouts, scale, shift and E0: `head` of a batch,
+    (n_samples,), is the number of the head for each sample; where it is absent, `self.head`.
 
     Args:
         options: Sizes of the network.
-        facts: Of the training data.
-        graph: Cutoff of the edges, where the radial basis ends.
+        facts: Properties of the training data.
+        graph: Cutoff of the edges, at which the radial basis ends.
 
     Raises:
         ValueError: Representations cannot be formed.
@@ -112,21 +112,21 @@ class MACE(Potential):
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict the energy of each structure without the free atoms, (n_samples,) eV.
 
-        With a domain, ranks exchange the features of atoms between layers.
+        With domain decomposition, ranks exchange ghost atom features between layers.
 
         Raises:
             ValueError: An element was not in the training data.
         """
         element = find_elements(batch, self.numbers, self.facts.elements)
-        n_own = len(batch["atom_sample"])  # behind them lies the halo of a domain
+        n_own = len(batch["atom_sample"])  # ghost atoms of a domain follow
         atoms = AtomsByElement.of(element[:n_own])
         edges = self._planner.plan(batch)
-        # The harmonics of MACE are those of the vector from sender to receiver.
+        # MACE evaluates harmonics of the vector from sender to receiver.
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
         distance = torch.linalg.vector_norm(vectors, dim=1)
         ends = _find_ends(batch)
         radial = self._expand_distances(edges.select(distance), [*map(edges.select, ends)])
-        # As e3nn, which writes it as a linear map of a one-hot vector.
+        # As in e3nn, where it is a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
         head = self.find_heads(batch)
         energy = vectors.new_zeros(n_own)
@@ -135,7 +135,7 @@ class MACE(Potential):
             energy = energy + segment_sum(pairs, edges.graph.receivers)[:, 0]
         blocks = zip(self.interactions, self.products, self.readouts, strict=True)
         for number, (interaction, product, readout) in enumerate(blocks):
-            # The first features are those of elements, which are known of the halo, too.
+            # The first features depend on elements alone, which ghost atoms have, too.
             exchanging = domain if number else None
             messages, before = interaction(
                 features, edge_harmonics, radial, edges, atoms, exchanging
@@ -150,7 +150,7 @@ class MACE(Potential):
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
 
     def _expand_distances(self, distance: Tensor, ends: Sequence[Tensor]) -> Tensor:
-        """Return radial functions of distances of atoms of two numbers, (n, functions)."""
+        """Return radial functions of distances between two atomic numbers, (n, functions)."""
         transformed = None if self.transform is None else self.transform(distance, ends)
         radial: Tensor = self.radial_basis(distance, transformed)
         return radial
@@ -169,7 +169,7 @@ def _find_ends(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:
-    """Return the products of a layer that passes on so many degrees."""
+    """Return the products of a layer with `n_out` output degrees."""
     irreps = make_plan(options, 0).irreps_out
     return Polynomial(irreps, irreps[:n_out], options.correlation, options.independent_couplings)
 

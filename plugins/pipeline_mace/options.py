@@ -1,4 +1,4 @@
-"""The options of MACE."""
+"""Options of MACE."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Gate = Literal["silu", "tanh", "none"]
 
 
 class MACEOptions(Section):
-    """Sizes of the network; the defaults are those of the balanced training of arXiv:2504.10700."""
+    """Hyperparameters of the network, with defaults of the balanced training, arXiv:2504.10700."""
 
     moved: ClassVar = {"cutoff": "graph.cutoff"}
 
@@ -29,27 +29,27 @@ class MACEOptions(Section):
     lmax: Degree = 3
     """Highest degree of the spherical harmonics, and of the features that are multiplied."""
     correlation: Annotated[int, Field(ge=1, le=3)] = 2
-    """Neighbours that one product combines; the body order of a layer is one more."""
+    """Neighbours in one product (correlation order); the body order of a layer is one more."""
     independent_couplings: bool = False
-    """Whether each product has a weight for each independent coupling alone.
+    """Whether each product has weights for independent couplings only.
 
-    Else for each coupling, as in mace-torch without `use_reduced_cg`: more weights for the same
-    products.
+    Otherwise it has one for each coupling, as in mace-torch without `use_reduced_cg`: more weights
+    for the same products.
     """
     layers: Depth = 2
     first_interaction: Interaction = "residual"
     """Whether the first layer adds a linear map of the features that it starts from."""
     interaction: Interaction = "residual"
-    """The same of the other layers."""
+    """The same for the other layers."""
     normalization: Literal["average", "density"] = "average"
-    """What sums over neighbours are divided by: their average number in the training data, or one
-    and a density of the neighbours of each atom, which is learned."""
+    """Divisor of sums over neighbours: their average number in the training data, or one plus a
+    learned density of the neighbours of each atom."""
     distance_transform: Literal["none", "agnesi"] = "none"
-    """Whether radial functions are those of the distance, or of its Agnesi transform, whose scale
-    is the mean of both covalent radii (doi:10.1063/5.0158783, on radial transformations)."""
+    """Argument of radial functions: the distance, or its Agnesi transform, whose scale is the mean
+    of both covalent radii (doi:10.1063/5.0158783, on radial transformations)."""
     pair_repulsion: bool = False
-    """Whether the potential of Ziegler, Biersack and Littmark keeps atoms apart that are nearer
-    than the sum of their covalent radii. It is scaled as the other energies are."""
+    """Whether the Ziegler-Biersack-Littmark (ZBL) potential repels atoms that are nearer than the
+    sum of their covalent radii. It is scaled like the other energies."""
     radial_functions: Width = 8
     radial_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers between radial basis and weights of the tensor product."""
@@ -58,19 +58,19 @@ class MACEOptions(Section):
     readout_features: Width = 16
     """Width of the hidden layer of the last readout; of each head, where a network has several."""
     gate: Gate = "silu"
-    """Function behind that layer."""
+    """Activation of that layer."""
     kernels: Literal["fused", "reference"] = "fused"
-    """How tensor products and contractions are computed.
+    """Implementation of tensor products and contractions.
 
-    fused: tensor products are summed as they are made; the radial weights alone, pairs of atoms
+    fused: tensor products are summed as they are made; only the radial weights, pairs of atoms
     times paths times channels, are stored. reference: one PyTorch operation after the other, as the
     formulas read; the baseline of an ablation.
     """
     heads: list[str] = Field(default=["default"], min_length=1)
-    """Names of the kinds of data that the network gives an energy for, such as levels of theory.
+    """Names of the energy heads, one for each kind of data, such as levels of theory.
 
-    Each has readouts, scale, shift and energies of free atoms of its own; the first is what the
-    network predicts where a structure says nothing else.
+    Each has its own readouts, scale, shift and energies of free atoms; the network predicts the
+    first for structures that name no head.
     """
     scale_shift: bool = True
     """Whether interaction energies are scaled by the root mean square of the training forces, and
@@ -99,7 +99,7 @@ class MACEGraphOptions(GraphOptions):
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that a head is named for use.
+    """Check that `infer.head` names a head.
 
     Raises:
         ValueError: The model is used, and `infer.head` is not one of its heads.

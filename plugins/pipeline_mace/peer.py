@@ -1,6 +1,6 @@
-"""What a network of mace-torch must be for its weights to mean the same here.
+"""Checks that a network of mace-torch computes the same as ours with the same weights.
 
-Its state shows most of it. What the state cannot show is asked: `PeerOptions`.
+Most settings follow from its state; `PeerOptions` holds those that do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INTERACTIONS: Final = {
     ("plain", "density"): "RealAgnosticDensityInteractionBlock",
     ("residual", "density"): "RealAgnosticDensityResidualInteractionBlock",
 }
-"""Our kinds of interactions with what they divide by, and the classes that do the same."""
+"""Our kinds of interactions with their divisors, and the equivalent classes of mace-torch."""
 
 _UNKNOWN: Final = {
     r"distance_transform\.alpha$": "the Soft transform of distances",
@@ -33,21 +33,21 @@ _UNKNOWN: Final = {
     r"readouts\.\d+\.linear_mid\.": "readouts with biases",
     r"joint_embedding\.|embedding_readout\.": "embeddings of further quantities",
 }
-"""Patterns of keys of a state, and what a network that has them does that ours does not."""
+"""Patterns of keys of a state, and the feature, absent in our networks, that each reveals."""
 
 _CONSTANTS: Final = re.compile(
     r"(\.output_mask|\.weights_(\d+|max)_zeroed|\.U_matrix_\d+|\._w3j_\d+_\d+_\d+"
     r"|\.bessel_fn\.prefactor)$"
 )
-"""Keys of what follows from the options of a network."""
+"""Keys of tensors that follow from the options of a network."""
 
 
 @dataclass(frozen=True)
 class PeerOptions:
-    """What the state of a network of mace-torch does not show.
+    """Settings of a network of mace-torch that its state lacks.
 
     Attributes:
-        average_neighbours: What sums over neighbours are divided by (`avg_num_neighbors`).
+        average_neighbours: Divisor of sums over neighbours (`avg_num_neighbors`).
         gate: Name of the activation in the last readout, such as "silu"; "none" for none.
         apply_cutoff: Whether radial functions are multiplied with the envelope, rather than
             messages.
@@ -63,13 +63,13 @@ class PeerOptions:
 
 
 def read_peer_options(peer: Any) -> PeerOptions:
-    """Read from a network of mace-torch what its state does not show.
+    """Read the settings of a network of mace-torch that its state lacks.
 
     Args:
-        peer: The module itself, or what `pickles.read_module` gives for its file.
+        peer: The module itself, or the result of `pickles.read_module` for its file.
 
     Raises:
-        ValueError: It is of another class, or its layers differ.
+        ValueError: The network is of another class, or its layers differ.
     """
     if type(peer).__name__ != "ScaleShiftMACE":
         raise ValueError(f"the network is a {type(peer).__name__}; take a ScaleShiftMACE")
@@ -91,36 +91,36 @@ def read_peer_options(peer: Any) -> PeerOptions:
 def check_peer(
     module: MACE, state: Mapping[str, Tensor], options: PeerOptions, names: set[str]
 ) -> None:
-    """Check that a network of mace-torch computes what ours does.
+    """Check that a network of mace-torch computes the same function as ours.
 
     Args:
-        module: Ours.
-        state: Its `state_dict()`.
-        options: What the state does not show.
-        names: Tensors of the state that hold weights.
+        module: Our network.
+        state: `state_dict()` of the network of mace-torch.
+        options: Settings that the state lacks.
+        names: Names of tensors of the state that hold weights.
 
     Raises:
-        ValueError: It does something else; the message names what.
+        ValueError: It computes something else; the message names the difference.
     """
     constants = _list_constants(module)
     for pattern, meaning in _UNKNOWN.items():
         others = state.keys() - constants.keys() - names
         key = next((key for key in sorted(others) if re.search(pattern, key)), None)
         if key is not None:
-            raise ValueError(f"{key}: the network has {meaning}; ours has not")
+            raise ValueError(f"{key}: the network has {meaning}; ours does not")
     for name, theirs, ours in _compare_options(module, options):
         if theirs != ours:
-            raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make ours alike")
+            raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make them equal")
     for name, values in constants.items():
         _check_constant(name, values, state)
     for key, tensor in state.items():
-        known = key in constants or key in names or _CONSTANTS.search(key)
-        if tensor.numel() and not known:
-            raise ValueError(f"{key}: not known here; it may change what the network computes")
+        is_checked = key in constants or key in names or _CONSTANTS.search(key)
+        if tensor.numel() and not is_checked:
+            raise ValueError(f"{key}: unknown here; it may change what the network computes")
 
 
 def _compare_options(module: MACE, options: PeerOptions) -> Iterator[tuple[str, object, object]]:
-    """Yield name, their value and ours of what the state does not show."""
+    """Yield name, their value and our value of each setting that the state lacks."""
     average, own = module.facts.average_neighbours, module.options
     same = np.isclose(options.average_neighbours, average, rtol=1e-6)
     yield "average_neighbours", average if same else options.average_neighbours, average
@@ -133,7 +133,7 @@ def _compare_options(module: MACE, options: PeerOptions) -> Iterator[tuple[str, 
 
 
 def _list_constants(module: MACE) -> dict[str, list[float]]:
-    """Return what tensors of the state that are no weights must be."""
+    """Return the required values of tensors of the state that are not weights."""
     options = module.options
     cutoff = module.graph.cutoff
     bessel = [n * np.pi / cutoff for n in range(1, options.radial_functions + 1)]
@@ -158,7 +158,7 @@ def _list_constants(module: MACE) -> dict[str, list[float]]:
 
 def _check_constant(name: str, ours: list[float], state: Mapping[str, Tensor]) -> None:
     if name not in state:
-        raise ValueError(f"{name}: not in the state; take that of a ScaleShiftMACE, all of it")
+        raise ValueError(f"{name}: not in the state; pass the whole state of a ScaleShiftMACE")
     theirs = state[name].reshape(-1).tolist()
     if len(theirs) != len(ours) or not np.allclose(theirs, ours, rtol=1e-6):
-        raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make ours alike")
+        raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make them equal")

@@ -1,9 +1,9 @@
-"""Files of mace-torch, read without mace-torch and without running anything that they name.
+"""Safe reading of files of mace-torch, without mace-torch and without running code from them.
 
-`torch.save` writes a network as a pickle: names of classes, and what their objects hold. Here a
-class becomes an empty record of its name, whatever it does elsewhere, and a tensor its numbers.
-Names outside of the packages that networks are made of are refused, so that a file which would run
-code does nothing but end the reading.
+`torch.save` writes a network as a pickle: names of classes, and the content of their objects. Here
+a class becomes an empty record with its name, without its code, and a tensor becomes its numbers.
+Names outside of the packages that networks are made of are refused, so that reading a file which
+would run code stops with an error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 _PACKAGES: Final = ("e3nn.", "mace.", "torch.nn.", "torch.fx.", "torch._C.")
-"""Beginnings of the names of what becomes a record."""
+"""Prefixes of the names of classes that become records."""
 _FUNCTIONS: Final = "torch._C"
-"""Where torch keeps what is written as an attribute of a class, such as tanh."""
+"""Module of functions that are pickled as an attribute of a class, such as tanh."""
 _OF_EXPORT: Final = "operator.getitem"
-"""The last thing that `export.py` has mace-torch call, whose name comes first."""
+"""The last function that files of `export.py` call, whose name comes first in the file."""
 _STORAGES: Final = {
     "DoubleStorage": torch.float64,
     "FloatStorage": torch.float32,
@@ -36,28 +36,28 @@ _STORAGES: Final = {
     "BoolStorage": torch.bool,
 }
 _NUMBERS: Final = {"f8": "d", "f4": "f", "i8": "q", "i4": "i", "b1": "?"}
-"""Types of numbers of numpy, and what `struct` calls them."""
+"""Types of numbers of numpy, and their codes in `struct`."""
 _DAMAGE: Final = (
     *(pickle.UnpicklingError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError),
     *(KeyError, IndexError, TypeError, AttributeError, OverflowError, MemoryError),
     *(zlib.error, struct.error),
 )
-"""What reading a damaged file raises."""
+"""Exceptions from reading a damaged file."""
 
 
 class RefusedError(ValueError):
-    """A file is whole, and yet none to be read here."""
+    """A file is complete but must not be read here."""
 
 
 class Record:
-    """What a file says of an object: the name of its class is that of the record's class.
+    """Content of an object in a file; the record's class has the name of the object's class.
 
-    Attributes read as they would of the object, those of a module with its parts.
+    Attributes are read as from the object itself, including the parts of a module.
 
     Attributes:
         kind: Module and name of the class.
-        arguments: What the object was made of.
-        state: What it held.
+        arguments: Arguments that the object was made with.
+        state: State of the object.
     """
 
     kind: str = ""
@@ -99,9 +99,9 @@ class StoredTensor:
 
     Args:
         storage: All numbers of its storage.
-        offset: Of its first number.
-        size: Its shape.
-        stride: As `torch.as_strided` takes it.
+        offset: Offset of the first number.
+        size: Shape of the tensor.
+        stride: Strides, as for `torch.as_strided`.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ _KNOWN: Final = {
     "numpy.core.multiarray.scalar": _Function(_read_number),
     "numpy._core.multiarray.scalar": _Function(_read_number),
 }
-"""What a file may name beside classes of networks, and what stands for it."""
+"""Names, other than classes of networks, that a file may contain, and their substitutes."""
 
 
 def _make_record(module: str, name: str) -> type[Record]:
@@ -188,7 +188,7 @@ def _make_record(module: str, name: str) -> type[Record]:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Reads records and tensors; that in Python, as the one in C takes any memory that it is told.
+    """Unpickler of records and tensors, in Python, as the one in C allocates any claimed size.
 
     Args:
         file: The pickle.
@@ -203,10 +203,10 @@ class _Unpickler(pickle._Unpickler):
         self._storages: dict[str, Tensor] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a name, and import nothing.
+        """Return the substitute for a name, and import nothing.
 
         Raises:
-            RefusedError: The name has no business in the file of a network.
+            RefusedError: The name does not belong in the file of a network.
         """
         full = f"{module}.{name}"
         place = full.replace("builtins.", "__builtin__.", 1)
@@ -218,14 +218,14 @@ class _Unpickler(pickle._Unpickler):
             return getattr(torch, name)
         if full == _OF_EXPORT:
             raise RefusedError(
-                f"{self._path}: names {full!r}, as what `pipeline-core export` writes; nothing of "
-                "the file was run. Take the model.pt that it was written from"
+                f"{self._path}: names {full!r}, like files of `pipeline-core export`; no code of "
+                "the file was run. Use the model.pt from which it was written"
             )
         if not full.startswith(_PACKAGES) and module != _FUNCTIONS:
             raise RefusedError(
-                f"{self._path}: names {full!r}, which no network of mace-torch is made of; nothing "
-                "of the file was run. Do not open it with torch.load either, unless you know who "
-                "wrote it"
+                f"{self._path}: names {full!r}, which no network of mace-torch contains; no code "
+                "of the file was run. Do not open it with torch.load either, unless you trust its "
+                "author"
             )
         return self._records.setdefault(full, _make_record(module, name))
 
@@ -247,13 +247,13 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_module(path: Path) -> Record:
-    """Read the file of a network that `torch.save` has written as a whole.
+    """Read the file of a whole network, written by `torch.save`.
 
     Args:
-        path: A file such as mace-torch writes, `.model`.
+        path: A `.model` file of mace-torch.
 
     Raises:
-        ValueError: It is missing, damaged, no such file, or names what no network is made of.
+        ValueError: It is missing, damaged, of another kind, or names objects foreign to networks.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give the path of a .model file of mace-torch")
@@ -265,7 +265,7 @@ def read_module(path: Path) -> Record:
     except _DAMAGE as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"{path}: truncated, damaged, or no network that torch.save has written since torch "
+            f"{path}: truncated, damaged, or not a network that torch.save has written since torch "
             f"1.6 ({reason}); fetch the file again"
         ) from None
 
@@ -292,7 +292,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> Record:
         module = _Unpickler(file, partial(read_storage, folder), path).load()
     if not isinstance(module, Record):
         raise RefusedError(
-            f"{path}: holds a {type(module).__name__} and no network; give the .model file that "
+            f"{path}: holds a {type(module).__name__}, not a network; give the .model file that "
             "mace-torch writes at the end of a training"
         )
     return module
@@ -301,7 +301,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> Record:
 def list_state(module: Record, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of a module and its parts by their names, as `state_dict()` does.
 
-    What e3nn compiles is not in the file as tensors; it follows from the options of a network.
+    Compiled code of e3nn is not in the file as tensors; it follows from the options of a network.
     """
     state: dict[str, Tensor] = {}
     hidden = module.state.get("_non_persistent_buffers_set") or set()

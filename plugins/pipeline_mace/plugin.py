@@ -1,4 +1,4 @@
-"""The hooks of the plugin; torch is imported when a model is built."""
+"""Hooks of the plugin; torch is imported when a model is built."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    """Build the network for the elements of the data, and what its training needs."""
+    """Build the network for the elements of the data, and its training task."""
     options = run.get_section("model", MACEOptions)
     from pipeline_mace.build import build_mace_task
 

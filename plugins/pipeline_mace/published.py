@@ -1,9 +1,9 @@
-"""The networks that the authors of mace-torch have published, and where their files are.
+"""Networks published by the authors of mace-torch, and the addresses of their files.
 
-Addresses are those of mace-torch 0.3.16 (`mace/calculators/foundations_models.py`); data and
-licences those of https://github.com/ACEsuit/mace-foundations and .../mace-off. The files of
-MACE-OFF lie in the Git repository https://github.com/ACEsuit/mace-off, from which their hashes are
-(commit 91a78c5a9c300d1104700d9352c8bfe449227737); of the others none is known to be published.
+Addresses are from mace-torch 0.3.16 (`mace/calculators/foundations_models.py`); data and licences
+from https://github.com/ACEsuit/mace-foundations and .../mace-off. The hashes of MACE-OFF are from
+the files in the Git repository https://github.com/ACEsuit/mace-off
+(commit 91a78c5a9c300d1104700d9352c8bfe449227737); no published hashes of the others were found.
 """
 
 from __future__ import annotations
@@ -60,38 +60,38 @@ def _make(name: str, address: str, data: str, licence: str, blob: str = "") -> P
 
 PUBLISHED: Final = tuple(_list_published())
 ENDING: Final = ".model"
-"""How files of mace-torch end."""
+"""Suffix of the files of mace-torch."""
 
 
 def find_published(name: str) -> Path:
-    """Return the file of a published network: what a path names, or where mace-torch keeps it.
+    """Return the file of a published network, from its path or from the cache of mace-torch.
 
     Args:
         name: The path of a file, or one of `PUBLISHED`.
 
     Raises:
-        ValueError: There is no such file; the message says where it can be had.
+        ValueError: The file is missing; the message names its address.
     """
     if Path(name).suffix == ENDING:
         return Path(name)
-    known = {one.name: one for one in PUBLISHED}
-    if name not in known:
+    published = {one.name: one for one in PUBLISHED}
+    if name not in published:
         raise ValueError(
-            f"published:{name}: not known; give the path of a {ENDING} file, or one of "
-            f"{', '.join(known)}"
+            f"published:{name}: unknown; give the path of a {ENDING} file, or one of "
+            f"{', '.join(published)}"
         )
-    for path in _list_places(known[name].address):
+    for path in _list_places(published[name].address):
         if path.is_file():
             return path
-    place = next(_list_places(known[name].address))
+    place = next(_list_places(published[name].address))
     raise ValueError(
-        f"published:{name}: {place} does not exist; fetch {known[name].address} yourself, to "
-        f"there, or anywhere, and name its path: published:PATH{ENDING}"
+        f"published:{name}: {place} does not exist; fetch {published[name].address} yourself, to "
+        f"this path or to another one, and name it: published:PATH{ENDING}"
     )
 
 
 def _list_places(address: str) -> Iterator[Path]:
-    """Yield where mace-torch keeps what it has fetched, by its own rules for names."""
+    """Yield the paths of a download in the cache of mace-torch, by its own rules for names."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mace"
     file = address.rpartition("/")[2]
     yield cache / file

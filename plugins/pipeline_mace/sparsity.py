@@ -1,4 +1,4 @@
-"""How few of the coefficients of the tensor products are not zero."""
+"""Sparsity of the Clebsch-Gordan coefficients of the tensor products."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def count_coefficients(options: MACEOptions) -> dict[str, float]:
     """Count the Clebsch-Gordan coefficients of all paths of all layers.
 
     Args:
-        options: Of the network.
+        options: Options of the network.
 
     Returns:
         all; nonzero; share, one over the other.

@@ -1,8 +1,8 @@
-"""Weights of mace-torch, taken over and given back.
+"""Conversion of weights from and to mace-torch.
 
-Both networks hold the same numbers, those of products in a basis of couplings that each has for
-itself. A row of the table names a tensor of mace-torch's `ScaleShiftMACE` and the views of ours
-that hold it, in its order.
+Both networks hold the same numbers, but weights of products in different bases of couplings. A row
+of the table names a tensor of mace-torch's `ScaleShiftMACE` and the views of our parameters that
+hold it, in its order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ENERGIES = "atomic_energies_fn.atomic_energies"
 
 
 class Couplings(NamedTuple):
-    """What the weights of a row of products are multiplied with.
+    """Couplings that the weights of a row of products are multiplied with.
 
     Attributes:
-        name: Of mace-torch's couplings in its state.
+        name: Name of mace-torch's couplings in its state.
         polynomial: Our products.
-        block: Those that the row is about.
+        block: Products of the row.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Row(NamedTuple):
     """One tensor of mace-torch.
 
     Attributes:
-        name: In its state.
+        name: Name in its state.
         parts: Views of our parameters, to be flattened and joined.
-        shape: As mace-torch has it; of products, as it would be with our couplings.
-        couplings: Of products; None for other weights.
+        shape: Shape in mace-torch; for products, the shape with our couplings.
+        couplings: Couplings of products; None for other weights.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Row(NamedTuple):
 
 
 def load_from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -> None:
-    """Take over the weights and the energies of free atoms of a network of mace-torch.
+    """Load the weights and the energies of free atoms of a network of mace-torch.
 
     Everything is checked before anything is overwritten.
 
     Args:
-        module: Ours.
-        state: Its `state_dict()`.
-        options: What the state does not show; `peer.read_peer_options` reads it from the network.
+        module: Our network.
+        state: `state_dict()` of the network of mace-torch.
+        options: Settings that the state lacks; `peer.read_peer_options` reads them.
 
     Raises:
-        ValueError: The network computes something else than ours; the message names what.
+        ValueError: The network does not compute the same as ours; the message names the difference.
     """
     rows = list_rows(module)
     _check(module, state, options, rows)
@@ -88,18 +88,18 @@ def load_from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptio
 def export_to_peer(
     module: MACE, state: Mapping[str, Tensor], options: PeerOptions
 ) -> dict[str, Tensor]:
-    """Return the state of a network of mace-torch that computes what ours does.
+    """Return the state of a network of mace-torch that computes the same as ours.
 
     Args:
-        module: Ours.
-        state: `state_dict()` of the network that is to take the weights, with any weights.
-        options: What the state does not show.
+        module: Our network.
+        state: `state_dict()` of the network of mace-torch to be filled, with any weights.
+        options: Settings that the state lacks.
 
     Returns:
         The state with our weights and energies of free atoms, in its types.
 
     Raises:
-        ValueError: The network computes something else than ours; the message names what.
+        ValueError: The network does not compute the same as ours; the message names the difference.
     """
     rows = list_rows(module)
     _check(module, state, options, rows)
@@ -130,7 +130,7 @@ def list_energies(module: MACE) -> Tensor:
 
 
 def list_rows(module: MACE) -> list[Row]:
-    """Return all weights of ours by their names in mace-torch."""
+    """Return all our weights by their names in mace-torch."""
     return list(_list(module))
 
 
@@ -147,7 +147,7 @@ def _check(
         count = state[_ENERGIES].numel() if _ENERGIES in state else "none"
         raise ValueError(
             f"{_ENERGIES}: {count} for {n_elements} elements and {n_heads} heads; the network has "
-            "others"
+            "other elements or heads"
         )
     for row in rows:
         expected = _find_shape(row, state)
@@ -155,19 +155,18 @@ def _check(
         if shape != expected and not (shape == (1,) and expected == ()):  # a list of one head
             raise ValueError(
                 f"{row.name}: expected {expected}, got {shape}; the network has other options, or "
-                "is no ScaleShiftMACE with RealAgnostic interactions"
+                "is not a ScaleShiftMACE with RealAgnostic interactions"
             )
 
 
 def _find_shape(row: Row, state: Mapping[str, Tensor]) -> tuple[int, ...]:
-    """Return the shape that mace-torch's tensor has, with its own number of couplings."""
+    """Return the shape of mace-torch's tensor, with its own number of couplings."""
     if row.couplings is None:
         return row.shape
     if row.couplings.name not in state:
         raise ValueError(
-            f"{row.couplings.name}: not in the state, so what the weights of products are "
-            "multiplied with is not known; take the state of a network that was not converted to "
-            "cuequivariance"
+            f"{row.couplings.name}: not in the state, so the couplings of the weights of products "
+            "are unknown; pass the state of a network that was not converted to cuequivariance"
         )
     n_elements, _, channels = row.shape
     return n_elements, state[row.couplings.name].shape[-1], channels

@@ -1,1 +1,1 @@
-"""Papers that the models come from: their figures and studies, one room a paper."""
+"""Papers of the models: their figures and studies, one package for each paper."""

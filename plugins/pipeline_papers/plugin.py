@@ -1,6 +1,6 @@
-"""The hooks of the papers: figures, and studies that only the page of a paper needs.
+"""Hooks of the papers: figures, and studies that only the page of a paper needs.
 
-What a study runs is chosen by options that it adds to the experiments of a model; all other runs
+Studies run if the options that they add to the experiments of a model select them; all other runs
 are left to the plugin of the model and the engine.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pipeline_core.run import Run
 
 PAPERS: Final = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
-"""Models with a paper, each of which has a room of its name."""
+"""Models with a paper, each with a package of its name here."""
 
 
 @hookimpl
 def figures(model: str | None) -> list[Figure]:
-    """Give a model the figures of its paper."""
+    """Return the figures of a model's paper."""
     if model not in PAPERS:
         return []
     drawn: list[Figure] = import_module(f"pipeline_papers.{model}.figures").FIGURES
@@ -50,7 +50,7 @@ def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
 
 @hookimpl(tryfirst=True)
 def train(run: Run) -> Summary | None:
-    """Fit a surface by the rival of HT-FBR's paper, if a run asks for it."""
+    """Fit a surface by the baseline of HT-FBR's paper, if a run selects it."""
     if run.model_info.name != "htfbr":
         return None
     from pipeline_papers.htfbr.studies.dataloader import train_with_loader
@@ -60,7 +60,7 @@ def train(run: Run) -> Summary | None:
 
 @hookimpl(tryfirst=True)
 def profile(run: Run) -> Summary | None:
-    """Do the studies of speed and of sharing that a run asks for."""
+    """Do the studies of speed and of partitioning that a run selects."""
     if run.model_info.name == "egnn_esp":
         from pipeline_papers.egnn_esp.studies import profile_run
 

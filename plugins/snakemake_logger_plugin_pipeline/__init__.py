@@ -1,7 +1,7 @@
-"""`snakemake --logger pipeline`: experiments and trainings in place of Snakemake's own messages.
+"""`snakemake --logger pipeline`: progress of experiments in place of Snakemake's own messages.
 
-On a terminal a picture that is drawn anew, else a line a news. Of what Snakemake says, errors and
-warnings stay; a dry run and all that comes before the first job are as without the plugin.
+On a terminal a live display, else one line per change. Of Snakemake's messages, errors and warnings
+stay; a dry run and all output before the first job are as without the plugin.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pipeline_core.cli.status_lines import read_end
 from pipeline_core.workflow import Plan
 
 _EVERY: Final = 2.0
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 _FAILED_COMMAND: Final = "CalledProcessError"
-"""In a message that repeats the shell command of a job whose error follows."""
+"""Part of a message that repeats the shell command of a job, before the error itself."""
 
 
 class LogHandler(LogHandlerBase):
-    """Shows the experiments that Snakemake computes."""
+    """Log handler that shows the progress of Snakemake's experiments."""
 
     writes_to_stream = True
     writes_to_file = False
@@ -36,7 +36,7 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        """Start with nothing to show."""
+        """Start with an empty display."""
         self._console = Console(stderr=not self.common_settings.stdout, highlight=False)
         self._open = ExitStack()
         self._display: Display | None = None
@@ -45,14 +45,14 @@ class LogHandler(LogHandlerBase):
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def emit(self, record: LogRecord) -> None:
-        """Show a message, or what has become of the experiments since the last one."""
+        """Show a message, or start the display at the first job."""
         try:
             self._handle(record)
-        except Exception:  # noqa: BLE001 - as each handler of logging does
+        except Exception:  # noqa: BLE001 - as all handlers of `logging`
             self.handleError(record)
 
     def close(self) -> None:
-        """Show the end, and leave it on the terminal."""
+        """Show the final state, and leave it on the terminal."""
         self._is_over.set()
         if self._ticker.is_alive():
             self._ticker.join()
@@ -99,7 +99,7 @@ class LogHandler(LogHandlerBase):
 
 
 def _describe_error(record: LogRecord) -> str:
-    """Return which job has failed, and the ends of its logs."""
+    """Return the name of the failed job, and the ends of its logs."""
     facts: Any = record
     lines = [f"{facts.rule_name} has failed (job {facts.jobid})"]
     for log in facts.log:

@@ -43,7 +43,7 @@ def load_text(folder: Path, text: str) -> Dataset:
         ("path:", "paths:", "water.yaml:3: sources.0.paths: unknown key; did you mean 'path'?"),
         ("keys: {energy", "keys: {enery", "sources.0.keys.enery"),
         ("  val:", "  vall:", "water.yaml:7: split.vall: unknown key; did you mean 'val'?"),
-        ("  val:", "  qqqqq:", "known keys: method, val, test, seed, val_groups, test_groups"),
+        ("  val:", "  qqqqq:", "the keys are method, val, test, seed, val_groups, test_groups"),
         ("0.2", "1.2", "water.yaml:7: split.val: Input should be less than or equal to 1 (got"),
         ("0.2", "'0.2'", "water.yaml:7: split.val: Input should be a valid number (got '0.2')"),
         ("0.2", "0.95", "val + test = 1.05 leaves nothing to train on"),

@@ -31,5 +31,5 @@ def test_what_numbers_rows_is_an_integer_and_names_a_ragged_kind():
 
 def test_an_unknown_field_names_the_known_ones():
     assert find_field("forces") is FIELDS["forces"]
-    with pytest.raises(ValueError, match=r"unknown field 'force'; known fields are cell, .*forces"):
+    with pytest.raises(ValueError, match=r"unknown field 'force'; the fields are cell, .*forces"):
         find_field("force")

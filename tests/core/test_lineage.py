@@ -204,5 +204,5 @@ def test_torn_lines(project, caplog):
     assert results.read_records(run.folder) == records
     assert f"line {len(records) + 1}" in caplog.text
     run.history.write_text("{}\n")
-    with pytest.raises(ValueError, match=r"history\.jsonl: line 1 is no record of an epoch"):
+    with pytest.raises(ValueError, match=r"history\.jsonl: line 1 is not a record of an epoch"):
         results.read_history(run)

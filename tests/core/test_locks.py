@@ -146,6 +146,6 @@ def test_a_lock_that_another_user_has_left_is_named_with_a_cure(tmp_path, monkey
         pass
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(locks.os, "open", refuse)
-    message = rf"{path}: cannot be written \(Permission denied\); it is another user's: ask"
+    message = rf"{path}: cannot be written \(Permission denied\); it is another user's: request"
     with pytest.raises(ValueError, match=message), locks.hold(path, "training"):
         pytest.fail("a writer without the lock")

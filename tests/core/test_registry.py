@@ -60,7 +60,7 @@ def write_hook(head: str, body: str = "pass") -> str:
         (
             write_model_source("broken").replace("options=", "without=('graph',), options=")
             + write_hook("graph(run)"),
-            "says that it is without 'graph' and implements it; remove one of the two",
+            "omits the stage 'graph' and implements it; remove one of the two",
         ),
         (
             write_model_source("broken").replace("options=", "without=('partition',), options="),

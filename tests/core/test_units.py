@@ -59,7 +59,7 @@ def test_a_misspelt_unit_names_the_nearest():
     message = r"unknown unit of energy 'hartre'.*did you mean 'hartree'"
     with pytest.raises(ValueError, match=message):
         units.find_factor("energy", "hartre")
-    with pytest.raises(ValueError, match="unknown unit of length 'parsec'; known: angstrom"):
+    with pytest.raises(ValueError, match="unknown unit of length 'parsec'; choose from angstrom"):
         units.find_factor("length", "parsec")
     with pytest.raises(ValueError, match="unknown stress sign 'up'; expected 'tension'"):
         units.find_stress_factor("GPa", "up")

@@ -81,9 +81,9 @@ def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, tmp_p
         ),
         (
             "egnn_esp",
-            "takes samples of the kind 'matrix' and none of atoms, so it is no calculator",
+            "takes samples of the kind 'matrix', not atoms, so it is not a calculator",
         ),
-        ("gauge_flows", "takes samples of the kind 'configuration' and none of atoms"),
+        ("gauge_flows", "takes samples of the kind 'configuration', not atoms"),
     ],
 )
 def test_what_a_model_cannot_predict_is_refused_in_words(name, message, tmp_path):

@@ -192,7 +192,7 @@ CASES = {
     "an element that the model does not know": Case(
         name_unknown_element,
         "train",
-        r"CHGNet knows the elements from H to Pu, not Cf \(Z = 98\)",
+        r"CHGNet supports the elements from H to Pu, not Cf \(Z = 98\)",
         ("data", "graph", "partition"),
     ),
     "no neighbours": Case(

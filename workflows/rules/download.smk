@@ -1,6 +1,6 @@
 rule download:
     output:
-        # Kept if it is there already, and checked.
+        # Kept if it exists already, after a check of its hash.
         update(f"{plan.datasets}/{{file}}"),
     log:
         "<results>/downloads/{file}.log",

@@ -20,7 +20,7 @@ rule label:
     input:
         plan.label_inputs,
     output:
-        # Kept if it is there already and that of the pick.
+        # Kept if it exists already and belongs to the pick.
         update("<results>/{experiment}/{variant}/labels/{number}.extxyz"),
     log:
         "<results>/{experiment}/{variant}/logs/label_{number}.log",

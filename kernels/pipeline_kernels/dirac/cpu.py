@@ -39,10 +39,10 @@ def make_factors(a: float, b: float, c: float, d: float) -> Factors:
 
 
 def load_library(n_colours: int, dimension: int, dtype: torch.dtype) -> ctypes.CDLL:
-    """Load the library for so many colours and directions.
+    """Load the library for a number of colours and a dimension.
 
     Raises:
-        UnavailableError: if it cannot be had.
+        UnavailableError: if it cannot be loaded or compiled.
     """
     macros = {"N": str(n_colours), "REAL": native.C_TYPES[dtype], "D": str(dimension)}
     return native.load_library("dirac", **macros)

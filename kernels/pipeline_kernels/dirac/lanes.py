@@ -41,7 +41,7 @@ class Lanes:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def make_lanes(extents: tuple[int, ...], n_lanes: int) -> Lanes:
-    """Cut a lattice of even extents for vectors of so many lanes."""
+    """Cut a lattice of even extents for vectors of `n_lanes` lanes."""
     cuts = choose_cuts(extents, n_lanes)
     inner = [extent // cut for extent, cut in zip(extents, cuts, strict=True)]
     x, part = _list_coordinates(inner), _list_coordinates(cuts)  # (n, D), (n_parts, D)
@@ -64,7 +64,7 @@ def make_lanes(extents: tuple[int, ...], n_lanes: int) -> Lanes:
 
 
 def choose_cuts(extents: Sequence[int], n_lanes: int) -> list[int]:
-    """Return into how many parts each direction is cut: powers of two, at most `n_lanes` in all."""
+    """Return the number of parts of each direction: powers of two, at most `n_lanes` in all."""
     cuts = [1] * len(extents)
     while 2 * prod(cuts) <= n_lanes:
         inner = [extent // cut for extent, cut in zip(extents, cuts, strict=True)]

@@ -45,7 +45,7 @@ class NormalSolver:
             _PackedState(operator, shape) if on_cpu else _PlainState(operator, shape)
         )
         self.n_iterations = 0
-        """Of the field that took most, over all calls."""
+        """Iterations of the slowest field, summed over all calls."""
 
     def iterate(self, residual: Tensor, goal: Tensor, max_iterations: int) -> Tensor:
         """Iterate from a residual until it is small.

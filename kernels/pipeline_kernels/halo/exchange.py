@@ -1,7 +1,7 @@
 """Halo exchange: ghost rows from the ranks that own them, and gradients back to the owners.
 
 An exchange is two nodes of autograd's graph, `_PostSends` and `_WaitReceives`, joined by a tensor
-without elements. What is computed between them overlaps with communication, in both directions: the
+without elements. Computation between them overlaps with communication, in both directions: the
 backward pass meets `_WaitReceives` first, posts the gradients of the halo, continues with what was
 computed in between (autograd runs nodes in reverse order), and waits in `_PostSends`.
 """

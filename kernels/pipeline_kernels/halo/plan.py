@@ -27,7 +27,7 @@ class HaloPlan:
         halo: Senders of its edges that other ranks own, grouped by owner, ascending in each group,
             `(n_halo,)`.
         send: Own rows that are sent, grouped by the rank that gets them, in the order of that
-            rank's `halo`, as `send.index` `(n_sent,)`; the segments add up what comes back.
+            rank's `halo`, as `send.index` `(n_sent,)`; the segments sum the returned gradients.
         sends: Number of rows sent to each rank that gets any, ascending by rank.
         receives: Number of rows received from each rank that sends any, ascending by rank.
         edges: Local rows of receiver and sender of each edge of this rank, `(n_local, 2)`: first

@@ -69,7 +69,7 @@ class TorchTransport:
 
     Args:
         group: The process group whose ranks hold the parts; by default all.
-        device: Where the tensors will be. For a GPU, making the transport is a collective call,
+        device: Device of the tensors. For a GPU, making the transport is a collective call,
             since NCCL lets ranks without neighbours sit out a batch only after such a call.
 
     Raises:

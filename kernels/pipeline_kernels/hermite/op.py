@@ -12,8 +12,8 @@ def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]
     """Evaluate splines.
 
     Args:
-        x: `(n,)` float64, from 0 to one less than there are knots; beyond it the outermost
-            polynomial goes on.
+        x: `(n,)` float64, from 0 to one less than the number of knots; beyond it the outermost
+            polynomial is continued.
         table: `(3 n_knots, n_columns)`, float32 or float64.
         widths: of the groups of columns that results are to have.
 

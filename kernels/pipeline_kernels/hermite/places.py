@@ -39,7 +39,7 @@ class Places(NamedTuple):
         """Find places.
 
         Args:
-            x: `(n,)`, from 0 to `n_intervals`; beyond it the outermost polynomial goes on.
+            x: `(n,)`, from 0 to `n_intervals`; beyond it the outermost polynomial is continued.
             n_intervals: one less than there are knots.
         """
         interval = x.floor().clamp(0, n_intervals - 1)

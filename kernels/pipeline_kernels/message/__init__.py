@@ -7,7 +7,7 @@ map of concatenated features splits into one linear map per part,
     W [v_i, v_j, e_ij] = (W_1 v)_i + (W_2 v)_j + (W_3 e)_ij,
 
 so that the matrix products run over the (few) nodes and only `gather_sum` runs over the (many)
-edges. `segment_sum` is the way back. Each is the other's derivative.
+edges. `segment_sum` is the inverse direction. Each is the other's derivative.
 
 | package    | what it holds                                                       |
 |------------|---------------------------------------------------------------------|

@@ -129,13 +129,13 @@ def pack_next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: fl
 
 
 def pack_mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
-    """Deal samples of falling size to a multiple of `n_ranks` bins, fuller bins first.
+    """Assign samples of falling size to a multiple of `n_ranks` bins, fuller bins first.
 
     Algorithm 1 of J. Firoz et al., "Optimizing data distribution and kernel performance for
     efficient training of chemistry foundation models", arXiv:2504.10700, section 3.2, in O(n log n
     + rounds * bins). In a round each open bin, the fuller before the emptier, takes the largest
-    sample that is left, or is closed if that does not fit. Once an open bin is fuller than a
-    closed one, all are opened again. What is left when all bins are closed goes to new ones.
+    remaining sample, or is closed if that does not fit. Once an open bin is fuller than a
+    closed one, all are opened again. Samples that remain when all bins are closed go to new ones.
 
     The text leaves three things open. Here the first bins are as few as could hold all samples,
     rounded up; a sample may fill a bin exactly; and bins are a step with those numbered next to

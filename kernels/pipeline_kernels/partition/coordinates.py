@@ -24,9 +24,9 @@ class PlaneCoordinates:
     Attributes:
         coordinates: `(n_atoms, 3)` Å, from 0 to `extent`.
         extent: Perpendicular width of the cell along periodic axes, extent of the atoms along
-            others, `(3,)` Å. The cell is that of short vectors of the same lattice, so that
-            it makes no difference how skewed the given cell is.
-        periodic: Whether the two ends of an axis meet, `(3,)`. A gap at least as wide as the
+            others, `(3,)` Å. The cell has short vectors of the same lattice, so that
+            the result does not depend on the skew of the given cell.
+        periodic: True if the two ends of an axis meet, `(3,)`. A gap at least as wide as the
             cutoff ends an axis, so that a slab with vacuum is not periodic along its normal.
         cutoff: Longest edge in Å.
     """
@@ -46,7 +46,7 @@ class PlaneCoordinates:
             positions: `(n_atoms, 3)` Å.
             cell: Cell vectors as rows, `(3, 3)` Å; rows of directions that are not periodic are
                 not read and may be zero.
-            pbc: Which directions are periodic, `(3,)`.
+            pbc: True for periodic directions, `(3,)`.
             cutoff: Longest edge in Å.
 
         Raises:

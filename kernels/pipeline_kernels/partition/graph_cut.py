@@ -38,7 +38,7 @@ def cut_by_metis(graph: tuple[Numbers, Numbers], n_parts: int) -> Numbers:
     (1998). Parts may be empty where there are few nodes for each.
 
     Args:
-        graph: What `make_adjacency` returns.
+        graph: Result of `make_adjacency`.
         n_parts: Number of parts.
 
     Returns:
@@ -51,7 +51,7 @@ def cut_by_metis_volume(graph: tuple[Numbers, Numbers], n_parts: int, degrees: N
     """Send few nodes: METIS with its volume objective, nodes weighted by the edges they own.
 
     Args:
-        graph: What `make_adjacency` returns.
+        graph: Result of `make_adjacency`.
         n_parts: Number of parts.
         degrees: Edges that each node owns, `(n_nodes,)`.
 

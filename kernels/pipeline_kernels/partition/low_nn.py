@@ -22,7 +22,7 @@ class Sections:
 
     Attributes:
         order: Atoms, section after section, `(n_atoms,)`.
-        starts: Where each section begins in `order`, `(n_sections + 1,)`.
+        starts: Start of each section in `order`, `(n_sections + 1,)`.
         parts: Parts that each section will have, `(n_sections,)`.
     """
 
@@ -64,7 +64,7 @@ def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Num
 
     The Low-NN algorithm of the paper, appendix A. A periodic axis is first opened at the weighted
     median, which makes no part. The first cut of an axis adds one neighbour, later ones add
-    ceil(r / L). Where the text leaves it open: lengths are perpendicular to the cuts, ties go to
+    ceil(r / L). Details left open by the text: lengths are perpendicular to the cuts, ties go to
     the longest axis, each half counts its own cuts, and r is the longest edge (twice the radius
     per atom that the paper calls r_cut). Any number of parts: a section of k parts is cut into
     ones of k // 2 and k - k // 2 parts, by weight in the same proportion.
@@ -81,7 +81,7 @@ def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Num
 
     Args:
         atoms: The atoms.
-        weights: What is to be balanced, the edges that each atom owns, `(n_atoms,)`.
+        weights: Load of each atom, the number of its edges, `(n_atoms,)`.
         n_parts: Number of parts, at most one per atom.
 
     Returns:
@@ -124,7 +124,7 @@ def cut_by_grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int,
 
     Args:
         atoms: The atoms.
-        weights: What is to be balanced, the edges that each atom owns, `(n_atoms,)`.
+        weights: Load of each atom, the number of its edges, `(n_atoms,)`.
         shape: Numbers of slabs, columns and boxes; their product is the number of parts.
 
     Returns:

@@ -35,13 +35,13 @@ def partition(
         positions: `(n_atoms, 3)` Å, anywhere, not only within the cell.
         cell: Cell vectors as rows, `(3, 3)` Å, of any shape; rows that are not periodic may be
             zero.
-        pbc: Which directions are periodic, `(3,)`.
+        pbc: True for periodic directions, `(3,)`.
         edges: Receiver, which owns the edge, and sender, `(n_edges, 2)`, in any order. Edges to
             several images of an atom, and to its own, are fine; there may be none.
         n_parts: Number of parts, from 1 to the number of atoms.
         cutoff: Longest edge in Å.
         method: One of the table in the package's docstring.
-        link: What an exchange takes; `grid` and `auto` choose by it. Default: `Link()`.
+        link: Cost of a halo exchange, for `grid` and `auto`. Default: `Link()`.
 
     Returns:
         The part of each atom, `(n_atoms,)` int64, from 0 to `n_parts - 1`.

@@ -93,7 +93,7 @@ def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) ->
         atoms: The atoms.
         rows: The graph.
         n_parts: Number of parts, at most one per atom.
-        link: What an exchange takes.
+        link: Cost of a halo exchange.
     """
     ranked = sorted(list_shapes(n_parts), key=lambda shape: estimate(atoms, len(rows), shape, link))
     candidates = []
@@ -113,7 +113,7 @@ def find_candidates(
         atoms: The atoms.
         rows: The graph.
         n_parts: Number of parts, at most one per atom.
-        link: What an exchange takes.
+        link: Cost of a halo exchange.
     """
     labels = cut_by_low_nn(atoms, rows.weights, n_parts)
     bisected = Candidate("low_nn", labels, rows.measure(labels, n_parts))
@@ -143,7 +143,7 @@ def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) ->
         atoms: The atoms.
         n_atoms: Their number.
         shape: Boxes along each axis.
-        link: What an exchange takes.
+        link: Cost of a halo exchange.
     """
     sizes = atoms.extent / shape
     neighbours = math.prod(

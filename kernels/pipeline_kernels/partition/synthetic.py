@@ -26,7 +26,7 @@ def draw_packing(
         n_atoms: Atoms in the box.
         box: Edges of the box in Å.
         tiles: Copies of the box along each edge.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
 
     Returns:
         Positions `(n_atoms * n_tiles, 3)` and cell `(3, 3)`, Å.

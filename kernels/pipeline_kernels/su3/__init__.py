@@ -16,8 +16,8 @@ cancellation, functions of matrices are polynomials of them. Inputs with equal e
 singular values give numbers, and values and derivatives near them keep all digits that the input
 determines. Arithmetic is double; matrices may be complex64.
 
-Each family is a folder as in `pipeline_kernels`. Where matrices are independent, its C stands on
-`vectors.c`, `matrices.c` and `blocks.c` and treats several at once as lanes of vectors, and
+Each family is a folder as in `pipeline_kernels`. If matrices are independent, its C is based on
+`vectors.c`, `matrices.c` and `blocks.c` and processes several at once as lanes of vectors, and
 `derivatives.py` declares and calls its routines; where links of a sample meet, samples are the
 lanes, or places of one, on `fields.c`, called by a `cpu.py` (`lanes.py` loads all). Triton is on
 `matrices_cuda.py`. Second derivatives differentiate the references.

@@ -114,7 +114,7 @@ def compute_left_product(a, products, R: tl.constexpr):
 
 @triton.jit
 def pull_left_product(by, products, LENGTH: tl.constexpr):
-    """Return the derivative by the matrices of which the maps are made, of so many numbers."""
+    """Return the derivative by the matrices of the maps, each of `LENGTH` numbers."""
     N: tl.constexpr = mat.count_colours(LENGTH)
     R: tl.constexpr = by.shape[1]
     place = tl.arange(0, R)[:, None] * R + tl.arange(0, R)[None, :]

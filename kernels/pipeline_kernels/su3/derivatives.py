@@ -39,7 +39,7 @@ def define_with_gradient(
         fake: returns empty tensors of the shapes and types of the results of `value`.
         cpu: the module `cpu.py`. Without it matrices are independent, and routines in C take the
             tensors, the results, which they fill, `count`, and the other arguments.
-        count: returns a size that routines in C need beside the number of matrices.
+        count: returns a size that C routines need besides the number of matrices.
         n_inputs: by how many arguments, the first ones, it is differentiated.
         keep_result: whether `gradient` takes the first result.
 

@@ -1,9 +1,9 @@
-"""Libraries in C whose vectors hold the same number of several matrices, samples, or places.
+"""C libraries whose vector lanes hold the same element of several matrices, samples, or places.
 
-Where each matrix stands alone, matrices are the lanes of vectors, and the C of a family stands on
-vectors.c, matrices.c and blocks.c. Where links of a sample meet, samples are the lanes, or places
-that take links alike, and it stands on fields.c: batches smaller than a vector of samples repay
-little.
+If matrices are independent, they are the lanes of vectors, and the C of a family is based on
+vectors.c, matrices.c and blocks.c. If links of a sample interact, the lanes are samples, or places
+with the same pattern of links, and it is based on fields.c: batches smaller than a vector of
+samples gain little.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ def run_matrices(family: str, routine: str, arrays: Sequence[Tensor], *numbers: 
 
 
 def count_blocks(library: ctypes.CDLL, n_samples: int) -> int:
-    """Return of how many vectors so many samples are the lanes."""
+    """Return the number of vectors that `n_samples` samples fill."""
     return -(-n_samples // native.compute_size(library, "n_lanes"))
 
 

@@ -68,7 +68,7 @@ def store(x, a, total, BLOCK: tl.constexpr):
 
 @triton.jit
 def load_numbers(x, COUNT: tl.constexpr, total, BLOCK: tl.constexpr):
-    """Load so many real numbers for each matrix."""
+    """Load `COUNT` real numbers for each matrix."""
     row = tl.minimum(find_rows(BLOCK), total - 1) * COUNT
     out = ()
     for i in tl.static_range(COUNT):

@@ -6,8 +6,8 @@ once. A node is a loop over the left rank i with products of matrices, padded to
     u += u_l[i] B_t[i]^T u_r,
     dB_t[i] = (u_l[i] u_r) g^T,   h = B_t[i] g,   g_l[i] = u_r . h,   g_r += u_l[i] h,
 
-where `.` sums over the rows and the last axis of u and g runs over samples. What a node hands on
-goes through global memory, where only the program that wrote it reads it.
+where `.` sums over the rows and the last axis of u and g runs over samples. Results of a node are
+passed through global memory, where only the program that wrote them reads them.
 """
 
 import math

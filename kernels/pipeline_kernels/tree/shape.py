@@ -110,18 +110,18 @@ class TreeShape:
         return tuple((self.ranks[n.left], self.ranks[n.right], n.rank) for n in self.nodes)
 
     def split_transfers(self, transfers: Tensor) -> list[Tensor]:
-        """Return the transfer tensors as views, one a node, `(rank_left, rank_right, rank)`."""
+        """Return the transfer tensors as views, one per node, `(rank_left, rank_right, rank)`."""
         parts = transfers.split([a * b * c for a, b, c in self.tensor_shapes])
         return [part.view(shape) for part, shape in zip(parts, self.tensor_shapes, strict=True)]
 
     def encode(self) -> list[int]:
-        """Return the shape as integers, as an operator takes it; `decode` is the way back."""
+        """Return the shape as integers, as an operator takes it; `decode` is the inverse."""
         nodes = [number for n in self.nodes for number in (n.left, n.right, n.rank)]
         return [self.n_leaves, *self.leaf_ranks, *nodes]
 
     @classmethod
     def decode(cls, code: Sequence[int]) -> Self:
-        """Return the shape that `encode` has turned into integers."""
+        """Return the shape from the output of `encode`."""
         d = code[0]
         nodes = [Node(*code[i : i + 3]) for i in range(1 + d, len(code), 3)]
         return cls(tuple(code[1 : 1 + d]), tuple(nodes))

@@ -1,1 +1,1 @@
-"""Rounds in which a model asks for labels: exploring, picking, labelling."""
+"""Active learning in rounds: exploring, picking, labelling."""

@@ -1,4 +1,4 @@
-"""Inputs of CP2K for other structures than the one that they were written for, and its cores."""
+"""CP2K inputs with exchanged structures, and the number of cores from CP2K outputs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _THREADS: Final = "Number of threads for this process"
 
 
 def fill_input(template: str, atoms: Atoms) -> str:
-    """Return an input with the cell and the atoms of a structure in place of its own.
+    """Fill the cell and the atoms of a structure into a CP2K input, in place of its own.
 
     Args:
         template: An input of one &FORCE_EVAL, with &CELL and &COORD.
-        atoms: Periodic in three directions.
+        atoms: Structure, periodic in three directions.
 
     Raises:
         ValueError: A section is missing or there are several, the structure has an element without
@@ -41,13 +41,13 @@ def fill_input(template: str, atoms: Atoms) -> str:
 
 
 def count_cores(output: str) -> int | None:
-    """Return the cores that CP2K says to have used, of all its processes; None if it does not."""
+    """Return the cores that CP2K reports for all its processes together; None if it does not."""
     counts = [re.search(rf"{words} +(\d+)", output) for words in (_PROCESSES, _THREADS)]
     return math.prod(int(one[1]) for one in counts if one) if all(counts) else None
 
 
 def _replace(text: str, name: str, lines: list[str]) -> str:
-    """Replace what stands in the only section of a name."""
+    """Replace the content of the only section of a name."""
     pattern = re.compile(rf"(?ims)^([ \t]*)&{name}[ \t]*$.*?^[ \t]*&END[ \t]+{name}[ \t]*$")
     found = list(pattern.finditer(text))
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""The first step of a round: models explore, and what is to be labelled is picked."""
+"""First step of an active-learning round: exploration by models, and picks to be labelled."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _STRUCTURE = ["atomic_numbers", "positions", "cell", "pbc"]
 
 
 def pick_structures(experiment: ExperimentRun, variant: str, device: str = "cpu") -> dict[str, Any]:
-    """Explore by the models of the round before, and pick what is to be labelled.
+    """Explore with the models of the round before, and pick structures to be labelled.
 
     Writes `Round.picks` and `Round.report`.
 
     Raises:
-        ValueError: A model is missing, a start cannot be had, or too few structures can be used.
+        ValueError: A model or a start structure is missing, or too few structures can be used.
     """
     run = experiment.run(variant)
     one = find_round(run)
@@ -82,17 +82,17 @@ def pick_structures(experiment: ExperimentRun, variant: str, device: str = "cpu"
 def _choose(
     one: Round, before: Run, candidates: list[Candidate], seed: int
 ) -> tuple[list[Candidate], float | None]:
-    """Return the picks, and the distance that they keep; None of picks at random."""
+    """Return the picks, and the distance between them; None if they are picked at random."""
     count = one.options.per_round
     if one.arm == "random":
         return pick_at_random(candidates, count, seed), None
-    return pick_by_spread(candidates, _read_known(before), count, one.options.distance)
+    return pick_by_spread(candidates, _read_labelled(before), count, one.options.distance)
 
 
 def _explore(
     one: Round, before: Run, explorer: Calculator, seed: int, model: str
 ) -> tuple[list[Candidate], dict[str, int]]:
-    """Return what the dynamics met and can be labelled, and how much was refused of each run."""
+    """Return candidates from the dynamics, and the number of refused frames of each run."""
     candidates: list[Candidate] = []
     refused = {}
     folder = one.folder / "explore"
@@ -101,7 +101,7 @@ def _explore(
         start = read_start_structure(before, md.start, md.repeat)
         trajectory = folder / f"{md.name}.extxyz"
         with h5py.File(f"{md.name}.h5", "w", driver="core", backing_store=False) as file:
-            # What broke down has left its frames.
+            # A run that exploded leaves its frames.
             try:
                 run_dynamics(start, explorer, md, seed, trajectory, file.create_group("md"), model)
             except ValueError:
@@ -118,7 +118,7 @@ def _explore(
         remove_restarts(folder / f"{md.name}.extxyz")
     if not candidates:
         raise ValueError(
-            f"learn: all structures of {', '.join(refused)} are beyond learn.limits: the model is "
+            f"learn: all structures of {', '.join(refused)} exceed learn.limits: the model is "
             "not good enough to explore; give it more data, or lower temperature and steps"
         )
     return candidates, refused
@@ -133,7 +133,7 @@ def _judge(
     explorer: Calculator,
     one: Round,
 ) -> Candidate | None:
-    """Return a frame with its spread; None if nobody should label it."""
+    """Return a frame with its spread; None if it should not be labelled."""
     atoms = _bare(start)
     atoms.set_cell(np.asarray(cell, dtype=float))
     atoms.positions = np.asarray(positions, dtype=float)
@@ -146,7 +146,7 @@ def _judge(
     limits = one.options.limits
     if not np.isfinite(atoms.positions).all() or find_implausible(sample, limits):
         return None
-    with suppress(ValueError):  # a model has nothing to say on it
+    with suppress(ValueError):  # a model refuses the structure
         forces = explorer.get_forces(atoms)
         if find_implausible({**sample, "forces": forces}, limits) is None:
             deviations = explorer.results.get("forces_spread", np.zeros_like(forces))
@@ -154,7 +154,7 @@ def _judge(
     return None
 
 
-def _read_known(before: Run) -> list[Atoms]:
+def _read_labelled(before: Run) -> list[Atoms]:
     with SampleFile(before.data, "data", _STRUCTURE) as data:
         samples = [data.read(row) for row in range(len(data.read_column("split")))]
     return [

@@ -1,8 +1,8 @@
-"""One label a file: written whole or not at all, and kept as long as it is that of its structure.
+"""Labels of picked structures, one file each: written atomically, and kept while they are valid.
 
-A structure whose calculation ends without a result, such as one without self-consistency, is
-written with an energy that is not a number: the import names it and goes on without it. A program
-that fails otherwise ends the label, and is told with the end of what it said.
+If a calculation ends without a result, for example without self-consistency, the structure is
+written with the energy NaN: the import reports it and skips it. If the program fails otherwise, no
+label is written, and the error shows the end of the program's output.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from pipeline_core.store import write_atomic
 Labels = Mapping[str, NDArray[np.float64]]
 
 _SAME: Final = 1e-4
-"""Å by which a program may round positions."""
+"""Largest rounding of positions by a program, Å."""
 _TAIL: Final = 1000
-"""Characters of what a program said that are shown."""
+"""Characters of a program's output that an error shows."""
 _NOT_CONVERGED: Final = "did not converge"
 
 
@@ -52,7 +52,7 @@ def find_round(run: Run) -> Round:
     """Return the round of a run.
 
     Raises:
-        ValueError: It is none, or a member of a committee other than the first.
+        ValueError: The run is not a round, or a member of a committee other than the first.
     """
     if run.round is None:
         raise ValueError(
@@ -70,7 +70,7 @@ def label_pick(run: Run, number: int, threads: int = 1) -> dict[str, Any]:
     """
     one = find_round(run)
     if not 0 <= number < one.options.per_round:
-        raise ValueError(f"--number: {number} is no pick of 0 to {one.options.per_round - 1}")
+        raise ValueError(f"--number: no pick {number}, only 0 to {one.options.per_round - 1}")
     path = one.labels[number]
     with hold(locate_lock(path.parent, str(number)), f"the label {number}"):
         atoms = ase.io.read(one.picks, index=number)
@@ -78,23 +78,23 @@ def label_pick(run: Run, number: int, threads: int = 1) -> dict[str, Any]:
 
 
 def label_structure(atoms: Atoms, options: LabelWith, path: Path, threads: int = 1) -> str:
-    """Compute the labels of a structure, unless the file holds them already.
+    """Compute the labels of a structure, unless the file contains them already.
 
     Args:
         atoms: The structure.
-        options: Who computes.
+        options: Program or calculator that labels.
         path: The file to write.
         threads: Cores of the program.
 
     Returns:
-        What was done, in a word: "kept", "labelled", or "not converged".
+        The outcome: "kept", "labelled", or "not converged".
 
     Raises:
-        ValueError: The program fails, or answers for another structure.
+        ValueError: The program fails, or returns labels of another structure.
     """
     settings = identify_settings(options)
     if _is_label_of(path, atoms, settings):
-        path.touch()  # for Snakemake, which compares times with that of the picks
+        path.touch()  # for Snakemake, which requires files newer than the picks
         return "kept"
     begin = time.perf_counter()
     labels = _compute(atoms, options, path.parent, threads)
@@ -105,10 +105,10 @@ def label_structure(atoms: Atoms, options: LabelWith, path: Path, threads: int =
 
 
 def identify_settings(options: LabelWith) -> str:
-    """Return a word that changes with who labels, and with the content of its input.
+    """Return a hash of the labelling options and of the content of the input.
 
     Raises:
-        ValueError: There is no such input.
+        ValueError: The input cannot be read.
     """
     facts = options.model_dump(mode="json")
     if options.cp2k is not None:
@@ -130,46 +130,46 @@ def _is_label_of(path: Path, atoms: Atoms, settings: str) -> bool:
     if not path.is_file():
         return False
     with path.open(encoding="utf-8") as file:
-        known = next(read_xyz(file))
-    return known.info.get("settings") == settings and measure_distance(known, atoms) < _SAME
+        stored = next(read_xyz(file))
+    return stored.info.get("settings") == settings and measure_distance(stored, atoms) < _SAME
 
 
 def _compute(atoms: Atoms, options: LabelWith, folder: Path, threads: int) -> Labels | None:
-    """Return energy, forces and stress, as far as there are; None without self-consistency."""
+    """Return energy, forces and stress, if available; None without self-consistency."""
     if options.calculator is not None:
-        return _ask_calculator(atoms, options)
+        return _label_with_calculator(atoms, options)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".label-") as work:
         if options.cp2k is not None:
-            return _ask_cp2k(atoms, options, Path(work), threads)
-        return _ask_command(atoms, str(options.command), Path(work), threads)
+            return _label_with_cp2k(atoms, options, Path(work), threads)
+        return _label_with_command(atoms, str(options.command), Path(work), threads)
 
 
-def _ask_calculator(atoms: Atoms, options: LabelWith) -> Labels:
+def _label_with_calculator(atoms: Atoms, options: LabelWith) -> Labels:
     from ase.calculators.calculator import get_calculator_class
 
     try:
         kind = get_calculator_class(options.calculator)
     except (ImportError, AttributeError) as error:
-        known = ", ".join(import_module("ase.calculators.names").names[:8])
+        names = ", ".join(import_module("ase.calculators.names").names[:8])
         raise ValueError(
-            f"learn.label_with.calculator: ASE has no {options.calculator!r}; it has {known}, ..."
+            f"learn.label_with.calculator: ASE has no {options.calculator!r}; it has {names}, ..."
         ) from error
-    asked = atoms.copy()
-    asked.calc = kind(**options.parameters)
-    labels = {"energy": np.array(asked.get_potential_energy()), "forces": asked.get_forces()}
-    if asked.pbc.all() and "stress" in asked.calc.implemented_properties:
-        labels["stress"] = asked.get_stress(voigt=False)
+    copy = atoms.copy()
+    copy.calc = kind(**options.parameters)
+    labels = {"energy": np.array(copy.get_potential_energy()), "forces": copy.get_forces()}
+    if copy.pbc.all() and "stress" in copy.calc.implemented_properties:
+        labels["stress"] = copy.get_stress(voigt=False)
     return labels
 
 
-def _ask_cp2k(atoms: Atoms, options: LabelWith, work: Path, threads: int) -> Labels | None:
+def _label_with_cp2k(atoms: Atoms, options: LabelWith, work: Path, threads: int) -> Labels | None:
     text = fill_input(_read_input(str(options.cp2k)), atoms)
     (work / "job.inp").write_text(text, encoding="utf-8")
     start = f"{options.program} -i job.inp -o job.out"
-    words, status, said = _run(start, {}, threads, work)
+    words, status, printed = _run(start, {}, threads, work)
     log = work / "job.out"
-    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else said
+    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else printed
     _require_cores(words, output, threads)
     if "SCF run NOT converged" in output:
         return None
@@ -179,22 +179,22 @@ def _ask_cp2k(atoms: Atoms, options: LabelWith, work: Path, threads: int) -> Lab
 
 
 def _require_cores(words: list[str], output: str, threads: int) -> None:
-    """Refuse an output that several copies of CP2K may have written, each of the whole label."""
+    """Refuse an output that several copies of CP2K may have written, each with the whole label."""
     n_cores = count_cores(output)
     if n_cores is not None and n_cores < threads:
         raise ValueError(
             f"learn.label_with: {shlex.join(words)} was to use {threads} cores, and each CP2K used "
             f"{n_cores}; start it by the mpiexec of the MPI that it was built with (Debian: "
-            "/usr/bin/mpiexec), or without one"
+            "/usr/bin/mpiexec), or without mpiexec"
         )
 
 
-def _ask_command(atoms: Atoms, command: str, work: Path, threads: int) -> Labels | None:
+def _label_with_command(atoms: Atoms, command: str, work: Path, threads: int) -> Labels | None:
     structure, label = (work / "structure.extxyz").resolve(), (work / "label.extxyz").resolve()
     _write(structure, atoms, {}, {})
-    words, status, said = _run(command, {"structure": structure, "label": label}, threads)
+    words, status, printed = _run(command, {"structure": structure, "label": label}, threads)
     if status or not label.is_file():
-        _refuse(words, status, said)
+        _refuse(words, status, printed)
     return _read_labels(label, extxyz.READER, atoms)
 
 
@@ -210,13 +210,13 @@ def _run(
     """Run a program.
 
     Args:
-        command: Its words, with those in braces that stand for others.
-        files: What stands for files.
-        threads: Cores that it is told of: by the word {threads}, or by OMP_NUM_THREADS.
-        folder: Where it runs; None for the current one.
+        command: The command line, with placeholders in braces.
+        files: Placeholder to path.
+        threads: Number of cores, passed on by the placeholder {threads}, or by OMP_NUM_THREADS.
+        folder: Working directory; None for the current one.
 
     Returns:
-        The words that started it, its status, and what it said.
+        The words of the command line, the exit status, and the output.
     """
     values = {**{name: str(path) for name, path in files.items()}, "threads": str(threads)}
     words = [_fill(word, values) for word in shlex.split(command)]
@@ -234,10 +234,10 @@ def _run(
     return words, done.returncode, done.stdout + done.stderr
 
 
-def _refuse(words: list[str], status: int, said: str) -> None:
+def _refuse(words: list[str], status: int, printed: str) -> None:
     raise ValueError(
         f"learn.label_with: {shlex.join(words)} ended with status {status} and no label; the end "
-        f"of what it said:\n{said[-_TAIL:]}"
+        f"of its output:\n{printed[-_TAIL:]}"
     )
 
 
@@ -249,11 +249,11 @@ def _read_labels(path: Path, reader: Reader, atoms: Atoms) -> Labels | None:
         raise ValueError(f"learn.label_with: the label cannot be read: {frame.reason}")
     factors = compute_factors(reader.units, f"reader {reader.name}")
     sample: dict[str, Any] = make_sample(frame, list(frame.labels), factors)
-    answered = Atoms(frame.atomic_numbers, sample["positions"], cell=sample["cell"], pbc=atoms.pbc)
-    if measure_distance(answered, atoms) > _SAME:
+    labelled = Atoms(frame.atomic_numbers, sample["positions"], cell=sample["cell"], pbc=atoms.pbc)
+    if measure_distance(labelled, atoms) > _SAME:
         raise ValueError(
-            "learn.label_with: the label is of another structure: its atoms have to stay in their "
-            "order and where they are"
+            "learn.label_with: the label is of another structure: its atoms must keep their "
+            "order and their positions"
         )
     return {name: sample[name] for name in frame.labels}
 

@@ -1,8 +1,8 @@
-"""Which structures of an exploration are worth a label: the rule alone.
+"""Selection rule of active learning: the structures of an exploration that are to be labelled.
 
-A structure is the more worth the more the models of a committee differ on it, as measured by the
-largest deviation of the force of an atom (Y. Zhang et al., Comput. Phys. Commun. 253, 107206
-(2020), equation (3)). Structures that are nearly those picked or known already are passed over.
+Structures are ranked by the disagreement of the models of a committee, measured by the largest
+deviation of the force on an atom (Y. Zhang et al., Comput. Phys. Commun. 253, 107206 (2020),
+equation (3)). Structures close to those already picked or labelled are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _CLOSEST: Final = 1e-3
-"""Å below which two structures are the same, whatever the distance that is asked for."""
+"""Distance below which two structures are the same, Å, whatever distance is requested."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Candidate:
     Attributes:
         atoms: The structure.
         simulation: Name of the dynamics that it comes from.
-        time: In it, fs.
-        spread: Of the committee, eV/Å; 0 where one model explores.
+        time: Time of the frame in the dynamics, fs.
+        spread: Spread of the committee, eV/Å; 0 if one model explores.
     """
 
     atoms: Atoms
@@ -39,7 +39,7 @@ class Candidate:
 
 
 def measure_spread(deviations: Floats) -> float:
-    """Return by how much the models differ on the force of the atom on which they do most, eV/Å.
+    """Return the largest disagreement of the models on the force on an atom, eV/Å.
 
     Args:
         deviations: Standard deviation of each force component over models, eV/Å, (n_atoms, 3).
@@ -48,10 +48,10 @@ def measure_spread(deviations: Floats) -> float:
 
 
 def measure_distance(one: Atoms, other: Atoms) -> float:
-    """Return how far two structures are apart, Å; infinity if their atoms are others.
+    """Return the distance of two structures, Å; infinity if their elements differ.
 
-    The root mean square displacement of the atoms, each to its nearest image and without that of
-    all together; where cells differ, with what a strain moves a point of the cell on average.
+    It is the root mean square displacement of the atoms, each to its nearest image, without the
+    common displacement; if cells differ, plus the mean displacement of a point by the strain.
     """
     if not np.array_equal(one.numbers, other.numbers) or (one.pbc != other.pbc).any():
         return np.inf
@@ -68,19 +68,19 @@ def measure_distance(one: Atoms, other: Atoms) -> float:
 
 
 def pick_by_spread(
-    candidates: Sequence[Candidate], known: Sequence[Atoms], count: int, distance: float
+    candidates: Sequence[Candidate], labelled: Sequence[Atoms], count: int, distance: float
 ) -> tuple[list[Candidate], float]:
     """Pick the structures on which the models differ most.
 
     Args:
-        candidates: To choose from.
-        known: Structures that need no label any more.
-        count: How many to pick.
-        distance: Between two picks, or a pick and what is known, at least, Å.
+        candidates: Structures to choose from.
+        labelled: Structures that have a label already.
+        count: Number of structures to pick.
+        distance: Smallest distance between two picks, or a pick and a labelled structure, Å.
 
     Returns:
-        The picks, that of the largest spread first, and the distance that they keep: it is halved
-        until there are enough.
+        The picks, largest spread first, and the smallest distance between them: it is halved until
+        there are enough.
 
     Raises:
         ValueError: There are not enough structures that differ.
@@ -89,7 +89,7 @@ def pick_by_spread(
     while distance >= _CLOSEST:
         picks: list[Candidate] = []
         for one in ordered:
-            others = [*known, *(pick.atoms for pick in picks)]
+            others = [*labelled, *(pick.atoms for pick in picks)]
             if all(measure_distance(one.atoms, other) >= distance for other in others):
                 picks.append(one)
             if len(picks) == count:
@@ -102,7 +102,7 @@ def pick_by_spread(
 
 
 def pick_at_random(candidates: Sequence[Candidate], count: int, seed: int) -> list[Candidate]:
-    """Pick structures at random, each once.
+    """Pick structures at random, without replacement.
 
     Raises:
         ValueError: There are not enough of them.

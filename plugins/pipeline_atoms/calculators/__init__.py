@@ -1,1 +1,1 @@
-"""ASE calculators of trained potentials: of one model, of an ensemble, and shared between ranks."""
+"""ASE calculators of trained potentials: one model, a committee, or one model on several ranks."""

@@ -35,21 +35,21 @@ _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
 
 
 class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
-    """Energy, forces, stress and magnetic moments of a `Potential`, as far as it predicts them.
+    """Energy, forces, stress and magnetic moments of a `Potential`, if it predicts them.
 
     The units are ASE's: eV, eV/Å, eV/Å³ (tension positive, Voigt order xx yy zz yz xz xy), µB. The
     stress is given for cells that are periodic in all three directions.
 
     Args:
-        module: The potential; it is copied, so that the caller's one keeps its device and type.
+        module: The potential; it is copied, so that the original keeps its device and type.
         graph: Cutoffs of the graph that the module expects.
         elements: Chemical symbols of the elements that it was trained on.
         device: A torch device name, for this calculator alone.
         dtype: Floating-point type, for this calculator alone.
-        head: Which of the heads of the module is predicted, if it has several.
+        head: Name of the head to predict with, if the module has several.
 
     Raises:
-        ValueError: The module has no such head, or several and none is named.
+        ValueError: The module has no such head, or several heads and none is named.
 
     Attributes:
         module: The copy.
@@ -89,10 +89,10 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         """Compute everything that the module predicts for `atoms`.
 
         Raises:
-            ValueError: The structure has no atoms, an element that the model does not know, atoms
-                in one place, or no two atoms within the cutoff; a coordinate is not finite, or a
-                periodic direction has no lattice vector; memory does not suffice; or what the
-                model predicts is not finite.
+            ValueError: The structure has no atoms, an element that the model was not trained on,
+                coinciding atoms, or no two atoms within the cutoff; a coordinate is not finite, or
+                a periodic direction has no lattice vector; memory does not suffice; or a
+                prediction is not finite.
         """
         super().calculate(atoms, properties, system_changes)
         results = self._predict(self.atoms)
@@ -102,7 +102,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         self.results = _convert_results(results, self.implemented_properties)
 
     def predict(self, structures: Sequence[Atoms]) -> list[dict[str, NDArray[np.float64]]]:
-        """Return what the module predicts for several structures, calculated as one batch.
+        """Return the predictions for several structures, calculated as one batch.
 
         Args:
             structures: At least one.
@@ -135,19 +135,19 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         return [{n: rows[n][i] for n in wanted} for i in range(len(structures))]
 
     def forget(self) -> None:
-        """Search neighbours anew, so that what follows depends on no structure before."""
+        """Discard the neighbour list, so that results do not depend on earlier structures."""
         self.neighbours.forget()
         self._last = None
 
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
-        """Return what the module predicts, by name."""
+        """Return the predictions by name."""
         batch = self._make_batch(atoms)
         with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
             outputs = self.module(batch)
         return {n: outputs[n].double().cpu().numpy() for n in self.module.predicts}
 
     def _make_batch(self, atoms: Atoms) -> Batch:
-        """Return the batch of a structure; of a graph that is still the last one, its tensors."""
+        """Return the batch of a structure, with the tensors of the last graph if it is the same."""
         last = self._last
         if last is None or not np.array_equal(atoms.numbers, last.numbers):
             require_known(atoms.numbers, self.elements)
@@ -163,7 +163,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
 
 
 class _Collated(NamedTuple):
-    """A structure as a batch, all of which but the positions serves until its graph changes."""
+    """A structure as a batch, reused with new positions until its graph changes."""
 
     numbers: NDArray[np.int32]
     graph: Arrays  # belongs to one set of atoms, cell and periodicity
@@ -171,32 +171,30 @@ class _Collated(NamedTuple):
 
 
 def require_known(numbers: NDArray[Any], elements: Sequence[str]) -> None:
-    """Check that a model knows all elements of a structure.
+    """Check that a model was trained on all elements of a structure.
 
     Args:
         numbers: Atomic numbers, (n_atoms,).
         elements: Chemical symbols of the elements that it was trained on.
 
     Raises:
-        ValueError: It does not.
+        ValueError: It was not.
     """
-    known = [atomic_numbers[symbol] for symbol in elements]
-    unknown = np.flatnonzero(~np.isin(numbers, known))
+    trained = [atomic_numbers[symbol] for symbol in elements]
+    unknown = np.flatnonzero(~np.isin(numbers, trained))
     if len(unknown):
         z = int(numbers[unknown[0]])
         name = chemical_symbols[z] if 0 < z < len(chemical_symbols) else f"element {z}"
         raise ValueError(
-            f"the model knows {', '.join(elements)} and no {name} (atom {unknown[0]} of "
-            f"{len(numbers)}); train it on data that hold the element, or choose a model that "
+            f"the model was trained on {', '.join(elements)}, not on {name} (atom {unknown[0]} of "
+            f"{len(numbers)}); train it on data with this element, or choose a model that "
             "covers it"
         )
 
 
 def _describe_size(batch: Batch) -> str:
     edges = len(batch["edge_index"])
-    return (
-        f"on a structure of {len(batch['positions'])} atoms and {edges} edges; take a smaller one"
-    )
+    return f"on a structure of {len(batch['positions'])} atoms and {edges} edges; use a smaller one"
 
 
 def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
@@ -230,14 +228,14 @@ def make_calculator(
     """Return a trained potential as an ASE calculator.
 
     Raises:
-        ValueError: It has no such head, or cannot be compiled, though this is asked for.
+        ValueError: It has no such head, or cannot be compiled although this is requested.
     """
     module = potential.module
     if compiled:
         if torch.device(device).type != "cpu":
             raise ValueError(
-                f"infer.compile: compiled models run on the CPU and not on {device}; take device "
-                "cpu, or leave infer.compile out"
+                f"infer.compile: compiled models run on the CPU and not on {device}; use device "
+                "cpu, or remove infer.compile"
             )
         module = module.compile_inference()
     return PotentialCalculator(module, potential.graph, potential.elements, device, dtype, head)

@@ -1,4 +1,4 @@
-"""A committee of trained potentials as one ASE calculator, which says how sure it is."""
+"""A committee of trained potentials as one ASE calculator, with uncertainties."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ Calibrations = Mapping[str, Calibration]
 
 
 class Committee(Calculator):  # type: ignore[misc] # ASE is not typed
-    """The mean of what several potentials predict, and how far they are from each other.
+    """Mean and spread of the predictions of several potentials.
 
-    A mean of potentials is one: its forces are the derivatives of its energy. Beside what ASE knows
-    `results` hold, with standard deviations over the members (n - 1 in the denominator):
+    A mean of potentials is a potential: its forces are the derivatives of its energy. Besides the
+    properties of ASE, `results` hold standard deviations over the members (n - 1 in the
+    denominator):
 
     - `energy_spread`, a number, eV an atom;
     - `forces_spread`, (n_atoms, 3), eV/Å;
     - `stress_spread`, (6,), eV/Å³;
-    - calibrated, half widths of the intervals that hold 95 % of held-out labels:
+    - if calibrated, half widths of the intervals that contain 95 % of held-out labels:
       `energy_uncertainty`, of the whole energy, eV; `forces_uncertainty`, (n_atoms,), of each
       component of the force on an atom, eV/Å.
 
     Args:
         members: At least two calculators of one model with different weights.
-        calibrations: Of "energy_per_atom" and "forces", as the metrics of a committee hold them;
-            empty for spreads alone.
+        calibrations: Calibrations of "energy_per_atom" and "forces", as in the metrics of a
+            committee; empty for spreads alone.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Committee(Calculator):  # type: ignore[misc] # ASE is not typed
         """Compute all that the members predict for `atoms`.
 
         Raises:
-            ValueError: A member has no answer.
+            ValueError: A member refuses the structure.
         """
         super().calculate(atoms, properties, system_changes)
         results: dict[str, Any] = {}
@@ -91,20 +92,20 @@ class Committee(Calculator):  # type: ignore[misc] # ASE is not typed
             results["forces_uncertainty"] = forces.compute_half_widths(pooled)
 
     def reset(self) -> None:
-        """Forget all results, those of the members too."""
+        """Discard all results, also those of the members."""
         super().reset()
         for member in self.members:
             member.reset()
 
     def forget(self) -> None:
-        """Search neighbours anew, as `PotentialCalculator.forget` does."""
+        """Discard the neighbour lists, as `PotentialCalculator.forget` does."""
         for member in self.members:
             if isinstance(member, PotentialCalculator):
                 member.forget()
 
 
 def make_run_committee(run: Run, device: str) -> Committee:
-    """Return the calibrated committee whose first member is `run`.
+    """Return the calibrated committee with the first member `run`.
 
     Raises:
         ValueError: A model is missing or not of its run, or the committee is not calibrated.
@@ -115,7 +116,7 @@ def make_run_committee(run: Run, device: str) -> Committee:
 
 
 def is_committee(folder: Path) -> bool:
-    """Tell whether the folder of a run is that of the first member of a calibrated committee."""
+    """Return True if the folder belongs to the first member of a calibrated committee."""
     metrics = folder / "metrics.json"
     return metrics.is_file() and "committee" in store.read_json(metrics)
 
@@ -123,16 +124,16 @@ def is_committee(folder: Path) -> bool:
 def load_committee(
     folder: Path, device: str, registry: Registry, head: str | None = None
 ) -> Committee:
-    """Return the calibrated committee of a folder, from files alone.
+    """Load the calibrated committee of a folder, from files alone.
 
     Args:
-        folder: Of the first member; those of the others lie where they lay when it was evaluated.
+        folder: Folder of the first member; the others must lie where they were when evaluated.
         device: A torch device name.
         registry: The plugins.
-        head: Which of the heads of models with several is used.
+        head: Name of the head to predict with, if models have several.
 
     Raises:
-        ValueError: A model is missing, or another than the one that was calibrated.
+        ValueError: A model is missing, or differs from the calibrated one.
     """
     metrics = folder / "metrics.json"
     content = _read_committee(metrics)
@@ -153,7 +154,7 @@ def load_committee(
 def _read_committee(metrics: Path) -> dict[str, Any]:
     content = store.read_json(metrics) if metrics.is_file() else {}
     if "committee" not in content:
-        raise ValueError(f"{metrics}: says of no committee; run the stage evaluate")
+        raise ValueError(f"{metrics}: contains no committee; run the stage evaluate")
     committee: dict[str, Any] = content["committee"]
     return committee
 

@@ -1,4 +1,4 @@
-"""A trained potential as an ASE calculator, for structures that ranks divide between them."""
+"""A trained potential as an ASE calculator, with domain decomposition of structures over ranks."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from pipeline_kernels.partition import Link
 Ints = NDArray[np.int64]
 
 _SUMS: Final = ("energy", "stress")
-"""What parts of a structure add up to."""
+"""Predictions that are sums over the parts of a structure."""
 
 
 class DividedCalculator(PotentialCalculator):
-    """Energy, forces, stress and magnetic moments that all ranks calculate together.
+    """Energy, forces, stress and magnetic moments, calculated by all ranks together.
 
-    Rank 0 has the atoms, and whatever of ASE moves them; it calls the calculator within `lead`. All
-    others call `follow`, and calculate what it asks for, each the part of its own atoms.
+    Rank 0 has the atoms and the part of ASE that moves them; it calls the calculator within `lead`.
+    All other ranks call `follow` and calculate the requested structures, each for its own atoms.
 
     Args:
-        calculator: The same on one rank, of a potential that can be divided.
-        ranks: Who takes part; all of them make this together.
-        method: How atoms are divided.
-        link: What an exchange takes, by which `auto` chooses.
+        calculator: The calculator for one rank, of a potential that supports domains or regions.
+        ranks: Participating ranks; all of them create this object together.
+        method: Partitioning method of the atoms.
+        link: Latency and bandwidth between ranks, by which `auto` chooses.
 
     Attributes:
-        part: Atoms that this rank owns, as the structure moves.
+        part: Neighbour list of the atoms that this rank owns, as the structure moves.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DividedCalculator(PotentialCalculator):
         if module.takes_domains:
             self.part = DomainBuilder(*options)
         else:
-            assert module.receptive_field, "the potential takes no domains, and sees without end"
+            assert module.receptive_field, "the potential has neither domains nor a finite range"
             self.part = RegionBuilder(*options, n_hops=2 * module.receptive_field)
         self.neighbours = VerletList(self.part)
         self._numbers: Ints = np.zeros(0, dtype=np.int64)
@@ -71,36 +71,36 @@ class DividedCalculator(PotentialCalculator):
 
     @property
     def n_ranks(self) -> int:
-        """Number of ranks that take part."""
+        """Number of participating ranks."""
         return self._ranks.size
 
     @contextmanager
     def lead(self) -> Iterator[Self]:
-        """Let others wait for what this rank asks for, and go at the end; on rank 0."""
+        """Serve as rank 0: other ranks wait for requests of this rank, until the context ends."""
         assert self._ranks.is_rank_zero
         try:
             yield self
         finally:
-            if not self._is_calculating:  # else others wait within it, and end as this rank does
+            if not self._is_calculating:  # else others wait in a calculation and end with this rank
                 self._ranks.broadcast(None)
 
     def follow(self) -> None:
-        """Calculate parts until rank 0 has all that it wants; on all other ranks."""
+        """Calculate parts until rank 0 has finished; on all other ranks."""
         assert not self._ranks.is_rank_zero
         nothing: _Request | None = None
         while (request := self._ranks.broadcast(nothing)) is not None:
             structure = self._receive(request, None)
-            # What fails here alone ends this rank, and so the others, who would wait for ever.
+            # A failure on this rank alone ends all ranks: the others would wait for ever.
             try:
                 inputs = self._prepare(structure)
             except NoRoomError:
                 raise
-            except ValueError:  # which rank 0 raises, too
+            except ValueError:  # rank 0 raises it, too
                 continue
             self._calculate(structure, *inputs)
 
     def forget(self) -> None:
-        """As there, on all ranks: with the next structure."""
+        """Discard the neighbour lists of all ranks, with the next structure."""
         self._numbers = np.zeros(0, dtype=np.int64)
 
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
@@ -111,22 +111,22 @@ class DividedCalculator(PotentialCalculator):
             request = _Request(None, np.array(atoms.cell), atoms.pbc)
         if self._is_calculating:
             raise ValueError(
-                "a calculation has failed on this rank alone, so that the others wait within it; "
-                "start the ranks again, on more of them or with a smaller structure"
+                "a calculation has failed on this rank alone, so that the others wait in it; start "
+                "the ranks again, with more of them or a smaller structure"
             )
         structure = self._receive(self._ranks.broadcast(request), atoms.positions)
         self._is_calculating = True
         try:
             inputs = self._prepare(structure)
         except ValueError as error:
-            self._is_calculating = isinstance(error, NoRoomError)  # all else all ranks raise
+            self._is_calculating = isinstance(error, NoRoomError)  # all ranks raise the others
             raise
         results = self._calculate(structure, *inputs)
         self._is_calculating = False
         return results
 
     def _receive(self, request: _Request, positions: NDArray[np.float64] | None) -> Structure:
-        """Return the structure that rank 0 has, on all ranks."""
+        """Return the structure of rank 0, on all ranks."""
         if request.numbers is not None:
             self._numbers = request.numbers
             self.neighbours.forget()
@@ -143,7 +143,7 @@ class DividedCalculator(PotentialCalculator):
 
         Raises:
             NoRoomError: On this rank.
-            ValueError: On all ranks alike: the structure cannot be one.
+            ValueError: On all ranks: the structure is not valid.
         """
         positions, (batch, domain) = self.neighbours.update(structure)
         batch = batch | {"positions": torch.from_numpy(positions).to(batch["positions"])}
@@ -153,7 +153,7 @@ class DividedCalculator(PotentialCalculator):
     def _calculate(
         self, structure: Structure, batch: Batch, domain: Domain | None
     ) -> dict[str, NDArray[np.float64]]:
-        """Return what is predicted of all atoms on rank 0, nothing on others.
+        """Return the predictions for all atoms on rank 0, nothing on other ranks.
 
         Raises:
             ValueError: Memory does not suffice.
@@ -179,7 +179,7 @@ class DividedCalculator(PotentialCalculator):
         return outputs
 
     def _require_edges(self, batch: Batch) -> None:
-        """Check the edges of all ranks as `graphs.assemble_graph` does."""
+        """Check the edges of all ranks, as `graphs.assemble_graph` does for one."""
         vectors = compute_edge_vectors(batch)
         shortest = float(vectors.norm(dim=1).min()) if len(vectors) else np.inf
         facts = torch.tensor([len(vectors), float(shortest < ONE_PLACE)], dtype=torch.float64)
@@ -194,10 +194,10 @@ class DividedCalculator(PotentialCalculator):
 
 
 class _Request(NamedTuple):
-    """What rank 0 wants to know of a structure.
+    """A structure of rank 0 to be calculated.
 
     Attributes:
-        numbers: Atomic numbers, (n_atoms,); None for those of the structure before.
+        numbers: Atomic numbers, (n_atoms,); None if they are the same as before.
         cell: Å, (3, 3).
         pbc: (3,)
     """
@@ -208,7 +208,7 @@ class _Request(NamedTuple):
 
 
 def can_be_divided(calculator: object) -> bool:
-    """Return whether ranks can divide the structures of a calculator between them."""
+    """Return True if structures of a calculator can be divided between ranks."""
     if not isinstance(calculator, PotentialCalculator):
         return False
     module, has_angles = calculator.module, calculator.graph.angle_cutoff is not None
@@ -216,7 +216,7 @@ def can_be_divided(calculator: object) -> bool:
 
 
 def _join(parts: list[tuple[Ints, dict[str, Any]]], n_atoms: int) -> dict[str, NDArray[np.float64]]:
-    """Return rows of all atoms from those that each rank has of its own."""
+    """Join the rows of own atoms of each rank to rows of all atoms."""
     joined: dict[str, NDArray[np.float64]] = {}
     for own, rows in parts:
         for name, values in rows.items():
@@ -227,4 +227,4 @@ def _join(parts: list[tuple[Ints, dict[str, Any]]], n_atoms: int) -> dict[str, N
 
 def _describe_part(n_own: int, batch: Batch) -> str:
     edges = len(batch["edge_index"])
-    return f"on a part of {n_own} atoms and {edges} edges; take more ranks, or a smaller structure"
+    return f"on a part of {n_own} atoms and {edges} edges; use more ranks, or a smaller structure"

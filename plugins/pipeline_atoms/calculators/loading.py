@@ -1,4 +1,4 @@
-"""Trained models as ASE calculators, from their file alone, on one rank or on several."""
+"""Trained models as ASE calculators, loaded from a file alone, on one rank or on several."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def load_calculator(
     compile: bool = False,  # noqa: A002 (the name of the option)
     head: str | None = None,
 ) -> Calculator:
-    """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
+    """Load a trained model as an ASE calculator; only the file and its plugin are needed.
 
     Args:
-        path: A `model.pt`, or the folder of a run. Of a training that has not ended the best model
-            so far is taken, with a warning.
+        path: A `model.pt`, or the folder of a run. While a training is not finished, the best model
+            so far is used, with a warning.
         device: A torch device name.
-        dtype: Floating-point type of a `Potential`; the one of the training if None.
-        registry: Where to look for the plugin; the installed plugins if None.
-        compile: Whether to take the model as constants, which is several times as fast on a CPU.
-        head: Which of the heads of a model with several is predicted, such as a level of theory.
+        dtype: Floating-point type of a `Potential`; the type used in training if None.
+        registry: Plugins to choose from; the installed plugins if None.
+        compile: Whether to compile the model for inference, several times faster on a CPU.
+        head: Name of the head to predict with, such as a level of theory, if there are several.
 
     Raises:
         ValueError: The file is not a model, its plugin is not installed, it has several heads and
@@ -45,7 +45,7 @@ def load_calculator(
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
     run = make_file_run(find_model_file(Path(path)), registry, head)
-    states = capture_generators(cpu)  # the caller's generators are none of our business
+    states = capture_generators(cpu)  # the caller's random generators must not change
     try:
         if dtype is not None or compile:
             potential = load_potential(run)
@@ -64,11 +64,11 @@ def share_calculator(
     compile: bool = False,  # noqa: A002 (the name of the option)
     head: str | None = None,
 ) -> Iterator[Calculator | None]:
-    """Load a trained potential as an ASE calculator whose structures all ranks divide between them.
+    """Load a trained potential as an ASE calculator with domain decomposition over all ranks.
 
-    Of a script that srun, mpiexec or torchrun starts on several ranks, all call this. Rank 0 gets
-    the calculator, and does with it what a script of one rank does. All others calculate what it
-    asks for, and get None when it is done:
+    All ranks of a script started by srun, mpiexec or torchrun call this. Rank 0 gets the calculator
+    and uses it as a script of one rank would. All others calculate what rank 0 requests, and get
+    None when it has finished:
 
         with share_calculator("model.pt") as calculator:
             if calculator is not None:
@@ -76,15 +76,15 @@ def share_calculator(
                 VelocityVerlet(atoms, 1 * units.fs).run(1000)
 
     Args:
-        path: A `model.pt`, in a folder that all ranks see.
-        device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
-        dtype: As `load_calculator`.
-        registry: As there.
-        compile: As there.
-        head: As there.
+        path: A `model.pt`, in a folder that all ranks can read.
+        device: "cpu", "cuda", or "auto" for a GPU if all ranks have one.
+        dtype: As for `load_calculator`.
+        registry: As for `load_calculator`.
+        compile: As for `load_calculator`.
+        head: As for `load_calculator`.
 
     Raises:
-        ValueError: As there, or the model cannot be divided.
+        ValueError: As for `load_calculator`, or structures of the model cannot be divided.
     """
     with connect_ranks(device, Path(path).absolute().parent) as ranks:
         calculator = load_calculator(path, str(ranks.device), dtype, registry, compile, head)
@@ -94,7 +94,7 @@ def share_calculator(
         if not can_be_divided(calculator):
             raise ValueError(
                 f"{path}: ranks cannot divide structures of this model: it neither takes domains "
-                "nor says how far atoms influence each other (receptive_field); start one rank"
+                "nor states how far atoms influence each other (receptive_field); start one rank"
             )
         divided = DividedCalculator(calculator, ranks)
         if not ranks.is_rank_zero:

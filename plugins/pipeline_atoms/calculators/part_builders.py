@@ -1,4 +1,4 @@
-"""Graph builders of ranks that divide a structure between them, for a `VerletList`."""
+"""Graph builders for domain decomposition: a `VerletList` of the part of a rank."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(eq=False)
 class PartBuilder(ABC):
-    """Inputs of a rank, of the atoms that it owns and of all that their results depend on.
+    """Builder of the inputs of a rank: its own atoms and all that their results depend on.
 
-    Owners are chosen when neighbours are searched: then atoms may migrate to other ranks.
+    Owners are chosen at each neighbour search, when atoms may migrate to other ranks.
 
     Attributes:
         options: Cutoffs of the graph.
-        ranks: Who shares the structure; all of them make this, and search, together.
+        ranks: Ranks that share the structure; all create this object, and search, together.
         dtype: Type of the inputs.
-        method: How atoms are divided.
-        link: What an exchange takes, by which `auto` chooses.
-        n_migrated: Atoms that have changed their owner, counted each time.
+        method: Partitioning method of the atoms.
+        link: Latency and bandwidth between ranks, by which `auto` chooses.
+        n_migrated: Number of changes of owner so far, over all atoms.
     """
 
     options: GraphOptions
@@ -54,12 +54,12 @@ class PartBuilder(ABC):
 
     @property
     def own(self) -> Ints:
-        """Numbers of own atoms in the structure, rising, (n_own,)."""
+        """Indices of own atoms in the structure, ascending, (n_own,)."""
         assert self._owners is not None, "no structure has been seen"
         return np.flatnonzero(self._owners == self.ranks.rank)
 
     def find_pairs(self, structure: Structure, reach: float) -> Pairs:
-        """Choose owners, and search pairs of this rank.
+        """Choose owners, and search the pairs of this rank.
 
         Raises:
             ValueError: There are more ranks than atoms, or as `NeighbourSearch` does.
@@ -78,18 +78,18 @@ class PartBuilder(ABC):
     def build(
         self, pairs: Pairs, positions: Floats, lengths: Floats
     ) -> tuple[Batch, Domain | None]:
-        """Return what a model is given; positions of the batch are of no later update."""
+        """Return the inputs of a model; later updates do not change the batch."""
 
 
 class DomainBuilder(PartBuilder):
-    """Domains, for models that take them."""
+    """Builder of domains, for models that support them."""
 
     def _find_part(self, structure: Structure, reach: float, owners: Ints) -> Pairs:
         self._domain = domain = build_domain(structure, reach, owners, self._transport)
         return Pairs(domain.rows, domain.edge_index.numpy(), domain.edge_shift.numpy())
 
     def build(self, pairs: Pairs, positions: Floats, lengths: Floats) -> tuple[Batch, Domain]:
-        """Return the batch of a domain, and the domain, with bonds if angles are wanted."""
+        """Return the batch of a domain, and the domain, with bonds if there are angles."""
         domain = select_edges(self._domain, lengths < self.options.cutoff)
         if self.options.angle_cutoff is not None:
             domain = add_bonds(domain, self.options.angle_cutoff, positions)
@@ -99,10 +99,10 @@ class DomainBuilder(PartBuilder):
 
 @dataclass(eq=False)
 class RegionBuilder(PartBuilder):
-    """Regions, for models that know nothing of domains.
+    """Builder of regions, for models that do not support domains.
 
     Attributes:
-        n_hops: How many edges away atoms have an influence on own forces.
+        n_hops: Distance in edges up to which atoms influence own forces.
     """
 
     n_hops: int = field(kw_only=True)

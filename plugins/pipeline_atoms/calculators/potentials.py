@@ -1,4 +1,4 @@
-"""Trained potentials, from a run or from a `model.pt` alone."""
+"""Trained potentials, loaded from a run or from a `model.pt` alone."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pipeline_core.training.checkpoint import load_model, upgrade_model
 
 @dataclass(frozen=True)
 class TrainedPotential:
-    """A potential and what one must know to use it.
+    """A potential with the metadata needed to use it.
 
     Attributes:
-        module: With trained weights, on the CPU.
+        module: The potential with trained weights, on the CPU.
         graph: Cutoffs of the graph that it expects.
         elements: Chemical symbols of the elements that it was trained on.
         dtype: Type of its parameters.
@@ -50,7 +50,7 @@ def load_potential(run: Run) -> TrainedPotential:
     if kind != "structure":
         raise ValueError(
             f"{run.model}: a model of plugin {run.model_info.name!r} takes samples of the kind "
-            f"{kind!r} and none of atoms, so it is no calculator; its experiment uses it in the "
+            f"{kind!r}, not atoms, so it is not a calculator; its experiment uses it in the "
             "stage infer, or the plugin must implement the hook calculator(run, device)"
         )
     content = load_model(run.model, run.model_info)
@@ -59,7 +59,7 @@ def load_potential(run: Run) -> TrainedPotential:
 
 
 def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Run:
-    """Return a run of which nothing is left but its model.
+    """Return a run that consists of a model file alone.
 
     It has the model's own options and the defaults for all else, no dataset, and `path` for its
     model.
@@ -67,7 +67,7 @@ def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Ru
     Args:
         path: A `model.pt`.
         registry: The plugins.
-        head: Which of the heads of a model with several is used.
+        head: Name of the head to predict with, if the model has several.
 
     Raises:
         ValueError: The file is not a model, has no heads to choose from, or its plugin is not
@@ -76,7 +76,7 @@ def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Ru
     content = load_model(path)
     info = registry.get_model_info(content["plugin"])
     metadata = upgrade_model(content, info, path)["metadata"]
-    # A model that is no potential may know itself by other facts.
+    # The metadata of a model that is not a potential may have other keys.
     stored = {
         key: metadata.get(name, {}) for key, name in (("model", "options"), ("graph", "graph"))
     }
@@ -111,8 +111,8 @@ def _load_weights(
 ) -> TrainedPotential:
     if not isinstance(module, Potential):
         raise ValueError(
-            f"{path}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is no "
-            "interatomic potential; the plugin must implement the hook calculator(run, device)"
+            f"{path}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is not "
+            "an interatomic potential; the plugin must implement the hook calculator(run, device)"
         )
     load_trained_weights(module, content, path)
     graph = run.get_section("graph", GraphOptions)

@@ -1,6 +1,6 @@
-"""What a trained model predicts for structures of files, and how far that is from their labels.
+"""Predictions of a trained model for structures of files, and their errors against labels.
 
-Frames are read, predicted and written one after the other, so that no file is too long.
+Frames are read, predicted and written one by one, so that files may be larger than memory.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _TAKEN: Final = {
     *(*all_properties, "energy_uncertainty", "forces_uncertainty"),
     *("Lattice", "Properties", "pbc", "species", "pos", "Z"),
 }
-"""What a frame may not say of itself, since it is what is predicted, or the structure."""
+"""Keys of a frame that are not copied, since predictions or the structure take their place."""
 
 
 @dataclass(frozen=True)
 class FrameSummary:
-    """A frame in a few numbers.
+    """Summary of a frame.
 
     Attributes:
-        file: Where it was read from.
-        frame: Its number in the file, from 0.
-        formula: Its atoms.
-        n_atoms: Their number.
-        energy_per_atom: Predicted, eV; None if the model predicts no energy.
-        largest_force: Largest length of a predicted force, eV/Å; None if it predicts none.
-        energy_uncertainty: Half width of its 95 % interval, eV/atom; None without a committee.
-        force_uncertainty: The largest half width of a force component, eV/Å; likewise.
+        file: File of the frame.
+        frame: Number of the frame in the file, from 0.
+        formula: Chemical formula.
+        n_atoms: Number of atoms.
+        energy_per_atom: Predicted energy, eV; None if the model predicts no energy.
+        largest_force: Largest length of a predicted force, eV/Å; None without forces.
+        energy_uncertainty: Half width of the 95 % interval, eV/atom; None without a committee.
+        force_uncertainty: Largest half width of a force component, eV/Å; likewise.
     """
 
     file: str
@@ -67,10 +67,10 @@ class FrameSummary:
 
 
 class Comparison:
-    """Predictions against the labels of files, frame by frame.
+    """Errors of predictions against the labels of files, accumulated frame by frame.
 
-    Energies count per atom, with and without the mean of their differences: those of two methods
-    differ by a constant of each element, and so do those of two pseudopotentials.
+    Energies are compared per atom, with and without their mean difference: energies of two methods
+    or of two pseudopotentials differ by a constant for each element.
     """
 
     def __init__(self) -> None:
@@ -78,11 +78,11 @@ class Comparison:
         self._energies: list[float] = []  # prediction minus label per atom, one a frame
 
     def add(self, predicted: Mapping[str, Floats], labels: Mapping[str, Floats]) -> None:
-        """Add a frame, in the engine's units; what only one of the two has is left out.
+        """Add a frame, in the engine's units; quantities without prediction or label are skipped.
 
         Args:
-            predicted: Name to what the model predicts.
-            labels: Name to what its file says; `positions` beside.
+            predicted: Name to prediction.
+            labels: Name to label of the file; also `positions`.
         """
         for name in predicted.keys() & labels.keys():
             shown, share = (
@@ -94,9 +94,9 @@ class Comparison:
             self._errors[shown] = self._errors.get(shown, Errors()) + Errors.of(error, label)
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Return the metrics of each quantity that was compared, in the engine's units.
+        """Return the metrics of each compared quantity, in the engine's units.
 
-        Those of the energy of several frames also hold `mean_difference` and `mae_without_mean`.
+        For the energy of several frames they include `mean_difference` and `mae_without_mean`.
         """
         units = {"energy_per_atom": "eV/atom"}
         report: dict[str, dict[str, Any]] = {
@@ -114,22 +114,22 @@ class Comparison:
 def predict_files(
     files: Mapping[Path, Reader], keys: Mapping[str, str], calculator: Calculator, output: Path
 ) -> tuple[list[FrameSummary], dict[str, dict[str, Any]]]:
-    """Predict all frames of files; write them into one file of extended XYZ, whole or not at all.
+    """Predict all frames of files, and write them atomically into one file of extended XYZ.
 
     Args:
         files: Path to format.
         keys: Field names to the names of the labels in the files; empty for the formats' own names.
-        calculator: Gives energy, forces, stress and magnetic moments, as far as it can.
-        output: The file to write: structures, what their frames say of themselves, and predictions
-            in eV, eV/Å, eV/Å³ (tension positive) and µB; the stress where all three directions
-            are periodic.
+        calculator: Gives energy, forces, stress and magnetic moments, if it can.
+        output: The file to write: structures, further information of their frames, and predictions
+            in eV, eV/Å, eV/Å³ (tension positive) and µB; the stress if all three directions are
+            periodic.
 
     Returns:
-        A summary a frame; and the errors against labels of the files, as `Comparison.report` does.
+        A summary per frame; and the errors against labels of the files, see `Comparison.report`.
 
     Raises:
-        ValueError: A file or a frame of it cannot be read, the model has no answer for a frame,
-            or `output` cannot be written.
+        ValueError: A file or a frame of it cannot be read, the model refuses a frame, or `output`
+            cannot be written.
     """
     summaries, comparison = list[FrameSummary](), Comparison()
     with write_atomic(output) as temporary, temporary.open("w", encoding="utf-8") as sink:
@@ -163,7 +163,7 @@ def _read_structures(
 
 
 def _make_atoms(sample: Sample, frame: Frame) -> Atoms:
-    """Return the structure of a frame, with what it says of itself."""
+    """Return the structure of a frame, with its further information."""
     return Atoms(
         sample["atomic_numbers"],
         sample["positions"],
@@ -174,7 +174,7 @@ def _make_atoms(sample: Sample, frame: Frame) -> Atoms:
 
 
 def _predict(atoms: Atoms, calculator: Calculator) -> dict[str, Floats]:
-    """Return what a calculator has of the labels, the stress as (3, 3)."""
+    """Return the labels that a calculator predicts, the stress as (3, 3)."""
     wanted = [name for name in LABELS if name != "stress" or atoms.pbc.all()]
     predicted: dict[str, Floats] = {}
     for name in wanted:
@@ -186,12 +186,12 @@ def _predict(atoms: Atoms, calculator: Calculator) -> dict[str, Floats]:
 
 
 def _make_results(predicted: Mapping[str, Floats]) -> dict[str, Any]:
-    """Return predictions as ASE has them: the energy is a number, the rest are arrays."""
+    """Return predictions in ASE's form: the energy is a number, the rest are arrays."""
     return {n: float(value) if n == "energy" else value for n, value in predicted.items()}
 
 
 def _note_uncertainty(atoms: Atoms, calculator: Calculator) -> None:
-    """Let a structure say how sure a committee is: `energy_uncertainty`, `forces_uncertainty`."""
+    """Add the uncertainties of a committee: `energy_uncertainty`, `forces_uncertainty`."""
     results = calculator.results if isinstance(calculator, Committee) else {}
     if "energy_uncertainty" in results:
         atoms.info["energy_uncertainty"] = results["energy_uncertainty"]

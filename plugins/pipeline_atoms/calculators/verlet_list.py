@@ -16,7 +16,7 @@ from pipeline_atoms.neighbours import compute_lengths
 from pipeline_atoms.structure import Structure
 
 SKIN: Final = 0.5
-"""Å by which the search reaches beyond the cutoff; an atom at 300 K takes some 0.1 ps for half."""
+"""Skin, Å: search range beyond the cutoff; an atom at 300 K takes some 0.1 ps for half of it."""
 
 Graph = TypeVar("Graph")
 Graph_co = TypeVar("Graph_co", covariant=True)
@@ -27,7 +27,7 @@ class Pairs:
     """Pairs of atoms within the cutoff and the skin.
 
     Attributes:
-        rows: Number in the structure of each local row, (n_rows,).
+        rows: Index in the structure of each local row, (n_rows,).
         index: Local rows of receiver and sender, (n_pairs, 2), sorted by receiver.
         shift: Cell of the sender, (n_pairs, 3).
     """
@@ -38,7 +38,7 @@ class Pairs:
 
 
 class GraphBuilder(Protocol[Graph_co]):
-    """The graph of a structure, or of the part of it that a rank owns."""
+    """Builder of the graph of a structure, or of the part of it that a rank owns."""
 
     @property
     def options(self) -> GraphOptions:
@@ -46,7 +46,7 @@ class GraphBuilder(Protocol[Graph_co]):
         ...
 
     def find_pairs(self, structure: Structure, reach: float) -> Pairs:
-        """Search all pairs within `reach`, Å, of atoms that lie in the cell.
+        """Search all pairs within `reach`, Å, of atoms wrapped into the cell.
 
         Raises:
             ValueError: As `graphs.build_neighbour_graph` does.
@@ -54,28 +54,28 @@ class GraphBuilder(Protocol[Graph_co]):
         ...
 
     def build(self, pairs: Pairs, positions: Floats, lengths: Floats) -> Graph_co:
-        """Return the graph of those pairs of the last search that are within the cutoff.
+        """Return the graph of the pairs of the last search that are now within the cutoff.
 
         Args:
-            pairs: All of them.
-            positions: Of local rows, (n_rows, 3) Å.
-            lengths: Of all pairs, (n_pairs,) Å.
+            pairs: All pairs of the last search.
+            positions: Positions of local rows, (n_rows, 3) Å.
+            lengths: Lengths of all pairs, (n_pairs,) Å.
         """
         ...
 
 
 class VerletList(Generic[Graph]):
-    """Neighbour list of a structure as it moves, as a whole or the part of one rank.
+    """Neighbour list of a moving structure, or of the part of it that one rank owns.
 
-    Pairs within the cutoff and the skin are searched when an atom has crossed half of the skin
-    since the last search, or atoms, cell or periodicity have changed. Between, edges are those
-    pairs that are within the cutoff now, and a graph is built when other pairs are.
+    Pairs within the cutoff and the skin are searched when an atom has moved by half of the skin
+    since the last search, or atoms, cell or periodicity have changed. In between, the edges are the
+    pairs that are within the cutoff, and the graph is built again only when this set changes.
 
     Args:
-        builder: Searches, and builds the graph.
+        builder: Searches the pairs, and builds the graph.
 
     Attributes:
-        n_searches: How often neighbours have been searched.
+        n_searches: Number of neighbour searches so far.
     """
 
     def __init__(self, builder: GraphBuilder[Graph]) -> None:
@@ -84,12 +84,12 @@ class VerletList(Generic[Graph]):
         self.forget()
 
     def forget(self) -> None:
-        """Search at the next update, so that what follows depends on no structure before."""
+        """Search at the next update, so that results do not depend on earlier structures."""
         self._last: tuple[Structure, Floats, Pairs] | None = None
         self._built: tuple[NDArray[np.int8], Graph] | None = None
 
     def needs_rebuild(self, structure: Structure) -> bool:
-        """Return whether pairs that the last search has not found can be within the cutoff.
+        """Return True if pairs that the last search has not found can be within the cutoff.
 
         A cell that has changed moves distant images without limit.
         """
@@ -99,19 +99,19 @@ class VerletList(Generic[Graph]):
         for name in ("atomic_numbers", "cell", "pbc"):
             if not np.array_equal(getattr(structure, name), getattr(last, name)):
                 return True
-        with np.errstate(over="ignore"):  # of atoms that have been thrown out of the world
+        with np.errstate(over="ignore"):  # for atoms that have flown apart
             moved = np.square(structure.positions - last.positions).sum(axis=1)
         return not bool((moved <= (SKIN / 2) ** 2).all())
 
     def update(self, structure: Structure) -> tuple[Floats, Graph]:
-        """Return the graph of a structure, and positions that its shifts belong to.
+        """Return the graph of a structure, and the positions that its shifts refer to.
 
         Args:
-            structure: All atoms; alike on all ranks, which call this together.
+            structure: All atoms; the same on all ranks, which call this together.
 
         Returns:
             Positions of local rows, (n_rows, 3) Å, in images close to the cell, and the graph,
-            which is the very same object as before while its edges and angles are.
+            which is the same object as before while its edges and angles are the same.
 
         Raises:
             ValueError: As the builder does.
@@ -144,7 +144,7 @@ class VerletList(Generic[Graph]):
 
 
 class StructureGraphBuilder:
-    """The graph of a whole structure, that of `graphs.build_graph`.
+    """Builder of the graph of a whole structure, as `graphs.build_graph` does.
 
     Args:
         options: Cutoffs of the graph.
@@ -154,7 +154,7 @@ class StructureGraphBuilder:
         self.options = options
 
     def find_pairs(self, structure: Structure, reach: float) -> Pairs:
-        """As `GraphBuilder` describes."""
+        """Search all pairs, see `GraphBuilder`."""
         place = structure.positions, structure.cell, structure.pbc
         index, shift, _ = build_neighbour_graph(*place, reach)
         return Pairs(np.arange(len(structure.positions)), index, shift)

@@ -1,1 +1,1 @@
-"""Commands for potentials and structures, one module each, which `pipeline-core` shows."""
+"""Commands of `pipeline-core` for potentials and structures, one module each."""

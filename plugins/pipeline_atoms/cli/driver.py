@@ -29,7 +29,7 @@ Address = Annotated[
 Wait = Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the server to start.")]
 Double = Annotated[bool, typer.Option("--double", help="Calculate in double precision.")]
 Compile = Annotated[
-    bool, typer.Option("--compile", help="Take the model as constants, faster on a CPU.")
+    bool, typer.Option("--compile", help="Compile the model for inference, faster on a CPU.")
 ]
 
 
@@ -43,9 +43,9 @@ def driver(
     compile: Compile = False,  # noqa: A002 (the name of the option)
     device: options.Device = "auto",
 ) -> None:
-    """Calculate forces for i-PI, or for another program that moves atoms by its protocol.
+    """Calculate forces for i-PI, or for another program that uses its protocol.
 
-    The server is started with the same address, and ends the command when it has finished.
+    Start the server with the same address; the command ends when the server has finished.
     """
     path = find_model(model)
 
@@ -60,15 +60,15 @@ def driver(
     parse_address(address)
     if (n_ranks := find_world().size) > 1:
         raise ValueError(
-            f"one rank answers a server, and there are {n_ranks}; leave out srun or mpiexec"
+            f"driver runs on one rank, and there are {n_ranks}; leave out srun or mpiexec"
         )
     atoms = _read_structure(structure)
     with connect_ranks(device, path.parent) as ranks:
         if model.is_dir() and is_committee(model):
             if double or compile:
                 raise ValueError(
-                    f"{model}: a committee is calibrated in the precision of its training, and as "
-                    f"it was trained; leave --double and --compile out, or name {path} for one "
+                    f"{model}: a committee is calibrated in the precision of its training, and "
+                    f"without compilation; remove --double and --compile, or name {path} for one "
                     "member"
                 )
             calculator = load_committee(model, str(ranks.device), load_registry(), head)
@@ -90,10 +90,10 @@ def _read_structure(path: Path) -> Atoms:
 
     try:
         return ase.io.read(path)
-    except Exception as error:  # ASE's readers raise whatever their parsing meets
+    except Exception as error:  # ASE's readers raise errors of any type
         raise ValueError(
             f"{path}: ASE cannot read a structure from it ({type(error).__name__}: {error}); give "
-            "such as a POSCAR, CIF or extended XYZ"
+            "for example a POSCAR, CIF or extended XYZ"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""`pipeline-core inspect`: what a raw file holds, before anything is imported."""
+"""`pipeline-core inspect`: contents of raw files, before anything is imported."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Files = Annotated[
     list[Path], typer.Argument(help="Raw files, or folders of systems of DeePMD-kit.")
 ]
 ReaderName = Annotated[
-    str | None, typer.Option("--reader", help="Format; by the ending of the name if none.")
+    str | None, typer.Option("--reader", help="Format; by default from the ending of the name.")
 ]
 
 
 def inspect(files: Files, reader: ReaderName = None) -> None:
-    """Show what the first frames of raw files hold: labels and their names, ranges, elements."""
+    """Show labels, their names and ranges, and elements in the first frames of raw files."""
     from pipeline_atoms.readers.describe import describe
 
     for file in expand_folders(files):
@@ -36,10 +36,10 @@ def inspect(files: Files, reader: ReaderName = None) -> None:
 
 
 def expand_folders(paths: Sequence[Path]) -> list[Path]:
-    """Return raw files; of a folder those of formats that keep what they read in folders.
+    """Return raw files, with folders replaced by their files of folder-based formats.
 
     Raises:
-        ValueError: One is not there, or a folder holds no such file.
+        ValueError: A path does not exist, or a folder contains no such file.
     """
     readers = load_registry().collect("readers")
     endings = [suffix for one in readers if one.beside for suffix in one.suffixes]
@@ -66,20 +66,20 @@ def choose_reader(file: Path, name: str | None) -> Reader:
     """Return the format called `name`, or the one that the ending of a file suggests.
 
     Raises:
-        ValueError: There is none, or more than one.
+        ValueError: There is no such format, or several match.
     """
     from pipeline_atoms.readers.catalogue import guess_reader
 
-    known: dict[str, Reader] = {r.name: r for r in load_registry().collect("readers")}
+    by_name: dict[str, Reader] = {r.name: r for r in load_registry().collect("readers")}
     if name is None:
-        return guess_reader(file, known.values())
-    if name not in known:
-        raise ValueError(f"no reader {name!r}, only {', '.join(sorted(known))}")
-    return known[name]
+        return guess_reader(file, by_name.values())
+    if name not in by_name:
+        raise ValueError(f"no reader {name!r}, only {', '.join(sorted(by_name))}")
+    return by_name[name]
 
 
 def format_report(file: Path, reader: Reader, description: Description) -> str:
-    """Return what a file holds, as text."""
+    """Format the description of a file as text."""
     from ase.data import chemical_symbols
 
     smallest, largest = description.n_atoms
@@ -108,10 +108,10 @@ def format_report(file: Path, reader: Reader, description: Description) -> str:
 
 
 def suggest_names(description: Description) -> dict[str, list[str]]:
-    """Return the names that each label may have in a file, the likeliest first.
+    """Return candidates for the name of each label in a file, the likeliest first.
 
     A label's own name comes before names that contain it, and a reference ("REF_energy",
-    "dft_forces") before others; a virial is no stress.
+    "dft_forces") before others; a virial is not a stress.
     """
     return {
         label: sorted(

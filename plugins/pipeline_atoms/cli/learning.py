@@ -1,4 +1,4 @@
-"""`pipeline-core pick` and `label`: the steps of a round of a learning experiment."""
+"""`pipeline-core pick` and `label`: the steps of a round of active learning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.output import format_summary
 
 Number = Annotated[int, typer.Option(help="Number of the pick, from 0.")]
-Threads = Annotated[int, typer.Option(min=1, help="Cores of the program that labels.")]
+Threads = Annotated[int, typer.Option(min=1, help="Cores for the labelling program.")]
 
 
 def pick(
@@ -20,7 +20,7 @@ def pick(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Explore with the models of the round before; pick the structures that are to be labelled."""
+    """Explore with the models of the round before, and pick structures to be labelled."""
     from pipeline_atoms.active_learning.exploration import pick_structures
     from pipeline_core.distributed.ranks import connect_ranks
 
@@ -37,7 +37,7 @@ def label(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Label a pick of a round; a label that is there already is kept."""
+    """Label a pick of a round; an existing label is kept."""
     from pipeline_atoms.active_learning.labels import label_pick
 
     run = options.load_project(workflows, results).run(experiment, variant)

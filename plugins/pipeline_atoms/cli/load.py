@@ -31,11 +31,11 @@ Heads = Annotated[
     list[str] | None,
     typer.Option(
         "--head",
-        help="Which kind of data to predict, of a file with several; may be given more than once: "
-        "all these are kept, and the first is predicted.",
+        help="Head of a file with several, such as a level of theory; may be given more than once: "
+        "all of them are kept, and the first one is predicted.",
     ),
 ]
-Plugin = Annotated[str | None, typer.Option(help="The plugin, where several read such files.")]
+Plugin = Annotated[str | None, typer.Option(help="The plugin, if several read such files.")]
 Written = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
 
 
@@ -45,9 +45,9 @@ def load(
     head: Heads = None,
     plugin: Plugin = None,
 ) -> None:
-    """Make a model.pt, which every command takes, of a model that another program has trained.
+    """Convert a model trained by another program into a model.pt, which every command reads.
 
-    Nothing is fetched, and nothing that a file holds is run.
+    Nothing is downloaded, and no code in a file is executed.
     """
     if file is None:
         typer.echo("\n".join(_list_published()))
@@ -64,9 +64,9 @@ def load(
 
 
 def export(model: ModelPath, file: Written) -> None:
-    """Write a trained model as a file that another program loads, such as a .model of mace-torch.
+    """Convert a trained model into a file for another program, such as a .model of mace-torch.
 
-    Energies of free atoms and cutoff are in it. The other program need not be installed.
+    It includes energies of free atoms and the cutoff. The other program need not be installed.
     """
     path = find_model(model)
     from pipeline_atoms.calculators.potentials import load_potential, make_file_run
@@ -92,11 +92,11 @@ def _list_formats(plugin: str | None) -> list[tuple[ModelInfo, ForeignFormat]]:
 def _choose(
     formats: Sequence[tuple[ModelInfo, ForeignFormat]], file: Path
 ) -> tuple[ModelInfo, ForeignFormat]:
-    """Return the format that the name of a file ends as."""
+    """Return the format that the ending of a file name indicates."""
     found = [(info, kind) for info, kind in formats if file.name.endswith(kind.ending)]
     if not found:
-        known = ", ".join(f"{kind.ending} ({kind.name})" for _, kind in formats) or "none"
-        raise ValueError(f"{file}: of no known kind; the endings of those that are known: {known}")
+        endings = ", ".join(f"{kind.ending} ({kind.name})" for _, kind in formats) or "none"
+        raise ValueError(f"{file}: unknown file type; supported endings: {endings}")
     if len(found) > 1:
         names = ", ".join(info.name for info, _ in found)
         raise ValueError(f"{file}: several plugins read {found[0][1].ending}: --plugin {names}")
@@ -104,7 +104,7 @@ def _choose(
 
 
 def _list_published() -> Iterator[str]:
-    """Yield what is published, and how to get it."""
+    """Yield the published models, and instructions to get them."""
     formats = [(info, kind) for info, kind in _list_formats(None) if kind.published]
     for info, kind in formats:
         yield f"published for {kind.name}, plugin {info.name}; fetch a file yourself, then:"
@@ -116,14 +116,14 @@ def _list_published() -> Iterator[str]:
         hashes = [(one.name, one.git_blob) for one in kind.published if one.git_blob]
         if hashes:
             yield ""
-            yield "hashes, as `git hash-object FILE` prints them; of the others none is published"
+            yield "hashes, as `git hash-object FILE` prints them; the others have no published hash"
             yield align(hashes)
     if not formats:
-        yield "no installed plugin knows of published models"
+        yield "no installed plugin lists published models"
 
 
 def _describe(file: Path, kind: ForeignFormat, model: ForeignModel) -> Iterator[str]:
-    """Yield what was found in a file, and the sections of an experiment that starts from it."""
+    """Yield the contents of a file, and the sections of an experiment that starts from it."""
     from pipeline_core.provenance import hash_file
 
     metadata = dict(model.metadata)
@@ -131,7 +131,7 @@ def _describe(file: Path, kind: ForeignFormat, model: ForeignModel) -> Iterator[
     rows = [
         ("file", f"{file}, of {kind.name}"),
         ("SHA-256", hash_file(file)),
-        ("published as", published.name if published else "not known by its hash"),
+        ("published as", published.name if published else "unknown hash"),
         ("parameters", f"{sum(p.numel() for p in model.module.parameters()):,}"),
         ("elements", f"{len(elements)}: {', '.join(elements)}"),
     ]

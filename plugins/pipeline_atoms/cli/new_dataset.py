@@ -1,4 +1,4 @@
-"""`pipeline-core new-dataset`: a dataset file for raw files, from what they hold."""
+"""`pipeline-core new-dataset`: a dataset file for raw files, from a look into them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_dataset(
     format_of_files = choose_reader(files[0], reader)
     description = describe(files[0], format_of_files)
     _require_frames(files[0], format_of_files, description)
-    path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
+    path.parent.mkdir(parents=True, exist_ok=True)  # patterns are relative to it
     write_new(path, format_dataset(name, path, files, format_of_files, description))
     options.load_project(workflows, options.RESULTS).load_dataset(name)
     typer.echo(
@@ -58,10 +58,10 @@ def write_dataset(
 
 
 def _require_frames(path: Path, reader: Reader, description: Description) -> None:
-    """Check that something of a file can be read before a dataset file says that it can.
+    """Check that at least one frame of a file can be read.
 
     Raises:
-        ValueError: Nothing can.
+        ValueError: No frame can be read.
     """
     if description.n_frames:
         return
@@ -81,10 +81,10 @@ def format_dataset(
 
     Args:
         name: Name of the dataset.
-        path: Where it will lie; patterns are relative to it.
+        path: Path of the dataset file; patterns are relative to its folder.
         files: Raw files.
         reader: Their format.
-        description: What the first of them holds: a frame at least.
+        description: Contents of the first of them, at least one frame.
     """
     candidates = {label: names for label, names in suggest_names(description).items() if names}
     coverage = {label: description.values[names[0]].n_frames for label, names in candidates.items()}
@@ -119,11 +119,11 @@ def _format_source(
 
 
 def find_patterns(files: Sequence[Path], folder: Path) -> list[str]:
-    """Return the glob pattern that matches these files and no others, or else their names.
+    """Return the glob pattern that matches only these files, or else their names.
 
     Args:
         files: Paths relative to `folder`.
-        folder: Where patterns start.
+        folder: Folder that patterns are relative to.
     """
     names = [str(file) for file in files]
     if len(files) > 1 and len({len(file.parts) for file in files}) == 1:
@@ -136,7 +136,7 @@ def find_patterns(files: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _find_common_pattern(words: Sequence[str]) -> str:
-    """Return the pattern for words that stand at one place of several paths."""
+    """Return the pattern for the words at the same position in several paths."""
     if len(words) == 1:
         return words[0]
     start = _find_common_start(words)

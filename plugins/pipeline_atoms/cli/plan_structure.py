@@ -1,4 +1,4 @@
-"""`pipeline-core plan-structure`: what a large structure will take on more ranks."""
+"""`pipeline-core plan-structure`: projected time and memory of a large structure on more ranks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def plan_structure(
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
-    """Project a step of dynamics of a large structure that 1, 2, 4, ... ranks divide.
+    """Project time and memory of an MD step of a large structure divided over 1, 2, 4, ... ranks.
 
-    Parts of a crystal like those of the data are measured here; the data must have been made.
+    Parts of a crystal from the data are measured on this machine; the data stage must have run.
     """
     from pipeline_atoms.profiling.large_structures import plan_structure as plan_parts
 
@@ -37,7 +37,7 @@ def plan_structure(
 
 
 def format_structure_plan(content: Mapping[str, Any]) -> str:
-    """Return a plan of one structure as a table of 80 columns, and what of it is measured."""
+    """Format the plan of a structure as a table of 80 columns, and list what was measured."""
     head = ("ranks", "own atoms", "halo", "step", "speedup", "efficiency", "memory")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""`pipeline-core predict`: a trained model on structures of one's own."""
+"""`pipeline-core predict`: predictions of a trained model for structures in files."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _SUFFIXES: Final = (".xyz", ".extxyz")
 _SHOWN: Final = 20
-"""Frames of the table."""
+"""Number of frames in the table."""
 
 _CONSTANTS: Final = (
     "Energies of another method, program or pseudopotential differ by a constant of each element, "
-    "which says nothing of the model. Forces have no such constants."
+    "which is not an error of the model. Forces have no such constants."
 )
 
 StructureFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="Structures, all frames: a format of `pipeline-core readers`, or whatever ASE reads.",
+        help="Structures, all frames: a format of `pipeline-core readers`, or any that ASE reads.",
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Extended XYZ to write.")]
@@ -42,13 +42,13 @@ Keys = Annotated[
     typer.Option(
         "--key",
         metavar="LABEL=NAME",
-        help="How files call a label to compare with, such as energy=REF_energy; may be given "
-        "more than once. Without it: energy, forces, stress and magmoms.",
+        help="Name of a label in the files to compare with, such as energy=REF_energy; may be "
+        "given more than once. Default: energy, forces, stress and magmoms.",
     ),
 ]
 Head = Annotated[
     str | None,
-    typer.Option(help="Which head of a model with several to use, such as a level of theory."),
+    typer.Option(help="Head to predict with, such as a level of theory, if there are several."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -65,7 +65,7 @@ def predict(
 ) -> None:
     """Predict energy, forces, stress and magnetic moments of structures, and write them to a file.
 
-    Errors are shown against what the files themselves say of them. The folder of the first member
+    Errors are shown against labels in the files, if there are any. The folder of the first member
     of a committee gives its mean, and half widths of 95 % intervals of energies and forces.
     """
     path, keys = find_model(model), parse_keys(key or [])
@@ -80,7 +80,7 @@ def predict(
     from pipeline_core.distributed.ranks import connect_ranks
 
     with connect_ranks(device, output.parent) as ranks:
-        if not ranks.is_rank_zero:  # one structure after the other has nothing to share
+        if not ranks.is_rank_zero:  # structures are calculated one by one, on rank 0 alone
             return
         if model.is_dir() and is_committee(model):
             calculator = load_committee(model, str(ranks.device), load_registry(), head)
@@ -97,10 +97,10 @@ def predict(
 
 
 def parse_keys(words: Sequence[str]) -> dict[str, str]:
-    """Return label to name of words such as "energy=REF_energy".
+    """Parse words such as "energy=REF_energy" into a mapping of label to name.
 
     Raises:
-        ValueError: One has no "=" or nothing on a side of it, or a label is given twice.
+        ValueError: A word has no "=" or nothing on one side of it, or a label is given twice.
     """
     keys: dict[str, str] = {}
     for word in words:
@@ -114,7 +114,7 @@ def parse_keys(words: Sequence[str]) -> dict[str, str]:
 
 
 def _choose_reader(file: Path, name: str | None) -> Reader:
-    """Return the format of a file; what no ending tells is left to ASE."""
+    """Return the format of a file by its ending; ASE reads files with other endings."""
     if not file.is_file():
         problem = "is a folder; name a file in it" if file.is_dir() else "no such file"
         raise ValueError(f"{file}: {problem}")
@@ -126,11 +126,11 @@ def _choose_reader(file: Path, name: str | None) -> Reader:
 def _check_output(output: Path, files: Sequence[Path]) -> None:
     if output.suffix not in _SUFFIXES:
         raise ValueError(
-            f"--output {output}: extended XYZ is written; let the name end in "
+            f"--output {output}: the output is extended XYZ; its name must end in "
             f"{' or '.join(_SUFFIXES)}"
         )
     if output.resolve() in [file.resolve() for file in files]:
-        raise ValueError(f"--output {output}: is a file that is read; choose another name")
+        raise ValueError(f"--output {output}: is an input file; choose another name")
 
 
 def _require_labels(readers: Mapping[Path, Reader], keys: Mapping[str, str]) -> None:
@@ -146,7 +146,7 @@ def _require_labels(readers: Mapping[Path, Reader], keys: Mapping[str, str]) -> 
 
 
 def format_frames(frames: Sequence[FrameSummary]) -> str:
-    """Return a table of the first frames, a line each, with their files if there are several."""
+    """Format a table of the first frames, a line each, with their files if there are several."""
     several = len({one.file for one in frames}) > 1
     is_single = all(one.force_uncertainty is None for one in frames)
     rows = [
@@ -182,7 +182,7 @@ def _format_energy(frame: FrameSummary) -> str:
 
 
 def format_errors(errors: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a table of errors and what to know of them; nothing where there are none."""
+    """Format a table of errors with a note; empty if there are no errors."""
     from pipeline_core.figures.quantities import find_quantity
 
     if not errors:

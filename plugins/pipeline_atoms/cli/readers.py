@@ -33,7 +33,7 @@ def list_readers(as_json: Json = False) -> None:
 
 
 def format_units(units: Units) -> str:
-    """Return units of energy, force and stress, and the sign of the stress, in one line."""
+    """Format units of energy, force and stress, and the sign of the stress, in one line."""
     return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
 
 

@@ -15,13 +15,13 @@ class GraphOptions(Section):
     fixed = ("cutoff", "angle_cutoff")
 
     cutoff: Positive = 6.0
-    """Largest distance of neighbours, Å."""
+    """Cutoff: largest distance of neighbours, Å."""
     angle_cutoff: Positive | None = None
     """Edges shorter than this (Å) form angles; null for a model without angles."""
     isolated: Literal["refuse", "keep"] = "refuse"
-    """Whether a structure in which no atom has a neighbour stops the stage.
+    """Treatment of a structure in which no atom has a neighbour: it stops the stage, or is kept.
 
-    Most often it is a sign of a wrong unit; keep it where cells are meant to be that far expanded.
+    Usually it indicates a wrong unit; keep it if cells are expanded so far on purpose.
     """
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The section `infer`: what a trained potential is used for."""
+"""The section `infer`: use of a trained potential."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pipeline_core.fields import parse_start
 
 
 class InferOptions(Section):
-    """Use of the trained model. Each entry of a list has a `name` of its own in it."""
+    """Use of the trained model. Entries of a list have different values of `name`."""
 
     compile: bool = False
-    """Whether the model is taken as constants, which is faster on a CPU: MACE and CHGNet."""
+    """True to compile the model for inference, faster on a CPU: MACE and CHGNet."""
     head: str | None = None
-    """Which of the heads of a model with several is used, such as a level of theory."""
+    """Head to predict with, such as a level of theory, if the model has several."""
     md: list[MolecularDynamics] = []
     """Molecular dynamics."""
     relax: list[RelaxOptions] = []
@@ -53,19 +53,19 @@ class InferOptions(Section):
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to calculate."""
+        """True if there is anything to calculate."""
         return bool(self.md) or any(self.list_properties())
 
     @property
     def files(self) -> list[Path]:
-        """Files of structures that are read."""
+        """Structure files to read."""
         starts = [one.start for one in self.md]
         starts += [start for _, entry in self.list_properties() for start in entry.starts]
         paths = [Path(start) for start in starts if parse_start(start) is None]
         return list(dict.fromkeys(paths))
 
     def list_properties(self) -> Iterator[tuple[str, PropertyOptions]]:
-        """Yield section and options of each property."""
+        """Yield the section and the options of each property."""
         for section in SECTIONS:
             for entry in getattr(self, section):
                 yield section, entry
@@ -74,23 +74,23 @@ class InferOptions(Section):
         """Check that no dynamics has limits of uncertainty, which a single model does not give.
 
         Raises:
-            ValueError: One has.
+            ValueError: An entry has them.
         """
         limited = [md.name for md in self.md if md.uncertainty is not None]
         if limited:
             raise ValueError(
                 f"infer.md: {limited[0]!r} has limits of uncertainty, which one model does not "
-                "know; set `members` of the experiment to 4, or remove `uncertainty`"
+                "give; set `members` of the experiment to 4, or remove `uncertainty`"
             )
 
     def require_head(self, names: Sequence[str]) -> None:
-        """Check that the head is one of a model, if that is used.
+        """Check that a model has the head, if the model is used.
 
         Args:
-            names: Of its heads. Where there is only one, its name does not matter.
+            names: Names of its heads. If there is only one, its name does not matter.
 
         Raises:
-            ValueError: It is not.
+            ValueError: It has no such head.
         """
         if self.has_work:
             try:
@@ -113,14 +113,14 @@ class InferOptions(Section):
 
 
 def find_head(names: Sequence[str], name: str | None) -> int:
-    """Return the number of a head of a model.
+    """Return the index of a head of a model.
 
     Args:
-        names: Of its heads; none of a model with one.
-        name: The one that is wanted.
+        names: Names of its heads; empty for a model with one.
+        name: Name of the head.
 
     Raises:
-        ValueError: There is none, or there are several and none is named.
+        ValueError: There is no such head, or there are several and none is named.
     """
     if name is None and not names:
         return 0
@@ -130,7 +130,7 @@ def find_head(names: Sequence[str], name: str | None) -> int:
         raise ValueError(
             f"the model has one head, without a name, and no {name!r}; leave the head out"
         )
-    problem = "say which is to be used" if name is None else f"and no {name!r}"
+    problem = "name one of them" if name is None else f"and no {name!r}"
     raise ValueError(
         f"the model has the heads {', '.join(names)}, {problem} (--head of predict and driver, "
         "infer.head of an experiment, load_calculator(head=))"

@@ -19,42 +19,42 @@ Strain = Annotated[float, Field(gt=0, lt=0.3)]
 
 
 def name_structure(start: Start) -> str:
-    """Return what a structure is called in results: the stem of its file, or the sample."""
+    """Return the name of a structure in results: the stem of its file, or the sample."""
     named = parse_start(start)
     return f"{named[0]} {named[1]}" if named else Path(start).stem
 
 
 class Relaxation(Section):
-    """How a structure is brought to where its forces, and the stress of its cell, vanish."""
+    """Relaxation of a structure until its forces, and the stress of its cell, vanish."""
 
     optimizer: Literal["lbfgs", "fire"] = "lbfgs"
     """LBFGS takes fewer steps; FIRE is robust where the start is far from a minimum."""
     cell: bool = True
-    """Whether the cell relaxes too; it has to be periodic in three directions."""
+    """True to relax the cell too; it must be periodic in three directions."""
     symmetry: bool = True
-    """Whether the space group of the start is kept."""
+    """True to keep the space group of the start."""
     symmetry_tolerance: Positive = 0.01
-    """Å within which atoms of the start are symmetric."""
+    """Tolerance on positions for the symmetry of the start, Å."""
     pressure: float = 0.0
     """External pressure on a cell that relaxes, GPa."""
     max_force: Positive = 0.001
     """Largest force at the end, eV/Å; and largest stress of a cell that relaxes, eV/Å³."""
     steps: Count = 500
-    """Steps after which what has not converged is reported as such."""
+    """Largest number of steps; then a structure is reported as not converged."""
 
 
 class PropertyOptions(Section):
-    """What all properties have in common. As an entry of `infer.relax`: the relaxation alone."""
+    """Common options of all properties. As an entry of `infer.relax`: the relaxation alone."""
 
     name: Name
     structures: Starts
     """Samples of the dataset as split:number, or paths of files that ASE can read."""
     relax: Relaxation | None = Relaxation()
-    """How the structures are relaxed before; null to take them as they are."""
+    """Relaxation of the structures beforehand; null to use them as they are."""
 
     @property
     def starts(self) -> list[Start]:
-        """All structures that are read."""
+        """All structures to read."""
         return self.structures
 
     @field_validator("structures")
@@ -84,9 +84,9 @@ class EquationOfStateOptions(PropertyOptions):
     """Energy against volume: equilibrium volume, bulk modulus and its derivative."""
 
     volume_range: Strain = 0.06
-    """Largest change of the volume to either side, over the volume."""
+    """Largest relative change of the volume, to either side."""
     points: Annotated[int, Field(ge=5)] = 9
-    """Volumes; the atoms relax at each of them, the shape of the cell is kept."""
+    """Number of volumes; the atoms relax at each of them, the shape of the cell is kept."""
     equation: Literal["birchmurnaghan", "vinet", "murnaghan"] = "birchmurnaghan"
 
 
@@ -94,47 +94,48 @@ class ElasticOptions(PropertyOptions):
     """Elastic constants: central differences of the stress by six strains, atoms relaxed."""
 
     relax: Relaxation | None = Relaxation(max_force=1e-4)
-    """How the structures, and their atoms in strained cells, are relaxed; null for clamped ions."""
+    """Relaxation of the structures, and of atoms in strained cells; null for clamped ions."""
     strain: Strain = 0.005
     """Size of each strain, to either side."""
 
 
 class PhononOptions(PropertyOptions):
-    """Phonons of small displacements: bands, density of states, thermodynamics."""
+    """Phonons by finite displacements: bands, density of states, thermodynamics."""
 
     supercell_length: Positive = 10.0
-    """Å that opposite faces of the supercell are apart, at least."""
+    """Smallest distance of opposite faces of the supercell, Å."""
     displacement: Positive = 0.01
     """Å"""
     mesh: Positive = 40.0
     """Density of the mesh of wave vectors: divisions of a reciprocal vector b are mesh |b|, Å."""
     max_temperature: Positive = 1000.0
-    """Of the thermodynamic functions, K."""
+    """Largest temperature of the thermodynamic functions, K."""
     tolerance: Positive = 0.1
-    """THz below zero at which a mode is said to be imaginary."""
+    """THz below zero from which on a mode counts as imaginary."""
 
 
 class VacancyOptions(PropertyOptions):
     """Formation energies of neutral vacancies on all inequivalent sites."""
 
     supercell_length: Positive = 10.0
-    """Å that opposite faces of the supercell are apart, at least."""
+    """Smallest distance of opposite faces of the supercell, Å."""
     distortions: Annotated[list[Distortion], Field(min_length=1)] = [0.0, -0.2]
-    """Starts of the relaxation, of which that of the lowest energy counts: parts by which the
-    nearest atoms are further from the empty site than in the crystal. The symmetric site may be
-    but a local minimum (doi:10.1038/s41524-023-00973-1)."""
+    """Starts of the relaxation; the lowest energy counts. Each is the relative change of the
+    distance of the nearest atoms from the empty site. The symmetric site may be only a local
+    minimum (doi:10.1038/s41524-023-00973-1)."""
     rattle: NotNegative = 0.05
-    """Standard deviation of displacements of all atoms at the start, Å, which break symmetry."""
+    """Standard deviation of random displacements of all atoms at the start, Å; they break the
+    symmetry."""
     elements: list[str] | None = None
-    """Of the atoms that are removed; null for all."""
+    """Elements of the atoms to remove; null for all."""
     reservoirs: dict[str, Start] = {}
-    """Element to the structure that its atoms go to, whose energy an atom is the chemical
-    potential. A crystal of one element is its own; of others without one the energy is that of
-    removing the atom, with what the model counts for a free atom of it."""
+    """Element to reservoir: the structure whose energy per atom is the chemical potential. For a
+    crystal of one element it is the crystal itself; for other elements without an entry it is the
+    energy of a free atom in the model."""
 
     @property
     def starts(self) -> list[Start]:
-        """All structures that are read."""
+        """All structures to read."""
         return [*self.structures, *self.reservoirs.values()]
 
 
@@ -148,34 +149,34 @@ class SurfaceOptions(PropertyOptions):
     ]
     """Miller indices in the conventional cell."""
     thickness: Positive = 12.0
-    """Å of a slab, at least."""
+    """Smallest thickness of a slab, Å."""
     vacuum: Positive = 10.0
-    """Å between a slab and its image, at least."""
+    """Smallest distance between a slab and its image, Å."""
     max_slabs: Count = 4
-    """Terminations of one orientation that are calculated."""
+    """Largest number of terminations of one orientation."""
 
     @field_validator("miller", mode="before")
     @classmethod
     def _require_three(cls, miller: object) -> object:
-        """Name the plane that has not three indices, of which pydantic gives the number alone."""
+        """Refuse a plane without three indices by name; pydantic reports only its position."""
         if not isinstance(miller, list):
             return miller
         for plane in miller:
             if isinstance(plane, list) and len(plane) != 3:
-                raise ValueError(f"{plane} is no plane; give three indices, such as [1, 1, 0]")
-        # What a function has returned is no JSON any more, and a list no tuple.
+                raise ValueError(f"{plane} is not a plane; give three indices, such as [1, 1, 0]")
+        # The value that a validator returns is not JSON, and a list does not count as a tuple.
         return [tuple(plane) if isinstance(plane, list) else plane for plane in miller]
 
     @field_validator("miller")
     @classmethod
     def _check_miller(cls, miller: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         if (0, 0, 0) in miller:
-            raise ValueError("miller: (0, 0, 0) is no plane; give another one")
+            raise ValueError("miller: (0, 0, 0) is not a plane; give another one")
         return miller
 
 
 class Ends(Section):
-    """Two minima, between which a path is searched; the same atoms in the same order."""
+    """Two minima at the ends of a path; the same atoms in the same order."""
 
     name: Name
     initial: Start
@@ -186,22 +187,22 @@ class NebOptions(PropertyOptions):
     """Barriers of minimum-energy paths, by the nudged elastic band with a climbing image."""
 
     structures: list[Start] = []
-    """Crystals in which the nearest atom of an element hops into a vacancy of it, one hop for each
+    """Crystals in which an atom hops into a vacancy of the same element, the nearest atom for each
     inequivalent site."""
     relax: Relaxation = Relaxation(max_force=0.02)
-    """How crystals, ends, at fixed cell, and the band are relaxed; the band always takes FIRE."""
+    """Relaxation of crystals, of ends at fixed cell, and of the band, which always uses FIRE."""
     supercell_length: Positive = 10.0
-    """Å that opposite faces of the supercell of a vacancy are apart, at least."""
+    """Smallest distance of opposite faces of the supercell of a vacancy, Å."""
     elements: list[str] | None = None
-    """Of the atoms that hop; null for all."""
+    """Elements of the atoms that hop; null for all."""
     paths: list[Ends] = []
-    """Other paths, whose ends are files or samples."""
+    """Other paths, between files or samples."""
     images: Count = 5
-    """Between the ends."""
+    """Number of images between the ends."""
 
     @property
     def starts(self) -> list[Start]:
-        """All structures that are read."""
+        """All structures to read."""
         return [*self.structures, *(end for p in self.paths for end in (p.initial, p.final))]
 
     @model_validator(mode="after")
@@ -219,25 +220,25 @@ class MeltQuenchOptions(PropertyOptions):
     """Amorphous structures: melted in the cell as it is, cooled, annealed, relaxed."""
 
     relax: Relaxation | None = Relaxation(symmetry=False, max_force=0.02)
-    """How the cold structure is relaxed at the end; null to leave it as it is."""
+    """Relaxation of the cold structure at the end; null to leave it as it is."""
     supercell_length: NotNegative = 0.0
-    """Å that opposite faces of the cell are apart, at least; 0 for the cell as it is."""
+    """Smallest distance of opposite faces of the cell, Å; 0 for the cell as it is."""
     melt_temperature: Positive = 3000.0
     """K"""
     melt_steps: Count = 2000
     cooling_rate: Positive = 500.0
-    """K/ps; laboratory glasses are cooled some billion times slower."""
+    """Cooling rate, K/ps; laboratory glasses are cooled some billion times slower."""
     final_temperature: Positive = 300.0
     """K"""
     anneal_steps: Count = 1000
     timestep: Positive = 1.0
     """fs"""
     friction: Positive = 0.005
-    """Of the Langevin thermostat, 1/fs; a strong one keeps the atoms of a melt from mixing."""
+    """Friction of the Langevin thermostat, 1/fs; a strong one slows mixing in the melt."""
     every: Count = 10
     """Steps between two stored frames."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Of the initial velocities and the thermostat."""
+    """Seed of the initial velocities and the thermostat."""
 
     @model_validator(mode="after")
     def _check_temperatures(self) -> Self:
@@ -259,6 +260,6 @@ SECTIONS: Final = {
     "neb": NebOptions,
     "melt_quench": MeltQuenchOptions,
 }
-"""Sections of `infer` and what validates an entry of each."""
+"""Sections of `infer`, with the class that validates their entries."""
 GROUP: Final = "properties"
-"""Of `inference.h5`, with what the model gives: section / entry / structure."""
+"""Group of the results in `inference.h5`: section / entry / structure."""

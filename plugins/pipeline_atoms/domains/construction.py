@@ -1,9 +1,9 @@
-"""Domains: one structure over several ranks.
+"""Domain decomposition: construction of the domain of each rank of a structure.
 
-A rank owns atoms, and all edges whose receiver it owns. Its local rows of atoms are own ones, then
-the halo: senders that other ranks own. Each edge has its reverse in the graph, so that the edges of
-own atoms say all: which senders belong to other ranks, which own atoms other ranks need, and which
-edges have their reverse there. No rank needs more of the graph than that.
+A rank owns atoms, and all edges whose receiver it owns. Its local rows of atoms are its own atoms,
+then the halo: ghost atoms, which are senders owned by other ranks. Each edge has its reverse in the
+graph, so that the own edges alone determine which senders belong to other ranks, which own atoms
+other ranks need, and which edges have their reverse there. No rank needs more of the graph.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Ints = NDArray[np.int64]
 
 @runtime_checkable
 class DomainSamples(Samples, Protocol):
-    """Samples of a model that takes a domain: `module(batch, domain)`."""
+    """Samples of a model that supports domains: `module(batch, domain)`."""
 
     def read_structure(self, index: int) -> Structure:
         """Return the atoms of a sample."""
         ...
 
     def read_domain(self, index: int, domain: Domain) -> Batch:
-        """Return what a rank needs of a sample: `domain.make_inputs()`, and labels of its own rows.
+        """Return the batch of a rank: `domain.make_inputs()`, and labels of its own rows.
 
         Called ahead of time on another thread, without communication.
         """
@@ -54,19 +54,19 @@ def build_domain(
 ) -> Domain:
     """Build the domain of one rank, without communication.
 
-    Ranks that call this with the same structure and owners get domains that fit each other.
+    Ranks that call this with the same structure and owners get consistent domains.
 
     Args:
         structure: All atoms.
         cutoff: Longest edge, Å.
         owners: The rank that owns each atom, (n_atoms,), as from `choose_owners`.
-        transport: Says which rank this is, and carries its messages.
+        transport: Transport of the messages; it has the number of this rank.
         angle_cutoff: Longest edge that takes part in angles, Å; None for neither bonds nor angles.
     """
     rank, own = transport.rank, np.flatnonzero(owners == transport.rank)
     index, shift = find_edges(structure, cutoff, own)
     boundary = np.flatnonzero(owners[index[:, 1]] != rank)
-    plan_edges = np.concatenate([index, index[boundary][:, ::-1]])  # others own the reverse ones
+    plan_edges = np.concatenate([index, index[boundary][:, ::-1]])  # others own the reverse edges
     atoms = HaloPlan.of(
         torch.from_numpy(owners), torch.from_numpy(plan_edges), rank, transport.size
     )
@@ -99,16 +99,16 @@ def add_bonds(domain: Domain, angle_cutoff: float, positions: Floats | None = No
     """Return a domain with the bonds and angles of its edges, without communication.
 
     Args:
-        domain: Without them.
+        domain: Domain without bonds.
         angle_cutoff: Longest edge that takes part in angles, Å.
-        positions: Of all local rows, Å, (n_own + n_halo, 3); those of the structure if None.
+        positions: Positions of all local rows, Å, (n_own + n_halo, 3); from the structure if None.
     """
     index, n_edges = domain.edge_index.numpy(), domain.n_edges
     places = domain.structure.positions[domain.rows] if positions is None else positions
     lengths = compute_lengths(places, domain.structure.cell, index, domain.edge_shift.numpy())
     is_short = lengths < angle_cutoff
     reverse_edge = domain.reverse_edge.numpy()
-    # The reverse of an edge to another rank has a number above all of this one.
+    # The reverse of an edge to another rank has a number above all edges of this rank.
     bond_edge, edge_bond = np.unique(
         np.minimum(np.arange(n_edges), reverse_edge), return_inverse=True
     )
@@ -133,8 +133,8 @@ def _list_boundary_edges(domain: Domain) -> tuple[Ints, Ints]:
     """Return boundary edges in the order in which ranks exchange them.
 
     Returns:
-        Own edges in the order in which they are sent, and in that of what arrives for them,
-        (n_boundary,) each; both are grouped by the rank at the other end, ascending.
+        Own edges in the order in which they are sent, and in the order in which their reverse
+        arrives, (n_boundary,) each; both are grouped by the rank at the other end, ascending.
     """
     boundary = domain.boundary.numpy()
     arrival = domain.reverse_edge.numpy()[boundary] - domain.n_edges
@@ -150,13 +150,13 @@ def _plan_rows_of_edges(
 
     Args:
         n_rows: Number of rows.
-        row: Of each own edge, (n_edges,).
-        is_kept: Whether an edge has a row, alike on both ranks, (n_edges,).
+        row: Row of each own edge, (n_edges,).
+        is_kept: True if an edge has a row, the same on both ranks, (n_edges,).
         domain: The domain of the edges.
 
     Returns:
-        The plan, whose `exchange` appends a row for each kept edge of those that
-        `_list_boundary_edges` returns last.
+        The plan; its `exchange` appends a row for each kept edge, in the order of the second
+        result of `_list_boundary_edges`.
     """
     sent, _ = _list_boundary_edges(domain)
     counts = domain.edges.sends  # as many come as go
@@ -169,8 +169,8 @@ def select_edges(domain: Domain, is_kept: NDArray[np.bool_]) -> Domain:
     """Return a domain with some of its edges, and the same atoms.
 
     Args:
-        domain: Without bonds.
-        is_kept: Which edges stay, alike for an edge and its reverse, (n_edges,).
+        domain: Domain without bonds.
+        is_kept: True for edges to keep, the same for an edge and its reverse, (n_edges,).
     """
     number = np.cumsum(is_kept) - 1
     _, received = _list_boundary_edges(domain)
@@ -195,7 +195,7 @@ def _plan_reverse_edges(
 ) -> tuple[Ints, HaloPlan]:
     """Find the reverse of each edge, and plan the exchange of those that other ranks own.
 
-    A rank sends to each other one the edges whose sender that one owns, in its own order.
+    A rank sends to each other rank, in its own order, the edges whose sender the other rank owns.
 
     Returns:
         The field `reverse_edge` of a domain, and its plan `edges`.
@@ -212,13 +212,13 @@ def _plan_reverse_edges(
 
 
 def _plan_rows(n_rows: int, sent: Ints, peers: Ints, transport: Transport) -> HaloPlan:
-    """Return the plan of an exchange of some rows, of which as many come from a rank as go there.
+    """Plan a symmetric exchange of rows: as many rows come from a rank as are sent to it.
 
     Args:
-        n_rows: Own rows.
-        sent: Rows that are sent, (n_sent,).
-        peers: The rank that each goes to, rising, (n_sent,).
-        transport: What carries the messages.
+        n_rows: Number of own rows.
+        sent: Rows to send, (n_sent,).
+        peers: Receiving rank of each, ascending, (n_sent,).
+        transport: Transport of the messages.
     """
     ranks, counts = np.unique(peers, return_counts=True)
     messages = dict(zip(ranks.tolist(), counts.tolist(), strict=True))

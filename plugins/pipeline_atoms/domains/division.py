@@ -1,4 +1,4 @@
-"""This rank's parts of the structures of a split."""
+"""Parts of a rank in the structures of a split, for training with domain decomposition."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class _Owned:
-    """A structure, and the rank that owns each of its atoms, (n_atoms,)."""
+    """A structure with the owner rank of each atom, (n_atoms,)."""
 
     structure: Structure
     owners: Ints
 
 
 class DividedSplits:
-    """The samples of a task, each of them divided between all ranks.
+    """Samples of a task, each divided between all ranks.
 
     Args:
-        run: Says how atoms are divided, and how long edges are.
-        task: Its model takes domains, or says how far atoms influence each other.
-        ranks: Who takes the parts; all of them make this, and call `divide`, together.
+        run: Its options determine the partitioning and the cutoff.
+        task: Task with a model that supports domains, or that states its receptive field.
+        ranks: Ranks that share the samples; all create this, and call `divide`, together.
 
     Raises:
         ValueError: The model cannot work on parts.
@@ -59,15 +59,15 @@ class DividedSplits:
         self._transport = choose_transport(ranks)
 
     def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
-        """Choose owners and make this rank's parts of samples of a split, which are kept.
+        """Choose owners of samples of a split, and return a function that makes this rank's parts.
 
         Args:
-            split: Its name.
+            split: Name of the split.
             samples: Its samples.
-            numbers: Of those that are divided; all if None.
+            numbers: Numbers of the samples to divide; all if None.
 
         Returns:
-            What makes this rank's parts.
+            Function from the number of a sample to this rank's part; the decomposition is kept.
 
         Raises:
             ValueError: A structure has fewer atoms than there are ranks, or the model cannot work
@@ -85,13 +85,13 @@ class DividedSplits:
         """Choose owners of one sample, without the other ranks.
 
         Args:
-            samples: A split.
-            number: Of the sample.
-            n_parts: Ranks that would divide it.
+            samples: Samples of a split.
+            number: Number of the sample.
+            n_parts: Number of ranks that would divide it.
 
         Returns:
-            What makes the part of the rank that a transport is for. Where its messages come from
-            nowhere, so do outputs; what is computed is that of the part.
+            Function from the transport of a rank to its part. With a transport without real
+            messages outputs are meaningless, but the work is the same.
 
         Raises:
             ValueError: The sample has fewer atoms, or the model cannot work on parts.
@@ -104,7 +104,7 @@ class DividedSplits:
     def _make_parts(
         self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
     ) -> LoadPart:
-        """Make the parts of one rank of some samples."""
+        """Return a function that makes the parts of one rank."""
         if isinstance(samples, DomainSamples):
             return self._load_domains(samples, owned, transport)
         module = self._task.module
@@ -151,7 +151,7 @@ class DividedSplits:
         n_layers = self._task.receptive_field
         if n_layers is None or self._angles is not None:
             problem = (
-                "the model does not say how far atoms influence each other (receptive_field)"
+                "the model does not state how far atoms influence each other (receptive_field)"
                 if n_layers is None
                 else "angles (graph.angle_cutoff) end at the boundary of a part"
             )
@@ -213,7 +213,7 @@ class DividedSplits:
 
 
 def _read_plain(samples: Samples, number: int) -> Batch:
-    """Return a sample without its graph, which is not read if the samples can do without."""
+    """Return a sample without its graph, which is not read if the samples allow it."""
     if isinstance(samples, StructureSamples):
         return samples.read_structures([number])
     return samples.batch([number])
@@ -235,7 +235,7 @@ def _read_structure(batch: Batch) -> Structure:
 
 
 def _take_labels(whole: Batch, atoms: Ints, kinds: Mapping[str, str], rank: int) -> Batch:
-    """Return labels of own atoms, on rank 0 those of the sample, and the number of all atoms.
+    """Return labels of own atoms, on rank 0 also labels of the sample, and the number of all atoms.
 
     On other ranks labels of the sample are missing, so that each counts once.
     """

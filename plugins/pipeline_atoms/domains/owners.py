@@ -1,4 +1,4 @@
-"""Which rank owns each atom of a structure, chosen without the whole graph on any of them."""
+"""Owner rank of each atom of a structure, chosen without the whole graph on any rank."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def choose_owners(
     link: Link | None = None,
     n_parts: int | None = None,
 ) -> Ints:
-    """Return the rank that owns each atom, the same on all ranks, which call it together.
+    """Return the owner rank of each atom, the same on all ranks, which call this together.
 
-    Each rank finds the edges of as many atoms as any other. Methods that cut by planes need no
-    more: degrees of atoms are gathered, and what parts would receive is counted by all ranks
-    together; `slices` need no edges at all. `auto` is then the best of these cuts, without the
-    refinement that `pipeline_kernels.partition.partition` ends with, which reads the whole graph.
-    METIS reads it in any case: with `metis` and `metis_volume` rank 0 holds the edges, and nothing
-    else, of the whole structure while it chooses.
+    Each rank finds the edges of an equal number of atoms. Methods that cut by planes need no more:
+    degrees of atoms are gathered, and the ranks count together the atoms that each part would
+    receive; `slices` needs no edges at all. `auto` is then the best of these cuts, without the
+    final refinement of `pipeline_kernels.partition.partition`, which reads the whole graph. METIS
+    reads it in any case: with `metis` and `metis_volume` rank 0 holds the edges of the whole
+    structure, and nothing else of it, while it chooses.
 
     Args:
         structure: All atoms.
         cutoff: Longest edge, Å.
-        ranks: Who shares the structure.
-        method: How atoms are divided, see `pipeline_kernels.partition`.
-        link: What an exchange takes, by which `auto` and `grid` choose.
-        n_parts: Number of owners, for ranks that find what others would own; as many as they are
-            if None.
+        ranks: Ranks that choose together.
+        method: Partitioning method, see `pipeline_kernels.partition`.
+        link: Latency and bandwidth between ranks, by which `auto` and `grid` choose.
+        n_parts: Number of owners, to plan for another number of ranks; the number of `ranks` if
+            None.
 
     Returns:
         (n_atoms,)
@@ -87,11 +87,11 @@ def choose_owners(
 
 @dataclass(frozen=True, eq=False)
 class DistributedRows(Rows):
-    """The rows of a graph, of which each rank holds those of some receivers.
+    """The rows of a graph, distributed over ranks by receivers.
 
     Attributes:
-        ranks: Who holds them.
-        all_degrees: Edges of every node, (n_nodes,).
+        ranks: Ranks that hold the rows.
+        all_degrees: Number of edges of every node, (n_nodes,).
     """
 
     ranks: Ranks
@@ -99,7 +99,7 @@ class DistributedRows(Rows):
 
     @classmethod
     def find(cls, structure: Structure, cutoff: float, ranks: Ranks) -> Self:
-        """Find this rank's rows; all ranks call it."""
+        """Find the rows of this rank; all ranks call this together."""
         n_atoms = len(structure.positions)
         receivers = np.array_split(np.arange(n_atoms), ranks.size)[ranks.rank]
         rows = Rows.of(find_edges(structure, cutoff, receivers)[0], n_atoms)
@@ -108,11 +108,11 @@ class DistributedRows(Rows):
 
     @property
     def degrees(self) -> Ints:
-        """Edges of every node, (n_nodes,)."""
+        """Number of edges of every node, (n_nodes,)."""
         return self.all_degrees
 
     def touch(self, labels: Ints, n_parts: int) -> tuple[NDArray[np.uint64], int]:
-        """As `Rows.touch` of the whole graph; all ranks call it."""
+        """Return `Rows.touch` of the whole graph; all ranks call this together."""
         bits, n_cut = super().touch(labels, n_parts)
         self.ranks.all_reduce_or(torch.from_numpy(bits.view(np.int64)))
         return bits, int(self.ranks.all_reduce_sum(torch.tensor(n_cut)))

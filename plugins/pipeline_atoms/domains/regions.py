@@ -1,9 +1,9 @@
-"""Regions: own atoms of a structure with all that their energies and forces depend on.
+"""Regions: own atoms of a structure with all atoms that their energies and forces depend on.
 
-They serve models that know nothing of domains. If the features of an atom reach n layers of edges
-far, its energy depends on atoms up to n edges away, and the force on it on the energies of all of
-those: on atoms up to 2 n edges away. A rank that has them all calculates the forces on its own
-atoms, and its part of energy and virial, alone and exactly.
+They are for models that do not support domains. With n layers of message passing the energy of an
+atom depends on atoms up to n edges away, and the force on it on the energies of all these atoms:
+on atoms up to 2 n edges away. A rank that has all of them calculates the forces on its own atoms,
+and its part of energy and virial, exactly and without communication.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Region:
 
     Attributes:
         structure: All atoms.
-        rows: Number in the structure of each local row, own ones first, (n_local,).
-        n_own: Own atoms.
+        rows: Index in the structure of each local row, own atoms first, (n_local,).
+        n_own: Number of own atoms.
         edge_index: Local rows of receiver and sender, (n_edges, 2), sorted by receiver.
         edge_shift: (n_edges, 3)
     """
@@ -45,9 +45,9 @@ class Region:
         return {**self._take(slice(None), slice(None)), "edge_index": self.edge_index}
 
     def split_inputs(self) -> list[dict[str, NDArray[Any]]]:
-        """Return own atoms with their edges, and all others with theirs, as two samples.
+        """Return own atoms with their edges, and all other atoms with theirs, as two samples.
 
-        Edges lead from one to the other: `edge_index`, which counts rows over both, is left out.
+        Edges connect the two: `edge_index`, which counts rows over both, is left out.
         """
         own = np.searchsorted(self.edge_index[:, 0], self.n_own)
         return [
@@ -67,24 +67,24 @@ class Region:
 
 
 def build_region(structure: Structure, cutoff: float, own: Ints, n_hops: int) -> Region:
-    """Build the region around some atoms: those that edges lead to from them, and the edges.
+    """Build the region around own atoms: all atoms within `n_hops` edges, and the edges.
 
     Args:
         structure: All atoms.
         cutoff: Longest edge, Å.
-        own: Own atoms, (n_own,) rising.
-        n_hops: How many edges away the farthest atoms are; at least 1.
+        own: Own atoms, (n_own,) ascending.
+        n_hops: Largest distance from own atoms in edges; at least 1.
     """
-    is_known = np.zeros(len(structure.positions), dtype=bool)
-    is_known[own] = True
+    is_included = np.zeros(len(structure.positions), dtype=bool)
+    is_included[own] = True
     shells, edges = [own], []
     for _ in range(n_hops):
         edges.append(find_edges(structure, cutoff, shells[-1]))
         senders = np.unique(edges[-1][0][:, 1])
-        shells.append(senders[~is_known[senders]])
-        is_known[shells[-1]] = True
+        shells.append(senders[~is_included[senders]])
+        is_included[shells[-1]] = True
     rows = np.concatenate([own, np.sort(np.concatenate(shells[1:]))])
-    local = np.empty(len(is_known), dtype=np.int64)
+    local = np.empty(len(is_included), dtype=np.int64)
     local[rows] = np.arange(len(rows))
     index, shift = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     order = np.argsort(local[index[:, 0]], kind="stable")
@@ -92,6 +92,6 @@ def build_region(structure: Structure, cutoff: float, own: Ints, n_hops: int) ->
 
 
 def collate_region(region: Region, dtype: torch.dtype) -> Batch:
-    """Return a region as a batch of two samples: own atoms, and all others; see `split_inputs`."""
+    """Collate a region into a batch of two samples, see `split_inputs`."""
     inputs = collate(region.split_inputs(), dtype)
     return inputs | {"edge_index": torch.from_numpy(region.edge_index)}

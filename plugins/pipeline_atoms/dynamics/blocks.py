@@ -1,4 +1,4 @@
-"""Errors of averages over a run, from blocks of it that are taken to be independent."""
+"""Block averaging: standard errors of averages over a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BLOCKS: Final = 5
-"""Parts into which the second half of a run is divided."""
+"""Number of blocks in the second half of a run."""
 
 
 def find_block_error(values: Floats) -> Floats:

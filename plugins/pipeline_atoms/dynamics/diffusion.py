@@ -14,18 +14,18 @@ from pipeline_atoms.dynamics.blocks import BLOCKS, find_block_error
 Floats = NDArray[np.float64]
 
 _FRAMES: Final = 20
-"""Frames of a block, at least."""
+"""Smallest number of frames of a block."""
 _MOST_FRAMES: Final = 2000
 _MOST_POSITIONS: Final = 10_000_000
-"""Frames times atoms that are taken, at most; of larger structures every second atom, and so on."""
+"""Largest number of frames times atoms; of larger structures every second atom, and so on."""
 _WINDOW: Final = (0.1, 0.5)
-"""Lags of the straight line, over the length of a block: before, motion is ballistic, or a
-vibration; beyond, few origins are left."""
+"""Range of lags of the linear fit, over the length of a block: at shorter lags motion is ballistic
+or a vibration; at longer lags few origins are left."""
 _MOVED: Final = 0.3
 """Displacement over the second half of a run, over the mean distance of atoms, below which atoms
-vibrate: a crystal melts where it is about half of that (Lindemann)."""
+only vibrate: a crystal melts at about half of it (Lindemann)."""
 _M2_PER_S: Final = 1e-8
-"""Of Å²/ps."""
+"""Å²/ps in m²/s."""
 _NUMBERS: Final = ("m2_per_s", "error_m2_per_s", "exponent")
 
 
@@ -35,16 +35,16 @@ def store_diffusion(group: h5py.Group) -> dict[str, float | None]:
         D = 1/6 d<|r(t + τ) - r(t)|²> / dτ
 
     of each element, averaged over its atoms and all origins t; r is relative to the centre of mass.
-    Where the cell changes, displacements are those of fractional coordinates in the mean cell.
-    Values are means over `BLOCKS` blocks, errors the standard errors of them.
+    If the cell changes, displacements are those of fractional coordinates in the mean cell. Values
+    are means over `BLOCKS` blocks, with their standard errors.
 
     Args:
-        group: Of a run that is periodic in three directions, filled by `Frames`.
+        group: Group of a run that is periodic in three directions, filled by `Frames`.
 
     Returns:
         Name with unit -> number, for the summary: root mean square displacements, coefficients,
-        their errors and exponents α of <r²> ~ τ^α, 1 where atoms diffuse. All but displacements are
-        None of atoms that vibrate about their places; empty if the run is too short.
+        their errors and exponents α of <r²> ~ τ^α, 1 for diffusion. All but displacements are None
+        for atoms that only vibrate; empty if the run is too short.
     """
     times = group["time"][:]
     settled = np.arange(len(times) // 2, len(times))
@@ -54,7 +54,7 @@ def store_diffusion(group: h5py.Group) -> dict[str, float | None]:
         return {}
     settled = settled[-BLOCKS * length :]
     spacings = np.diff(times[settled])
-    if not np.allclose(spacings, spacings[0]):  # the last step of a run that was stopped
+    if not np.allclose(spacings, spacings[0]):  # the last interval of a stopped run is shorter
         return {}
     numbers = group["atomic_numbers"][:]
     chosen = np.arange(0, len(numbers), max(1, len(settled) * len(numbers) // _MOST_POSITIONS))
@@ -76,11 +76,11 @@ def store_diffusion(group: h5py.Group) -> dict[str, float | None]:
 
 
 def compute_msd(paths: Floats, n_lags: int) -> Floats:
-    """Return mean square displacements over lags of 1 to `n_lags` frames, (n_lags,).
+    """Compute mean square displacements over lags of 1 to `n_lags` frames, (n_lags,).
 
     Args:
         paths: (n_frames, n_atoms, 3), not wrapped into a cell.
-        n_lags: Less than the number of frames.
+        n_lags: Number of lags, less than the number of frames.
     """
     assert 0 < n_lags < len(paths)
     return np.array(
@@ -108,7 +108,7 @@ def _read_paths(
 
 
 def _store_element(group: h5py.Group, symbol: str, squares: Floats) -> None:
-    """Store means and errors of the displacements of an element."""
+    """Store the mean square displacements of an element, with their standard errors."""
     for name, values in (
         (symbol, squares.mean(axis=0)),
         (f"{symbol}_error", find_block_error(squares)),
@@ -118,7 +118,7 @@ def _store_element(group: h5py.Group, symbol: str, squares: Floats) -> None:
 
 
 def _fit_element(lags: Floats, squares: Floats) -> tuple[float, float, float]:
-    """Return coefficient, its error and the exponent of an element, in the order of `_NUMBERS`."""
+    """Fit the coefficient, its error and the exponent of an element, in the order of `_NUMBERS`."""
     fitted = lags >= _WINDOW[0] / _WINDOW[1] * lags[-1]
     coefficients = np.polyfit(lags[fitted], squares[:, fitted].T, 1)[0] / 6 * _M2_PER_S
     mean = squares.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Molecular dynamics with a calculator: trajectory, observables, and what they amount to."""
+"""Molecular dynamics with a calculator: trajectory, observables and their summary."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from pipeline_atoms.dynamics.restarts import Restart, Restarts, identify
 from pipeline_core.config.sections import MolecularDynamics, UncertaintyLimits
 
 _TOO_HOT: Final = 50.0
-"""Multiple of the wanted temperature at which a run has exploded."""
+"""Multiple of the target temperature from which on a run counts as exploded."""
 _TOO_DENSE: Final = 0.5
-"""Å³ an atom below which a cell has collapsed; the import of data has the same limit."""
+"""Volume per atom below which a cell has collapsed, Å³; the import has the same limit."""
 
 
 def run_dynamics(
@@ -52,27 +52,27 @@ def run_dynamics(
     group: h5py.Group,
     model: str = "",
 ) -> dict[str, Any]:
-    """Run molecular dynamics, or go on where a run of the same was interrupted.
+    """Run molecular dynamics, or resume an interrupted run with the same settings.
 
-    What it goes on from lies in a folder beside the trajectory, which `remove_restarts` removes.
+    Restart files lie in a folder beside the trajectory; `remove_restarts` removes them.
 
     Args:
         atoms: Start structure, left as it is; at least two atoms.
-        calculator: Gives energy and forces, and the stress where there is a pressure.
+        calculator: Gives energy and forces, and the stress for constant pressure.
         options: Ensemble, length, couplings.
-        seed: Of the initial velocities and the thermostat.
+        seed: Seed of the initial velocities and the thermostat.
         trajectory: The extended-XYZ file to write: positions, momenta, forces, energy, stress.
         group: Empty group of an HDF5 file, filled with `OBSERVABLES`, positions, cell,
             atomic_numbers, rdf and diffusion; its attributes are the summary.
-        model: A word for the model, such as its SHA-256: no run goes on with another one.
+        model: Identifier of the model, such as its SHA-256: a run resumes only with the same model.
 
     Returns:
         The summary, see `summarize`.
 
     Raises:
-        ValueError: The run exploded; the trajectory holds the frames until then.
+        ValueError: The run exploded; the trajectory holds the frames before.
     """
-    with np.errstate(all="ignore"):  # what overflows stops the run, in words
+    with np.errstate(all="ignore"):  # an overflow stops the run with an error message
         moving = _prepare_atoms(atoms, calculator, options)
         rng = np.random.default_rng([seed, *options.name.encode()])
         moving.set_momenta(draw_momenta(moving, options.temperature, rng))
@@ -108,7 +108,7 @@ def run_dynamics(
 def _describe_uncertainty(
     group: h5py.Group, calculator: Calculator, options: MolecularDynamics, n_steps: int
 ) -> dict[str, Any]:
-    """Return what the summary of a run of a committee says of it; nothing of other runs."""
+    """Return the uncertainty part of the summary of a committee run; empty for other runs."""
     if not knows_uncertainty(calculator):
         return {}
     limits = options.uncertainty or UncertaintyLimits()
@@ -118,7 +118,7 @@ def _describe_uncertainty(
 
 
 def remove_restarts(trajectory: Path) -> None:
-    """Remove what the run of a trajectory would go on from."""
+    """Remove the restart files of the run of a trajectory."""
     shutil.rmtree(_name_folder(trajectory), ignore_errors=True)
 
 
@@ -146,7 +146,7 @@ def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynam
     moving.calc = calculator
     _forget(calculator)
     try:
-        moving.get_potential_energy()  # what is wrong with the start is told as such
+        moving.get_potential_energy()  # reports errors of the start structure as such
     except ValueError as error:
         raise ValueError(
             f"molecular dynamics {options.name!r}: start {options.start!r}: {error}"
@@ -157,7 +157,7 @@ def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynam
 def _go_on(
     dynamics: Integrator, options: MolecularDynamics, rng: Generator, restart: Restart
 ) -> int:
-    """Restore a run; return the steps that it has done."""
+    """Restore a run; return the number of completed steps."""
     rng.bit_generator.state = json.loads(restart.generator)
     restore_state(dynamics, options, restart.arrays, restart.step)
     _forget(dynamics.atoms.calc)
@@ -165,7 +165,7 @@ def _go_on(
 
 
 def _forget(calculator: Calculator) -> None:
-    """Let what follows depend on the positions of now alone, and on none before."""
+    """Make the following steps depend only on the present positions."""
     calculator.reset()
     if isinstance(calculator, PotentialCalculator | Committee):
         calculator.forget()
@@ -178,12 +178,12 @@ def _advance(
     rng: Generator,
     restarts: Restarts,
 ) -> str | None:
-    """Do all steps, in segments; return what stopped them, or None."""
+    """Do all steps, in segments; return the reason of an early stop, or None."""
     if restarts.last is not None and dynamics.nsteps == options.steps:
         return None
     steps = iter(dynamics.irun(options.steps - dynamics.nsteps))
     if restarts.last is not None:
-        next(steps)  # the state that the last segment ended with
+        next(steps)  # the final state of the last segment
     while True:
         with restarts.write_segment() as (group, text), text.open("w", encoding="utf-8") as file:
             frames = Frames(group, file, dynamics.atoms)
@@ -205,7 +205,7 @@ def _advance_segment(
     options: MolecularDynamics,
     frames: Frames,
 ) -> str | None:
-    """Do steps up to the next restart or the end; return what stopped them, or None."""
+    """Do steps up to the next restart or the end; return the reason of an early stop, or None."""
     atoms = dynamics.atoms
     try:
         for _ in steps:
@@ -227,13 +227,13 @@ def _advance_segment(
             ):
                 return None
     except (ValueError, RuntimeError, ArithmeticError) as error:
-        # The calculator, or ASE's matrices, meet a structure that has fallen apart.
+        # The calculator, or a matrix function of ASE, fails on a structure that has fallen apart.
         return str(error)
     return None
 
 
 def _is_too_uncertain(atoms: Atoms, options: MolecularDynamics) -> bool:
-    """Tell whether a run ends here because the committee does not know the forces."""
+    """Return True if the uncertainty of the forces stops the run."""
     limit = options.uncertainty.stop_above if options.uncertainty else None
     if limit is None or not knows_uncertainty(atoms.calc):
         return False
@@ -245,7 +245,7 @@ def _measure_temperature(atoms: Atoms) -> float:
 
 
 def _describe_state(start: Atoms, now: Atoms) -> str:
-    """Return temperature and, of a cell, volume."""
+    """Format the temperature and, for a cell, the volume."""
     state = f"at {_measure_temperature(now):.3g} K"
     if not now.pbc.all():
         return state

@@ -1,4 +1,4 @@
-"""The frames of a molecular-dynamics run: how they are stored, and what they sum up to."""
+"""Frames of a molecular-dynamics run: storage and summary."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ OBSERVABLES: Final = {
     "volume": "Å³",
     "max_force": "eV/Å",
 }
-"""What is stored of each frame, with its unit; the pressure holds its kinetic part."""
+"""Quantities stored for each frame, with their units; the pressure includes its kinetic part."""
 
 UNCERTAINTIES: Final = {"force_uncertainty": "eV/Å", "energy_uncertainty": "eV/atom"}
-"""What is stored beside with a calibrated committee: half widths of 95 % intervals, of the widest
+"""Further quantities with a calibrated committee: half widths of 95 % intervals, of the widest
 force component and of the energy."""
 
 UNCHANGING: Final = ("atomic_numbers",)
-"""What is stored once, and not of each frame."""
+"""Quantities stored once, and not for each frame."""
 
 _RDF_FRAMES: Final = 200
 
 
 class Frames:
-    """The stored frames of a run: extended XYZ for people and tools, HDF5 for figures.
+    """Writer of the frames of a run: extended XYZ for people and tools, HDF5 for figures.
 
     Args:
-        group: Gets one dataset an observable, of a row a frame.
-        file: Gets the frames.
+        group: Receives one dataset per observable, with a row per frame.
+        file: Receives the frames as extended XYZ.
         atoms: The start structure.
     """
 
@@ -79,7 +79,7 @@ class Frames:
             "positions": atoms.positions,
             "cell": np.array(atoms.cell),
         }
-        # The temporary copy keeps what belongs to a frame out of the atoms that move.
+        # The copy keeps the data of a frame out of the moving atoms.
         frame = atoms.copy()
         if self._is_uncertain:
             half, energy = read_uncertainty(atoms)
@@ -96,20 +96,20 @@ class Frames:
 
 
 def knows_uncertainty(calculator: Calculator | None) -> bool:
-    """Tell whether a calculator is a committee whose forces and energies are calibrated."""
+    """Return True if a calculator is a committee with calibrated forces and energies."""
     wanted = {"forces", "energy_per_atom"}
     return isinstance(calculator, Committee) and wanted <= calculator.calibrations.keys()
 
 
 def read_uncertainty(atoms: Atoms) -> tuple[Floats, float]:
     """Return the half widths of forces, (n_atoms,) eV/Å, and of the energy, eV/atom."""
-    atoms.get_potential_energy()  # up to date
+    atoms.get_potential_energy()  # updates the results
     results = atoms.calc.results
     return results["forces_uncertainty"], results["energy_uncertainty"] / len(atoms)
 
 
 def _compute_pressure(atoms: Atoms) -> float:
-    """Return the pressure with its kinetic part, GPa; NaN where the stress is not defined."""
+    """Compute the pressure with its kinetic part, GPa; NaN if the stress is not defined."""
     try:
         stress = atoms.get_stress(voigt=False, include_ideal_gas=True)
     except PropertyNotImplementedError:
@@ -118,11 +118,11 @@ def _compute_pressure(atoms: Atoms) -> float:
 
 
 def summarize_uncertainty(group: h5py.Group, limit: float) -> dict[str, Any]:
-    """Say how many frames of a run of a committee are flagged, and from when on.
+    """Count the flagged frames of a committee run, and find the first one.
 
     Args:
-        group: Filled by `Frames`.
-        limit: Half width of a force component above which a frame is, eV/Å.
+        group: Group of the run, filled by `Frames`.
+        limit: Half width of a force component above which a frame is flagged, eV/Å.
     """
     if "force_uncertainty" not in group:
         return {}
@@ -138,17 +138,17 @@ def summarize_uncertainty(group: h5py.Group, limit: float) -> dict[str, Any]:
 
 
 def summarize(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
-    """Sum up the observables of a run.
+    """Summarize the observables of a run.
 
-    The drift is the slope of a straight line through the conserved energy, the fluctuation the root
-    mean square of what remains. Thermal averages are taken over the second half of the run.
+    The drift is the slope of a linear fit to the conserved energy, the fluctuation the root mean
+    square of the residual. Thermal averages are taken over the second half of the run.
 
     Args:
-        group: Filled by `Frames`.
-        options: Of the run.
+        group: Group of the run, filled by `Frames`.
+        options: Options of the run.
 
     Returns:
-        Name with unit -> number, or None where it is not defined.
+        Name with unit -> number, or None if it is not defined.
     """
     n_atoms = len(group["atomic_numbers"])
     observables = {name: group[name][:] for name in OBSERVABLES}
@@ -172,7 +172,7 @@ def summarize(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
 
 
 def _fit_drift(time_ps: Floats, energy: Floats) -> tuple[float | None, float]:
-    """Return the slope of a line through `energy` and the rms of what remains."""
+    """Return the slope of a linear fit to `energy`, and the rms of the residual."""
     if len(energy) < 2:
         return None, 0.0
     slope, offset = np.polyfit(time_ps, energy - energy[0], 1)
@@ -185,9 +185,9 @@ def _compute_mean(values: Floats) -> float | None:
 
 
 def store_rdf(group: h5py.Group) -> None:
-    """Add the radial distribution functions over the second half of the run to its group.
+    """Add the radial distribution functions over the second half of a run to its group.
 
-    Beside them, in `rdf_error`, are the standard errors over blocks, if there is more than one.
+    Standard errors over blocks are in `rdf_error`, if there is more than one block.
     """
     n_frames = len(group["positions"])
     chosen = np.unique(np.linspace(n_frames // 2, n_frames - 1, _RDF_FRAMES).astype(int))

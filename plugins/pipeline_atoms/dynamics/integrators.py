@@ -43,7 +43,7 @@ _OWN_STATE: Final[Mapping[str, tuple[str, ...]]] = {
     "nvt_nose_hoover": _CHAIN,
     "npt": (*_CHAIN, "_h", "_p_g", "_barostat._xi", "_barostat._p_xi"),
 }
-"""What integrators remember beside the atoms: attributes of ASE's, which offer no other access."""
+"""State of integrators besides the atoms: private attributes of ASE, which has no other access."""
 
 
 def make_integrator(
@@ -52,7 +52,7 @@ def make_integrator(
     """Make the integrator of an ensemble.
 
     Args:
-        atoms: With calculator and momenta; they are what moves.
+        atoms: Atoms with calculator and momenta, which the integrator moves.
         options: Ensemble, time step and couplings.
         rng: Source of the thermostat's random numbers.
 
@@ -77,7 +77,7 @@ def make_integrator(
                 "pdamp": options.barostat_damping * units.fs,
             }
             chain = MTKNPT(atoms, timestep, **heat_bath, **barostat)
-    # ASE's chain counts 3 N degrees of freedom; one for N - 1 atoms counts those that move.
+    # ASE's chain counts 3 N degrees of freedom; a chain for N - 1 atoms counts 3 (N - 1).
     chain._thermostat = NoseHooverChainThermostat(
         num_atoms_global=len(atoms) - 1, masses=atoms.get_masses()[:, None], **heat_bath
     )
@@ -85,7 +85,7 @@ def make_integrator(
 
 
 def capture_state(dynamics: Integrator, options: MolecularDynamics) -> dict[str, NDArray[Any]]:
-    """Return all that an integrator and its atoms will go on from, by name."""
+    """Return the full state of an integrator and its atoms, by name."""
     atoms = dynamics.atoms
     moving = {"positions": atoms.positions, "momenta": atoms.get_momenta(), "cell": atoms.cell[:]}
     own = {name: attrgetter(name)(dynamics) for name in _OWN_STATE[options.ensemble]}
@@ -95,7 +95,7 @@ def capture_state(dynamics: Integrator, options: MolecularDynamics) -> dict[str,
 def restore_state(
     dynamics: Integrator, options: MolecularDynamics, state: Mapping[str, NDArray[Any]], step: int
 ) -> None:
-    """Let an integrator go on from what `capture_state` returned after so many steps."""
+    """Restore the state that `capture_state` returned after `step` steps."""
     atoms = dynamics.atoms
     atoms.set_cell(state["cell"])
     atoms.set_positions(state["positions"])
@@ -125,14 +125,14 @@ class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
     | T, K | `temperature` |
 
     Args:
-        atoms: With calculator and momenta.
-        timestep: In ASE's unit of time.
-        temperature: K.
-        friction: Inverse of ASE's unit of time.
+        atoms: Atoms with calculator and momenta.
+        timestep: Time step, in ASE's unit of time.
+        temperature: Temperature of the bath, K.
+        friction: Friction γ, in inverse units of ASE's time.
         rng: Source of ξ.
 
     Attributes:
-        temperature: Of the bath, K.
+        temperature: Temperature of the bath, K.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
         self.set_temperature(temperature)
 
     def set_temperature(self, temperature: float) -> None:
-        """Let the bath have another temperature, K, from the next step on."""
+        """Set the temperature of the bath, K, from the next step on."""
         self.temperature = temperature
         self._noise = np.sqrt((1 - self._kept**2) * self.masses * units.kB * temperature)
 
@@ -179,12 +179,12 @@ def draw_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
     """Draw Maxwell-Boltzmann momenta with total momentum zero, scaled to exactly `temperature`.
 
     Args:
-        atoms: At least two.
-        temperature: K.
+        atoms: At least two atoms.
+        temperature: Temperature, K.
         rng: Source of randomness.
 
     Returns:
-        (n_atoms, 3) in ASE's unit.
+        Momenta, (n_atoms, 3), in ASE's unit.
     """
     masses = atoms.get_masses()[:, None]
     momenta = np.sqrt(masses) * rng.standard_normal((len(atoms), 3))
@@ -194,5 +194,5 @@ def draw_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
 
 
 def compute_temperature(momenta: Floats, masses: Floats) -> float:
-    """Return the temperature, K, of 3 (N - 1) degrees of freedom."""
+    """Compute the temperature, K, of 3 (N - 1) degrees of freedom."""
     return float((momenta**2 / masses).sum() / (3 * (len(masses) - 1) * units.kB))

@@ -30,14 +30,14 @@ def compute_radial_distribution(
         g_ab(r) = V / (N_a N_b) * n_ab(r) / v(r)
 
     n_ab counts the ordered pairs of a frame in a shell, all periodic images included, and v is the
-    volume of the shell. Of an ideal gas in a large cell g is 1 - δ_ab / N_a: an atom is no
-    neighbour of its own.
+    volume of the shell. For an ideal gas in a large cell g is 1 - δ_ab / N_a: an atom is not its
+    own neighbour.
 
     Args:
         numbers: (n_atoms,) atomic numbers.
         frames: At least one frame, periodic in three directions: positions (n_atoms, 3) and cell
             (3, 3) in Å.
-        radius: Largest distance, Å; beyond half of the cell it sees the images of the cell.
+        radius: Largest distance, Å; beyond half of the cell the lattice of images shows in g.
         n_bins: Number of shells.
 
     Returns:

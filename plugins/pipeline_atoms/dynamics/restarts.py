@@ -1,8 +1,8 @@
-"""Where molecular dynamics that was interrupted goes on: to the bit where it would be without.
+"""Restart files of molecular dynamics: an interrupted run resumes bit for bit.
 
 The frames between two restarts are a *segment*, two files that never change once they are closed.
-`restart.h5` names how many there are, and holds all that moves. It is written last, so that what a
-killed job leaves behind beside it is not counted and overwritten.
+`restart.h5` contains the number of segments and the full state. It is written last, so that
+incomplete files of a killed job are not counted, and are overwritten.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _RESTART: Final = "restart.h5"
 
 @dataclass(frozen=True)
 class Restart:
-    """A moment from which a run goes on.
+    """State from which a run resumes.
 
     Attributes:
-        step: Steps that are done.
-        generator: State of the random numbers, as JSON.
-        arrays: All that moves, by name.
+        step: Number of completed steps.
+        generator: State of the random-number generator, as JSON.
+        arrays: State of integrator and atoms, by name.
     """
 
     step: int
@@ -46,13 +46,13 @@ class Restart:
 
 
 def identify(atoms: Atoms, options: MolecularDynamics, seed: int, model: str) -> str:
-    """Return a word that two runs share only if they have the same steps.
+    """Return a hash that two runs share only if they have the same steps.
 
     Args:
-        atoms: Where they start.
-        options: Of the run.
-        seed: Of all that is drawn.
-        model: SHA-256 of the model, or any other word for it.
+        atoms: Start structure.
+        options: Options of the run.
+        seed: Seed of the random numbers.
+        model: SHA-256 of the model, or another identifier.
     """
     content = hashlib.sha256()
     described = {"options": options.model_dump(mode="json"), "seed": seed, "model": model}
@@ -63,11 +63,11 @@ def identify(atoms: Atoms, options: MolecularDynamics, seed: int, model: str) ->
 
 
 class Restarts:
-    """The segments of a run, and the moment after the last of them.
+    """The segments of a run, and the state after the last of them.
 
     Args:
-        folder: Where they lie; what is there of another run goes.
-        identity: Of the run, see `identify`.
+        folder: Folder of the files; files of another run in it are removed.
+        identity: Hash of the run, see `identify`.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
@@ -83,13 +83,13 @@ class Restarts:
                     restart = Restart(int(file.attrs["step"]), str(file.attrs["generator"]), arrays)
                     return int(file.attrs["segments"]), restart
         except (FileNotFoundError, ValueError):
-            pass  # none, or none that can be used: the run begins anew
+            pass  # no usable restart: the run starts from the beginning
         shutil.rmtree(self._folder, ignore_errors=True)
         return 0, None
 
     @contextmanager
     def write_segment(self) -> Iterator[tuple[h5py.Group, Path]]:
-        """Yield an empty group for the frames to come, and the path of a text file beside it."""
+        """Yield an empty group for the next frames, and the path of a text file beside it."""
         arrays, text = self._name_segment(self._n_segments)
         with store.write_atomic(text) as temporary, store.create(arrays, "frames", {}) as file:
             temporary.touch()
@@ -97,7 +97,7 @@ class Restarts:
         self._n_segments += 1
 
     def save(self, restart: Restart) -> None:
-        """Let an interrupted run go on behind the segments that have been written."""
+        """Save the state after the segments written so far."""
         with store.create(self._folder / _RESTART, "restart", {}) as file:
             file.attrs["identity"], file.attrs["step"] = self._identity, restart.step
             file.attrs["generator"], file.attrs["segments"] = restart.generator, self._n_segments
@@ -108,7 +108,7 @@ class Restarts:
         """Write the frames of all segments into one group and one text file.
 
         Args:
-            group: Gets the datasets, of one frame a row.
+            group: Receives the datasets, with a row per frame.
             trajectory: The text file.
         """
         with store.write_atomic(trajectory) as temporary, temporary.open("wb") as whole:
@@ -122,7 +122,7 @@ class Restarts:
                 _join_rows(group, name, [part[name] for part in parts])
 
     def remove(self) -> None:
-        """Forget the run."""
+        """Remove all files of the run."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _name_segment(self, number: int) -> tuple[Path, Path]:
@@ -130,7 +130,7 @@ class Restarts:
 
 
 def _join_rows(group: h5py.Group, name: str, parts: Sequence[h5py.Dataset]) -> None:
-    """Write the rows of all segments, or what belongs to no frame once."""
+    """Write the rows of all segments; data of the whole run are written once."""
     first = parts[0]
     if name in UNCHANGING:
         group[name] = first[()]

@@ -1,4 +1,4 @@
-"""The structures that inference starts from: samples of the dataset, or files."""
+"""Start structures of inference: samples of the dataset, or files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pipeline_core.samples import SampleFile
 def read_start_structure(
     run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 1), place: str = "infer.md"
 ) -> Atoms:
-    """Return the structure that `start` names.
+    """Read the structure that `start` names.
 
     Args:
-        run: The run whose dataset samples come from.
+        run: The run with the dataset of the samples.
         start: A sample as split:number, or the path of a file that ASE can read (its last frame).
         repeat: Copies of the cell along its vectors.
         place: Key of the experiment, for messages.
 
     Raises:
-        ValueError: There is no such sample, the file cannot be read or holds no structure that can
-            be one, or there is no memory for the copies.
+        ValueError: There is no such sample, the file cannot be read or holds no valid structure, or
+            there is no memory for the copies.
     """
     named = parse_start(start)
     atoms = _read_sample(run, *named, place) if named else _read_free_atoms(start, place)
@@ -45,12 +45,12 @@ def read_start_structure(
 
 
 def find_sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
-    """Return where in a file of samples that of a split with this number is, from 0.
+    """Find the row of a sample in a file, from 0.
 
     Args:
         data: The samples.
         split: Name of the split.
-        number: Of the sample within it.
+        number: Number of the sample within the split.
         place: Key of the experiment, for messages.
 
     Raises:
@@ -66,7 +66,7 @@ def find_sample_row(data: SampleFile, split: str, number: int, place: str) -> in
 
 
 def read_atoms_of_file(path: str, place: str) -> Atoms:
-    """Return the last frame of a file: numbers, positions, cell, masses and constraints.
+    """Read the last frame of a file: numbers, positions, cell, masses and constraints.
 
     Args:
         path: The file.
@@ -77,7 +77,7 @@ def read_atoms_of_file(path: str, place: str) -> Atoms:
     """
     try:
         atoms = ase.io.read(path)
-    except Exception as error:  # ASE's readers raise whatever their parsing meets
+    except Exception as error:  # ASE's readers raise errors of any type
         raise ValueError(
             f"{place}: start {path!r} is neither split:number nor a file that ASE can read "
             f"({type(error).__name__}: {error})"
@@ -94,7 +94,7 @@ def read_atoms_of_file(path: str, place: str) -> Atoms:
 
 
 def _read_free_atoms(path: str, place: str) -> Atoms:
-    """Return the last frame of a file if nothing holds its atoms and they can be where they are."""
+    """Read the last frame of a file, which must have no constraints and plausible positions."""
     atoms = read_atoms_of_file(path, place)
     if atoms.constraints:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""Trained potentials in the programs of others, each through an ASE calculator of ours."""
+"""Trained potentials in other simulation programs, each through our ASE calculator."""

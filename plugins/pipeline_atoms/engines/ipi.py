@@ -1,8 +1,8 @@
 """Trained potentials as drivers of i-PI's protocol: a server moves atoms, a driver gives forces.
 
-The server is i-PI or ASE's `SocketIOCalculator`. Messages are those of V. Kapil et al., Comput.
-Phys. Commun. 236, 214 (2019), in Hartree and Bohr as ASE has them; the virial is minus the stress
-times the volume.
+The server is i-PI or ASE's `SocketIOCalculator`. Messages follow V. Kapil et al., Comput. Phys.
+Commun. 236, 214 (2019), in Hartree and Bohr with ASE's values; the virial is minus the stress times
+the volume.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ase.calculators.calculator import Calculator
 from ase.calculators.socketio import IPIProtocol, SocketClosed
 from numpy.typing import NDArray
 
-_PREFIX: Final = "/tmp/ipi_"  # noqa: S108  # where i-PI and ASE look for a socket by its name
+_PREFIX: Final = "/tmp/ipi_"  # noqa: S108  # prefix of socket names in i-PI and ASE
 _PAUSE: Final = 0.2
 """Seconds between two attempts to reach a server."""
 
@@ -28,23 +28,23 @@ Forces = tuple[float, NDArray[np.float64], NDArray[np.float64]]
 
 
 def answer_server(address: str, atoms: Atoms, calculator: Calculator, wait: float = 60.0) -> int:
-    """Give a server the forces that it asks for, until it leaves.
+    """Calculate forces for a server until it closes the connection.
 
-    The protocol says nothing of elements, so that the server must have the atoms in the order of
-    `atoms`. Where the model gives no stress or a direction is not periodic, the virial is zero.
+    The protocol does not transmit elements, so the server must have the atoms in the order of
+    `atoms`. If the model gives no stress or a direction is not periodic, the virial is zero.
 
     Args:
         address: HOST:PORT, or unix:NAME for a socket of this machine, as i-PI's `mode='unix'`.
-        atoms: Elements and boundaries; where they are says the server.
-        calculator: What `calculators.loading.load_calculator` returns, or a committee.
+        atoms: Elements and boundaries; the server sends positions and cell.
+        calculator: Calculator from `calculators.loading.load_calculator`, or a committee.
         wait: Seconds to wait for the server to start.
 
     Returns:
-        How many structures were calculated.
+        Number of calculated structures.
 
     Raises:
-        ValueError: The address is none, the server has another number of atoms or sends what is
-            not of the protocol, or the model refuses a structure.
+        ValueError: The address is invalid, the server has another number of atoms or violates the
+            protocol, or the model refuses a structure.
         OSError: There is no server.
     """
     with _connect(address, wait) as connection:
@@ -55,7 +55,7 @@ def answer_server(address: str, atoms: Atoms, calculator: Calculator, wait: floa
             if message == "STATUS":
                 protocol.sendmsg("READY" if forces is None else "HAVEDATA")
             elif message == "INIT":
-                protocol.recvinit()  # a number and words for programs that need them
+                protocol.recvinit()  # an index and an initialization string, not used here
             elif message == "POSDATA":
                 _receive_structure(protocol, atoms)
                 forces, count = _calculate(atoms, calculator), count + 1
@@ -63,7 +63,7 @@ def answer_server(address: str, atoms: Atoms, calculator: Calculator, wait: floa
                 protocol.sendforce(*forces)
                 forces = None
             else:
-                raise ValueError(f"{address}: the server sent {message!r}, which is not i-PI's")
+                raise ValueError(f"{address}: the server sent {message!r}, not a message of i-PI")
         return count
 
 
@@ -90,7 +90,7 @@ def _connect(address: str, wait: float) -> Iterator[socket.socket]:
 
 
 def parse_address(address: str) -> tuple[socket.AddressFamily, Any]:
-    """Return the family of an address, and what `socket.connect` wants to know.
+    """Return the family of an address, and the argument of `socket.connect`.
 
     Raises:
         ValueError: It is neither HOST:PORT nor unix:NAME.
@@ -106,7 +106,7 @@ def parse_address(address: str) -> tuple[socket.AddressFamily, Any]:
 
 
 def _receive_message(protocol: IPIProtocol) -> str:
-    """Return the next message; a server that has closed the connection is one that has left."""
+    """Return the next message; a closed connection counts as the end of the run."""
     try:
         return str(protocol.recvmsg())
     except (SocketClosed, ConnectionResetError):

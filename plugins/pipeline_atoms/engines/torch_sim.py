@@ -29,22 +29,22 @@ except ImportError as error:
 class TorchSimModel(ModelInterface):  # type: ignore[misc] # torch-sim is an extra
     """Energies, forces and stresses of batched structures, in torch-sim's metal units.
 
-    They are ours: eV, eV/Å, and eV/Å³ with tension positive. Magnetic moments are given, too,
-    where the model predicts them.
+    The units are eV, eV/Å, and eV/Å³ with tension positive, as in the engine. Magnetic moments are
+    included if the model predicts them.
 
     Args:
-        calculator: What `calculators.loading.load_calculator` returns for a potential; its
-            device and type are those of the model.
+        calculator: Calculator from `calculators.loading.load_calculator` for a potential; it
+            determines the device and the type.
 
     Raises:
-        ValueError: It is no calculator of one potential, such as a committee.
+        ValueError: It is not a calculator of one potential, such as a committee.
     """
 
     def __init__(self, calculator: Calculator) -> None:
         super().__init__()
         if not isinstance(calculator, PotentialCalculator):
             raise ValueError(
-                f"torch-sim takes one potential, and a {type(calculator).__name__} is none; load "
+                f"torch-sim takes one potential, not a {type(calculator).__name__}; load "
                 "one member of a committee by the path of its model.pt"
             )
         self._calculator = calculator
@@ -55,18 +55,17 @@ class TorchSimModel(ModelInterface):  # type: ignore[misc] # torch-sim is an ext
         self._neighbours: list[VerletList[Arrays]] = []
 
     def forward(self, state: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Return what the potential predicts.
+        """Predict energies, forces and stresses.
 
         Args:
-            state: A `torch_sim.SimState`, all of whose directions are periodic if stresses are
-                wanted.
-            **kwargs: What torch-sim tells models; nothing of it matters here.
+            state: A `torch_sim.SimState`, periodic in all directions if stresses are needed.
+            **kwargs: Further arguments of torch-sim, which are ignored.
 
         Returns:
             energy, (n_systems,); forces, (n_atoms, 3); stress, (n_systems, 3, 3).
 
         Raises:
-            ValueError: As the calculator for any structure.
+            ValueError: As the calculator does for any structure.
         """
         pbc = np.broadcast_to(torch.as_tensor(state.pbc).cpu().numpy(), 3)
         batch = self._make_batch(state, pbc)
@@ -77,7 +76,7 @@ class TorchSimModel(ModelInterface):  # type: ignore[misc] # torch-sim is an ext
         return {name: outputs[name] for name in names}
 
     def _make_batch(self, state: Any, pbc: NDArray[np.bool_]) -> Batch:
-        """Return all structures with their graphs, which are kept while atoms move little."""
+        """Return all structures with their graphs, which are reused while atoms move little."""
         positions, numbers, systems, cells = (
             tensor.detach().cpu().numpy()
             for tensor in (

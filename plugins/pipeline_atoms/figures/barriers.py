@@ -10,7 +10,7 @@ from pipeline_core.run import ExperimentRun
 
 
 def draw_barriers(experiment: ExperimentRun) -> Drawn:
-    """Draw energies along paths, a panel a path."""
+    """Draw energies along paths, a panel per path."""
     found = read_properties(experiment, "neb")
     if not found:
         return None

@@ -16,7 +16,7 @@ _KEYS: Final = ("m2_per_s", "error_m2_per_s", "exponent", "displacement_A")
 
 
 def draw_diffusion(experiment: ExperimentRun) -> Drawn:
-    """Draw mean square displacements of each element, a panel a run of dynamics."""
+    """Draw mean square displacements of each element, a panel per run of dynamics."""
     runs = _list_runs(experiment)
     if not runs:
         return None
@@ -44,7 +44,7 @@ def draw_diffusion(experiment: ExperimentRun) -> Drawn:
 
 
 def tabulate_diffusion(experiment: ExperimentRun) -> list[Table]:
-    """Return the coefficients as a table of the report; none without dynamics long enough."""
+    """Tabulate the coefficients for the report; no table without dynamics long enough."""
     runs = _list_runs(experiment)
     rows = [
         [
@@ -81,7 +81,7 @@ def _list_elements(run: Trajectory) -> Iterator[str]:
 
 
 def _read_numbers(run: Trajectory, element: str) -> list[float | None]:
-    """Return what `_KEYS` name; None of atoms that vibrate about their places."""
+    """Read the numbers that `_KEYS` name; None for atoms that only vibrate."""
     return [run.summary.get(f"diffusion_{element}_{key}") for key in _KEYS]
 
 
@@ -93,7 +93,7 @@ def _describe(run: Trajectory, element: str) -> str:
 
 
 def _format(value: float | None, error: float | None) -> str:
-    """Return a number with its error in one power of ten."""
+    """Format a number and its error with a common power of ten."""
     if value is None or error is None:
         return "–"
     power = int(f"{max(abs(value), error):e}".split("e")[1]) if value or error else 0

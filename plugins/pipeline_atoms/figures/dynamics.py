@@ -1,4 +1,4 @@
-"""Molecular dynamics: is the energy conserved, is the temperature right, is the structure right?"""
+"""Figures of molecular dynamics: conserved energy, temperature, radial distribution functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS: Final = (
     "max_force_eV_per_A",
     "seconds_per_step",
 )
-"""Parts of a summary that the table of the runs holds."""
+"""Keys of a summary in the table of the runs."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Trajectory:
 
     Attributes:
         name: Name of the run in the experiment.
-        variant: Whose model it was.
+        variant: Variant of its model.
         time: (n_frames,) ps.
         conserved: (n_frames,) conserved energy since the start, meV/atom.
         temperature: (n_frames,) K.
         rdf: "r" -> (n_bins,) Å and pair of elements -> (n_bins,); empty if not periodic.
-        rdf_error: Pair of elements -> standard errors (n_bins,); empty of too few frames.
+        rdf_error: Pair of elements -> standard errors (n_bins,); empty if frames are too few.
         diffusion: "lag" -> (n_lags,) ps, element and element_error -> mean square displacement and
             its standard error (n_lags,), Å²; empty if the run is too short.
-        summary: What inference says of it.
+        summary: Its summary from inference.
     """
 
     name: str
@@ -101,7 +101,7 @@ def _read_arrays(group: Any, name: str) -> dict[str, Floats]:
 
 
 def draw_conservation(experiment: ExperimentRun) -> Drawn:
-    """Draw conserved energy and temperature against time, one row a molecular-dynamics run."""
+    """Draw conserved energy and temperature against time, a row per molecular-dynamics run."""
     runs = read_trajectories(experiment)
     if not runs:
         return None
@@ -203,5 +203,5 @@ def _draw_rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> Rows:
 
 
 def draw_band(axes: Axes, x: Floats, y: Floats, error: Floats, colour: str) -> None:
-    """Draw two standard errors to either side, which hold about 95 %."""
+    """Draw a band of two standard errors to either side, about 95 %."""
     axes.fill_between(x, y - 2 * error, y + 2 * error, color=colour, alpha=0.25, linewidth=0)

@@ -13,7 +13,7 @@ from pipeline_core.run import ExperimentRun, Run
 
 
 def make_findings(experiment: ExperimentRun) -> Findings:
-    """Return what the report shows of the use of potentials beside figures."""
+    """Return the numbers, tables and warnings on the use of potentials for the report."""
     return Findings(
         numbers=list(_collect_dynamics(experiment.runs[BASE])),
         tables=[

@@ -1,4 +1,4 @@
-"""Amorphous structures: how they cooled, and how their atoms lie."""
+"""Figures of amorphous structures: energy during cooling, and radial distribution functions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
 
 _WINDOW: Final = 50
-"""Parts of a cooling, whose means are drawn, at most."""
+"""Largest number of parts of a cooling for which means are drawn."""
 
 
 def draw_glasses(experiment: ExperimentRun) -> Drawn:
-    """Draw energy against temperature, and radial distribution functions; a row a structure."""
+    """Draw energy against temperature, and radial distribution functions; a row per structure."""
     found = read_properties(experiment, "melt_quench")
     if not found:
         return None

@@ -13,7 +13,7 @@ from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
 
 _COLUMNS: Final = 3
-"""Panels side by side, at most."""
+"""Largest number of panels side by side."""
 _LINE: Final = 0.28
 """Height of a structure in a list, inches."""
 _EDGES: Final = 0.9
@@ -23,7 +23,7 @@ _STRESSES: Final = ("xx", "yy", "zz", "yz", "xz", "xy")
 
 
 def draw_relaxation(experiment: ExperimentRun) -> Drawn:
-    """Draw how far cells changed, and the energy that was gained, a line a structure."""
+    """Draw the change of cells and the energy gained by relaxation, a line per structure."""
     found = read_properties(experiment, "relax")
     if not found:
         return None
@@ -44,7 +44,7 @@ def draw_relaxation(experiment: ExperimentRun) -> Drawn:
 
 
 def _measure_cell(one: Property) -> list[tuple[str, float]]:
-    """Return changes of lengths and volume, %."""
+    """Return the changes of lengths and volume, %."""
     before, after = one.arrays["cell_before"], one.arrays["cell"]
     lengths = np.linalg.norm(after, axis=1) / np.linalg.norm(before, axis=1)
     ratios = [*lengths.tolist(), float(abs(np.linalg.det(after) / np.linalg.det(before)))]
@@ -112,7 +112,7 @@ def draw_surfaces(experiment: ExperimentRun) -> Drawn:
 
 
 def _draw_energies(found: list[Property], keys: dict[str, str], label: str) -> Drawn:
-    """Draw numbers of each structure, a line a structure; `keys` are those of the summary."""
+    """Draw numbers from summaries, a line per structure; `keys` maps labels to their keys."""
     if not found:
         return None
     figure, ((panel,),) = _make_list(found, 1)
@@ -138,7 +138,7 @@ def _make_list(found: list[Property], n_columns: int) -> tuple[Figure, list[list
 
 
 def make_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many panels."""
+    """Return a figure with `count` panels."""
     n_columns = min(count, _COLUMNS)
     n_rows = -(-count // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN

@@ -11,7 +11,7 @@ from pipeline_core.run import ExperimentRun
 
 
 def draw_phonons(experiment: ExperimentRun) -> Drawn:
-    """Draw bands, density of states and thermodynamic functions, a row a structure."""
+    """Draw bands, density of states and thermodynamic functions, a row per structure."""
     found = read_properties(experiment, "phonons")
     if not found:
         return None
@@ -57,7 +57,7 @@ def _draw_bands(panel: Axes, one: Property) -> None:
 
 
 def _name_places(one: Property) -> tuple[list[float], list[str]]:
-    """Return where on the path the named wave vectors lie; two of one place share a name."""
+    """Return positions and labels of named points on the path; coinciding points share a label."""
     places: dict[float, list[str]] = {}
     ends = np.cumsum(one.arrays["stretch_lengths"])
     starts = (0, *ends[:-1])

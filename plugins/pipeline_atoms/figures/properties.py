@@ -1,4 +1,4 @@
-"""Properties of materials from the trained potential: what was found, in tables and warnings."""
+"""Tables and warnings of properties of materials from the trained potential."""
 
 from __future__ import annotations
 
@@ -84,22 +84,22 @@ _COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "energy_per_atom_eV": "Energy (eV/atom)",
     },
 }
-"""Parts of a summary that the report's tables hold; the tables of the figures hold all."""
+"""Keys of a summary in the tables of the report; the tables of the figures have all keys."""
 _DIGITS: Final = 4
 _EXACT: Final = ("energy_per_atom_eV",)
-"""Numbers of which differences matter, given to a tenth of a meV."""
+"""Energies with significant differences, shown to a tenth of a meV."""
 
 
 @dataclass(frozen=True)
 class Property:
-    """What was found of one structure.
+    """Result of a property calculation for one structure.
 
     Attributes:
         entry: Name of the entry in the experiment.
-        structure: What the structure is called.
-        variant: Whose model it was.
+        structure: Name of the structure.
+        variant: Variant of the model.
         summary: Name with unit -> number or word.
-        arrays: What figures draw.
+        arrays: Arrays for figures.
     """
 
     entry: str
@@ -110,12 +110,12 @@ class Property:
 
     @property
     def label(self) -> str:
-        """What a figure calls it among others."""
+        """Label in a figure."""
         return self.structure.replace("_", " ")
 
 
 def read_properties(experiment: ExperimentRun, section: str) -> list[Property]:
-    """Read what a section gave for all variants, entries and structures, problems left out."""
+    """Read the results of a section for all variants, entries and structures, without problems."""
     found = [one for run in experiment.runs.values() for one in _read_run(run, section)]
     return [one for one in found if "problem" not in one.summary]
 
@@ -141,7 +141,7 @@ def _read_arrays(group: h5py.Group) -> dict[str, NDArray[Any]]:
 
 
 def name_panel(one: Property, members: list[Property]) -> str:
-    """Return the title of a panel: the structure, and what it takes to tell it from others."""
+    """Return the title of a panel: the structure, with entry and variant if there are several."""
     variants = {m.variant for m in members}
     entries = {m.entry for m in members}
     words = [one.entry.replace("_", " ")] if len(entries) > 1 else []
@@ -160,7 +160,7 @@ def make_rows(found: list[Property]) -> Rows:
 
 
 def tabulate_properties(experiment: ExperimentRun) -> list[Table]:
-    """Return a table for each section of properties that was calculated."""
+    """Return a table for each calculated section of properties."""
     tables = []
     for section, columns in _COLUMNS.items():
         found = read_properties(experiment, section)
@@ -185,7 +185,7 @@ def _format(value: Any, key: str) -> str:
 
 
 def list_warnings(experiment: ExperimentRun) -> list[str]:
-    """Say what has no property, did not converge, or is not stable."""
+    """List structures without a result, without convergence, or without stability."""
     found = [
         (section, one)
         for run in experiment.runs.values()

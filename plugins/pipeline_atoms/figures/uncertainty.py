@@ -1,4 +1,4 @@
-"""Where dynamics of a committee leaves its data."""
+"""Uncertainty of forces in dynamics of a committee."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 def draw_dynamics(experiment: ExperimentRun) -> Drawn:
-    """Draw the widest interval of a force against time, one panel a run of dynamics."""
+    """Draw the widest interval of a force against time, a panel per run of dynamics."""
     runs = [(v, *one) for v, run in experiment.runs.items() for one in _read_dynamics(run)]
     if not runs:
         return None
@@ -43,7 +43,7 @@ def _read_dynamics(run: Run) -> list[tuple[str, Floats, Floats, float]]:
 
 
 def list_warnings(experiment: ExperimentRun) -> list[str]:
-    """Say which dynamics has left the data of its committee, or was stopped for it."""
+    """List dynamics with flagged frames, or stopped for the uncertainty of their forces."""
     lines = []
     for run in experiment.runs.values():
         with results.open_inference(run) as file:

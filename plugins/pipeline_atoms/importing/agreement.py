@@ -1,12 +1,12 @@
-"""Judging whether a label agrees with the energies, from energy differences and work.
+"""Consistency of a label with the energies, from energy differences and work.
 
 Let y be the energy differences of pairs of frames and x the work that the label predicts for them.
-The factor k in y = k x is 1 for data that agree, −1 for a wrong sign and the ratio of two units for
-a wrong unit. It is estimated by the median of y/x and not by least squares: published sets hold
-pairs of frames that were calculated differently and whose energies jump, and a few of them must not
-decide. Of n ratios n/2 ± 1.29 √n lie below the true factor in 99 % of all cases, whatever the
-errors are like (sign test; W. J. Conover, Practical Nonparametric Statistics, chapter 3), which
-gives its interval.
+The factor k in y = k x is 1 for consistent data, −1 for a wrong sign and the ratio of two units for
+a wrong unit. It is estimated by the median of y/x and not by least squares: published sets contain
+pairs of frames from different calculations with a jump in energy, and a few of them must not
+decide. Of n ratios n/2 ± 1.29 √n lie below the true factor in 99 % of all cases, for any
+distribution of errors (sign test; W. J. Conover, Practical Nonparametric Statistics, chapter 3),
+which gives its confidence interval.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Verdict = Literal["confirmed", "wrong sign", "wrong unit", "undetermined"]
 
 _DEVIATIONS: Final = 2.58
 FEWEST_PAIRS: Final = math.ceil(_DEVIATIONS**2)
-"""Pairs of frames from which on the interval of the factor is finite."""
+"""Smallest number of pairs of frames for which the interval of the factor is finite."""
 _NO_WORK: Final = 1e-9  # eV/atom
-_SAME_UNIT: Final = 2.0  # stress that stems from vibration appears up to so much too small
+_SAME_UNIT: Final = 2.0  # stress from vibration appears too small by up to this factor
 _ALIKE: Final = 1.1  # units of labels and energies between which the factor does not decide
 _UNIT_RATIO: Final = 4.0  # units differ by more, the trapezoid rule is off by less
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the energy differences of pairs of frames follow from a label.
+    """Agreement of a label with the energy differences of pairs of frames.
 
     Attributes:
         pairs: Number of pairs.
-        factor: Number that the label is to be multiplied with; 1 if it is right.
-        interval: Where this number lies with 99 % confidence; infinite if the pairs are too few.
-        rest_as_given: Median of what remains of the energy differences, eV/atom.
+        factor: Number to multiply the label with; 1 if it is right.
+        interval: Its 99 % confidence interval; infinite if the pairs are too few.
+        rest_as_given: Median of the absolute residuals of the energy differences, eV/atom.
         rest_flipped: The same with the sign of the label changed.
         rest_without: The same without the label.
     """
@@ -56,7 +56,7 @@ class Agreement:
 
     @property
     def verdict(self) -> Verdict:
-        """What the pairs say of the label."""
+        """Verdict of the pairs on the label."""
         low, high = self.interval
         nearest, farthest = sorted((abs(low), abs(high)))
         if low * high <= 0 or farthest > _UNIT_RATIO**2 * nearest:
@@ -70,11 +70,11 @@ class Agreement:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether there are enough pairs, but their factors differ widely."""
+        """True if there are enough pairs, but their factors differ widely."""
         return self.verdict == "undetermined" and math.isfinite(self.factor)
 
     def report(self) -> dict[str, Any]:
-        """Return it as JSON-able values."""
+        """Return the agreement as JSON-able values."""
         figures = vars(self) if math.isfinite(self.factor) else {"pairs": self.pairs}
         return {"verdict": self.verdict, **figures}
 
@@ -83,7 +83,7 @@ def measure_agreement(difference: Floats, work: Floats) -> Agreement:
     """Fit energy differences by a multiple of the work of a label.
 
     Args:
-        difference: What the work has to explain, eV/atom, (n_pairs,).
+        difference: Energy differences, eV/atom, (n_pairs,).
         work: Work by the label as given, eV/atom, (n_pairs,).
     """
     works = np.abs(work) > _NO_WORK
@@ -106,7 +106,7 @@ def require_agreement(agreements: Mapping[str, Agreement], source: RawSource) ->
     """Check that no label of a source contradicts its energies.
 
     Args:
-        agreements: Label to how it agrees with the energies.
+        agreements: Label to its agreement with the energies.
         source: The source.
 
     Raises:
@@ -138,8 +138,8 @@ def _suggest_sign(label: str, source: RawSource) -> str:
 def _suggest_unit(label: str, measured: Agreement, source: RawSource) -> str:
     """Name the units of the label, and of the energies, that would explain the factor.
 
-    Energies in a unit that is k times as large as given have the effect of a label in one that is k
-    times as small.
+    Energies in a unit k times as large as given have the same effect as a label in a unit k times
+    as small.
     """
     fits: list[tuple[float, str]] = []
     for dimension, power in ((DIMENSION[label], 1), ("energy", -1)):

@@ -1,4 +1,4 @@
-"""Which labels the frames of a source carry, and the errors if they carry too few."""
+"""Label coverage of the frames of a source, and the errors if labels are missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline_atoms.readers.describe import describe, explain_missing_label
 
 
 class Coverage:
-    """Counts the labels of one source.
+    """Counter of the labels of one source.
 
     Args:
         source: The source.
@@ -25,7 +25,7 @@ class Coverage:
         self.n_frames = 0
 
     def add(self, file: str, index: int, labels: Sequence[str]) -> None:
-        """Count the labels of the frame of `file` that has this number."""
+        """Count the labels of the frame `index` of `file`."""
         self.n_frames += 1
         for name in self._labels:
             if name in labels:
@@ -37,7 +37,8 @@ class Coverage:
         """Check that every frame carries every label except those in `partial`.
 
         Raises:
-            ValueError: A label is missing in some frames, or in all; says where and what to do.
+            ValueError: A label is missing in some frames, or in all; the message names the first
+                frame and the remedy.
         """
         for name in self._labels:
             if name in partial or self.present[name] == self.n_frames:
@@ -55,7 +56,7 @@ class Coverage:
             )
 
     def explain_absence(self, name: str) -> str:
-        """Explain that no frame carries the label `name`."""
+        """Return an error message: no frame carries the label `name`."""
         source = self._source
         problem = f"{source.name}: none of {self.n_frames} frames has {name}"
         if source.keys and name not in source.keys:

@@ -1,4 +1,4 @@
-"""The import of a dataset from beginning to end."""
+"""Import of a dataset from beginning to end."""
 
 from __future__ import annotations
 
@@ -32,25 +32,24 @@ from pipeline_core.store import write_json
 from pipeline_core.workers import Workers, can_be_sent
 
 _LARGE: Final = 16_000_000
-"""Bytes of raw files from which on starting processes, and keeping samples, pays."""
+"""Bytes of raw files from which on worker processes, and the import cache, pay off."""
 _STRUCTURE: Final = ("cell", "pbc", "group", "source", "atomic_numbers", "positions")
 
 
 def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     """Read all sources of a dataset, or of all parts of a mixture; write `run.data`, `run.report`.
 
-    Frames are read once. What needs all of them, the splits and the reference energies, is computed
-    from a few numbers a frame and written last.
+    Frames are read once. Splits and reference energies, which need all frames, are computed from a
+    few numbers per frame and written last.
 
     Args:
         run: The dataset.
 
     Returns:
-        Figures for the screen.
+        Summary for the screen.
 
     Raises:
-        ValueError: The dataset file, a raw file, or what the files say is wrong; nothing is
-            written.
+        ValueError: The dataset file, a raw file, or its content is wrong; nothing is written.
     """
     for part in run.parts:
         require_sensible(part)
@@ -93,24 +92,24 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
 
 
 def _list_heads(run: DatasetRun) -> list[str]:
-    """Return the names of the heads of a mixture; none of a dataset with one for all."""
+    """Return the names of the heads of a mixture; empty if all parts share one head."""
     return run.options.heads if isinstance(run.options, Mixture) else []
 
 
 def _list_part_heads(run: DatasetRun) -> list[str]:
-    """Return the head of each part, empty where none is named."""
+    """Return the head of each part, empty if none is named."""
     if isinstance(run.options, Mixture):
         return [part.head or "" for part in run.options.parts]
     return [""]
 
 
 def _can_be_sent(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
-    """Tell whether other processes can read all files."""
+    """Return True if worker processes can read all files."""
     return all(can_be_sent(one.reader) for part in by_part.values() for one in part)
 
 
 def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
-    """Find the raw files of every part, by its name."""
+    """Find the raw files of every part, by the name of the part."""
     readers = run.registry.collect("readers")
     by_part = {}
     for part in run.parts:
@@ -127,7 +126,7 @@ def _fit_references(
     reports: Sequence[PartReport],
     duplicates: Duplicates,
 ) -> ImportReport:
-    """Do what needs the samples of all parts: equal frames of several, the reference energies."""
+    """Find duplicates across parts, and fit reference energies, from the samples of all parts."""
     options = run.options
     assert isinstance(options, Structures)
     columns = reports[0].columns

@@ -1,9 +1,9 @@
 """Corrections of the Materials Project to energies of density-functional theory.
 
-Its set mixes PBE with PBE+U, and the energies of the two compare only once corrections are added,
-which also mend the errors of anions: the scheme MP2020 of A. Wang et al., Sci. Rep. 11, 15496
-(2021), doi:10.1038/s41598-021-94550-5, as pymatgen has it. Potentials that were trained on MPtrj,
-such as CHGNet, predict corrected energies.
+Its set mixes PBE with PBE+U, and their energies are comparable only with corrections, which also
+reduce the errors of anions: the scheme MP2020 of A. Wang et al., Sci. Rep. 11, 15496 (2021),
+doi:10.1038/s41598-021-94550-5, as implemented in pymatgen. Potentials trained on MPtrj, such as
+CHGNet, predict corrected energies.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _HUBBARD: Final = {
     "V": 3.25,
     "W": 6.2,
 }
-"""U in eV, which the Materials Project has for these elements in oxides and fluorides."""
+"""U of the Materials Project for these elements in oxides and fluorides, eV."""
 _WITH_U: Final = {"O", "F"}
 
 
 def compute_mp2020_correction(sample: Mapping[str, NDArray[Any]]) -> float:
-    """Return what the Materials Project adds to the energy of a crystal, eV.
+    """Compute the MP2020 correction of the energy of a crystal, eV.
 
     Args:
         sample: `atomic_numbers`, `positions`, Å, `cell` and `energy`, eV, without corrections, of
@@ -55,5 +55,5 @@ def compute_mp2020_correction(sample: Mapping[str, NDArray[Any]]) -> float:
     )
     scheme = MaterialsProject2020Compatibility(check_potcar=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # compounds whose oxidation states it cannot guess
+        warnings.simplefilter("ignore")  # oxidation states that cannot be guessed
         return float(sum(part.value for part in scheme.get_adjustments(entry)))

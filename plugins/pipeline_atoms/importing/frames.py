@@ -1,4 +1,4 @@
-"""Frames of a source: good ones converted, bad ones put on a list."""
+"""Frames of a source: conversion of good frames, and a record of bad ones."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _HEAVIEST: Final = 118
 
 
 class Skipped:
-    """Bad frames: how many, why, and which came first.
+    """Record of bad frames: count, reasons, and the first of them.
 
     Args:
-        strict: Whether the first one stops the import.
+        strict: True if the first bad frame stops the import.
     """
 
     def __init__(self, strict: bool) -> None:
@@ -38,7 +38,7 @@ class Skipped:
         return self._reasons.total()
 
     def add(self, path: Path, bad: BadFrame) -> None:
-        """Note a bad frame of the file `path`.
+        """Record a bad frame of the file `path`.
 
         Raises:
             ValueError: The import is strict.
@@ -53,11 +53,11 @@ class Skipped:
             self.first.append(place)
 
     def explain_useless(self, source: RawSource, n_before: int) -> str:
-        """Explain that all frames of a source are bad.
+        """Return an error message: all frames of a source are bad.
 
         Args:
             source: The source.
-            n_before: Number of bad frames before it.
+            n_before: Number of bad frames in earlier sources.
         """
         n_bad = len(self) - n_before
         examples = "".join(f"\n  {place}" for place in self.first[n_before:][:3])
@@ -67,7 +67,7 @@ class Skipped:
         )
 
     def append(self, others: Skipped) -> None:
-        """Add the bad frames that were noted elsewhere."""
+        """Append another record of bad frames."""
         self._reasons += others._reasons
         self.first = [*self.first, *others.first][:_LISTED]
 
@@ -78,13 +78,14 @@ class Skipped:
 
 
 def check_frame(frame: Frame, source: RawSource) -> Frame | BadFrame:
-    """Return a frame whose numbers can be those of atoms, otherwise the reason why not.
+    """Return a frame with plausible numbers, otherwise a bad frame with the reason.
 
-    A stress goes where not all three directions are periodic: there is no volume to refer it to.
+    The stress is dropped unless all three directions are periodic: without a volume it is not
+    defined.
     """
     numbers = frame.atomic_numbers
     if numbers.min() < 1 or numbers.max() > _HEAVIEST:
-        return BadFrame(frame.index, "has an atomic number that is no element's")
+        return BadFrame(frame.index, "has an atomic number that is not an element")
     sample = make_sample(frame, list(frame.labels), source.factors)
     problem = find_implausible(sample, source.options.limits)
     if problem is not None:
@@ -95,10 +96,10 @@ def check_frame(frame: Frame, source: RawSource) -> Frame | BadFrame:
 
 
 def check_copies(source: RawSource) -> None:
-    """Check the copies of a source by the first good frame of its first file, if it is there.
+    """Check the copies of a source with the first good frame of its first file, if it exists.
 
     Raises:
-        ValueError: The frame cannot be repeated so.
+        ValueError: The frame cannot be repeated as declared.
     """
     name, path = next(iter(source.files.items()))
     if (source.options.repeat or source.options.repeat_to) is None or not path.is_file():
@@ -119,13 +120,13 @@ def make_sample(
     factors: Mapping[str, float],
     missing: Sequence[str] = (),
 ) -> dict[str, NDArray[Any]]:
-    """Turn a good frame into the arrays of a sample, in the engine's units; missing labels are NaN.
+    """Convert a good frame into the arrays of a sample, in the engine's units; NaN if missing.
 
     Args:
         frame: The frame.
         labels: Names of the labels to keep.
-        factors: Field name to the number that its values are multiplied with.
-        missing: Names of labels that the sample is to lack, whatever the frame has.
+        factors: Field name to the conversion factor of its values.
+        missing: Names of labels to leave out, even if the frame has them.
     """
     sample: dict[str, NDArray[Any]] = {
         "atomic_numbers": frame.atomic_numbers,
@@ -136,7 +137,7 @@ def make_sample(
     for name in (*labels, *missing):
         if name in frame.labels and name not in missing:
             sample[name] = frame.labels[name] * factors.get(name, 1.0)
-            if name == "magmoms":  # all spins reversed are the same structure and the same energy
+            if name == "magmoms":  # reversing all spins leaves the energy unchanged
                 sample[name] = np.abs(sample[name])
         else:
             rows = (len(frame.atomic_numbers),) if FIELDS[name].kind == "atom" else ()

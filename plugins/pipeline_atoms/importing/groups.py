@@ -12,7 +12,7 @@ from pipeline_atoms.readers import Frame
 def name_group(source: RawSource, file: str, frame: Frame, formula: str) -> str:
     """Return the group of a frame as its source declares it; empty if it declares none.
 
-    Folders and files are named relative to the part of the source's pattern without wildcards: of
+    Folders and files are named relative to the part of the source's pattern without wildcards: for
     `runs/*/*.xyz` the file `runs/hot/1.xyz` lies in the folder `hot`.
 
     Args:

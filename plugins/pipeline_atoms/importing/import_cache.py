@@ -1,9 +1,9 @@
-"""Samples of the import before: frames of files that have not changed are not read again.
+"""Import cache: samples of unchanged raw files are reused from the previous import.
 
 A large dataset keeps its samples under a second name (`DatasetRun.kept`, a hard link), since
-Snakemake removes `data.h5` before it is made anew. Its provenance says which samples came from
-which file, read by which code in which way. Copies of cells, corrected energies and files with bad
-frames are read again: samples do not say all of them.
+Snakemake removes `data.h5` before it is written again. Its provenance records the file of each
+sample, the code and the options. Copies of cells, corrected energies and files with bad frames are
+read again: they cannot be restored from samples.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from pipeline_core.samples import SampleFile
 logger = logging.getLogger(__name__)
 
 Places = Sequence[int]
-"""The first sample of a file, and the one behind its last."""
+"""The first sample of a file, and the one after its last."""
 
 _MOST: Final = 4096  # samples of a shard
-_NO_EFFECT: Final = {"path", "split"}  # of the options of a source on a frame
+_NO_EFFECT: Final = {"path", "split"}  # options of a source without effect on a frame
 _ADDED: Final = ("group", "source", "split")
 
 
 class KeptSamples:
-    """What the import before has kept, and what this one will keep.
+    """Samples kept from the previous import, and the record for the next one.
 
     Args:
-        path: Where samples are kept; None for a dataset that is read again as fast.
-        record: Provenance of this import, which gets the places of files.
+        path: File of kept samples; None for a small dataset, which is read again.
+        record: Provenance of this import; the places of files are added to it.
 
     Attributes:
-        n_files: Number of files whose samples have been taken from there.
+        n_files: Number of files with reused samples.
     """
 
     def __init__(self, path: Path | None, record: dict[str, Any]) -> None:
@@ -68,12 +68,12 @@ class KeptSamples:
     def open(
         self, source: RawSource, labels: Sequence[str], missing: Sequence[str], part: str
     ) -> KeptSource:
-        """Return what is kept of a source.
+        """Return the kept samples of a source.
 
         Args:
             source: The source.
-            labels: Labels that samples keep.
-            missing: Labels that samples are to lack.
+            labels: Labels of the samples.
+            missing: Labels to leave out.
             part: Name of the dataset in a mixture, else empty.
         """
         if self._path is None or _is_transformed(source):
@@ -86,16 +86,16 @@ class KeptSamples:
             "code": [_hash_engine(), read_versions()],
         }
         key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        known = self._files.get(key, {})
-        self.n_files += len(source.files.keys() & known.keys())
+        previous = self._files.get(key, {})
+        self.n_files += len(source.files.keys() & previous.keys())
         now: dict[str, Places] = {}
         self._now.append({"key": key, "files": now})
-        return KeptSource(self._path, known, now)
+        return KeptSource(self._path, previous, now)
 
     def replace(self, data: Path) -> None:
-        """Keep the samples of this import, which have been written, in the place of others.
+        """Keep the written samples of this import in place of the previous ones.
 
-        Where the file system has no links nothing is kept.
+        Without hard links in the file system nothing is kept.
         """
         if self._path is not None:
             part = store.name_part(self._path)
@@ -105,53 +105,53 @@ class KeptSamples:
 
 
 class KeptSource:
-    """What is kept of a source, and what will be.
+    """Kept samples of one source, and the record for the next import.
 
     Args:
-        path: Where samples are kept.
-        known: Places of the samples of files that have not changed.
-        now: Gets the places of the samples of this import.
+        path: File of kept samples.
+        previous: Places of the samples of unchanged files.
+        now: Receives the places of the samples of this import.
     """
 
     def __init__(
-        self, path: Path | None, known: Mapping[str, Places], now: dict[str, Places]
+        self, path: Path | None, previous: Mapping[str, Places], now: dict[str, Places]
     ) -> None:
-        self._path, self._known, self._now = path, known, now
+        self._path, self._previous, self._now = path, previous, now
         self._bad: set[str] = set()
 
     def list_shards(
         self, source: RawSource, labels: Sequence[str], missing: Sequence[str], part: str
     ) -> Iterator[Shard | KeptShard]:
-        """Divide the source, as `shards.list_shards` does, into files to be read and kept ones."""
-        for is_known, group in groupby(source.files.items(), lambda item: item[0] in self._known):
+        """Divide the source into shards of files to read, and shards of kept samples."""
+        for is_kept, group in groupby(source.files.items(), lambda item: item[0] in self._previous):
             files = dict(group)
-            if not is_known:
+            if not is_kept:
                 yield from list_shards(replace(source, files=files), labels, missing)
                 continue
             assert self._path is not None
-            for begin, stop in _join(self._known[file] for file in files):
+            for begin, stop in _join(self._previous[file] for file in files):
                 yield KeptShard(self._path, begin, stop, labels, part)
 
     def note(self, file: str, place: int) -> None:
-        """Note the place of a sample in the artifact."""
+        """Record the place of a sample in the artifact."""
         if file not in self._bad:
             self._now[file] = [self._now.get(file, [place])[0], place + 1]
 
     def note_bad_frame(self, file: str) -> None:
-        """Have a file read again by the next import."""
+        """Record that the next import must read a file again."""
         self._bad.add(file)
         self._now.pop(file, None)
 
 
 @dataclass(frozen=True)
 class KeptShard:
-    """Samples of the import before, one after the other.
+    """Consecutive samples of the previous import.
 
     Attributes:
-        path: Where they are.
-        begin: The first one.
-        stop: The one behind the last.
-        labels: Those that they keep.
+        path: File of the samples.
+        begin: First sample.
+        stop: Sample after the last one.
+        labels: Labels of the samples.
         part: Name of the dataset in a mixture, else empty.
     """
 
@@ -162,14 +162,14 @@ class KeptShard:
     part: str
 
     def prepare(self) -> list[PreparedFrame]:
-        """Return the frames as reading their files gives them."""
+        """Return the frames as if their files were read."""
         with SampleFile(self.path, "data", preload=False) as samples:
             return [self._restore(one) for one in samples.read_range(self.begin, self.stop)]
 
     def _restore(self, stored: dict[str, Any]) -> PreparedFrame:
         file, _, number = str(stored["source"]).rpartition(":")
         group = str(stored["group"]).removeprefix(f"{self.part}/" if self.part else "")
-        # Copies: what is kept of one must not keep all that were read with it.
+        # Copies: a view would keep the whole block in memory.
         sample = {name: rows.copy() for name, rows in stored.items() if name not in _ADDED}
         return PreparedFrame(
             file,
@@ -185,7 +185,7 @@ class KeptShard:
 
 
 def _find_unchanged(path: Path, hashes: Mapping[str, str]) -> dict[str, dict[str, Places]]:
-    """Return key of source to file to place, of files whose content is what it was.
+    """Return key of source to file to place, for files with unchanged content.
 
     Raises:
         ValueError: The file is damaged.
@@ -204,7 +204,7 @@ def _find_unchanged(path: Path, hashes: Mapping[str, str]) -> dict[str, dict[str
 def _is_transformed(source: RawSource) -> bool:
     options = source.options
     copied = options.repeat is not None or options.repeat_to is not None
-    # Such files are of the group that their real folder is called.
+    # The group of such files is the name of their real folder.
     named = options.group == "folder" and any(
         PurePosixPath(file).parent == source.root for file in source.files
     )
@@ -220,7 +220,7 @@ def _hash_engine() -> str:
 
 
 def _join(places: Iterable[Places]) -> Iterator[tuple[int, int]]:
-    """Join the places of files that follow each other, and cut them into shards."""
+    """Join the places of consecutive files, and cut them into shards."""
     begin = stop = 0
     for first, behind in places:
         if first != stop:

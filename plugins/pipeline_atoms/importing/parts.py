@@ -1,4 +1,4 @@
-"""The import of one dataset file: reading, checking and converting its sources, and its split."""
+"""Import of one dataset file: reading, checking and converting its sources, and its split."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from pipeline_core.workers import Workers
 
 
 def require_sensible(run: DatasetRun) -> None:
-    """Find contradictions in a dataset file before hours of reading.
+    """Check a dataset file for contradictions before hours of reading.
 
     Raises:
-        ValueError: There is one.
+        ValueError: It has a contradiction.
     """
     options = run.frames
     stray = [name for name in options.partial if name not in options.labels]
@@ -50,10 +50,10 @@ def require_sensible(run: DatasetRun) -> None:
 
 
 def require_fetched(run: DatasetRun, sources: Sequence[RawSource]) -> None:
-    """Check that files that can be downloaded have been.
+    """Check that downloadable files have been downloaded.
 
     Raises:
-        ValueError: One is missing.
+        ValueError: A file is missing.
     """
     missing = sorted({n for s in sources for n, path in s.files.items() if not path.exists()})
     if missing:
@@ -64,14 +64,14 @@ def require_fetched(run: DatasetRun, sources: Sequence[RawSource]) -> None:
 
 
 class PartImport:
-    """Imports the datasets of which a file of samples is made, one after the other.
+    """Importer of the datasets in a file of samples, one after the other.
 
     Args:
-        writer: Where samples go.
-        labels: Labels that each sample carries, NaN where its dataset does not have them.
+        writer: Writer of the samples.
+        labels: Labels of each sample, NaN if its dataset does not have them.
         workers: Processes that read and check.
-        kept: Samples of the import before.
-        in_mixture: Whether the names of groups begin with that of their dataset.
+        kept: Samples of the previous import.
+        in_mixture: True if names of groups begin with the name of their dataset.
 
     Attributes:
         duplicates: The content of all samples so far.
@@ -91,10 +91,10 @@ class PartImport:
         self.duplicates = Duplicates()
 
     def run(self, run: DatasetRun, sources: Sequence[RawSource]) -> PartReport:
-        """Write the good frames of all sources of a dataset, and divide them.
+        """Write the good frames of all sources of a dataset, and split them.
 
         Raises:
-            ValueError: What its files say is wrong.
+            ValueError: The content of its files is wrong.
         """
         options = run.frames
         columns, skipped = Columns(), Skipped(options.strict)
@@ -103,8 +103,8 @@ class PartImport:
         if not len(columns):
             raise ValueError(
                 f"{run.path}: none of the {len(skipped)} labels of picks can be used, first "
-                f"{skipped.first[0]}; change the settings of whoever labels, or keep dynamics "
-                "nearer to what is known (`learn.md`, `learn.limits`)"
+                f"{skipped.first[0]}; change the settings of the labelling program, or tighten "
+                "`learn.limits` and `learn.md`"
             )
         for name in options.labels:
             if not any(report.coverage.present[name] for report in reports):
@@ -118,7 +118,7 @@ class PartImport:
     def _import_source(
         self, source: RawSource, run: DatasetRun, columns: Columns, skipped: Skipped
     ) -> SourceReport:
-        """Write the good frames of a source, having checked its labels, signs and units."""
+        """Write the good frames of a source, and check its labels, signs and units."""
         options = run.frames
         coverage, check = Coverage(source, options.labels), WorkCheck(options.stress_check_samples)
         missing = [name for name in self._labels if name not in options.labels]

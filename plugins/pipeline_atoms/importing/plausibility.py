@@ -1,8 +1,8 @@
-"""Frames whose numbers cannot be those of atoms: a wrong column, a wrong unit, a damaged digit.
+"""Plausibility checks of frames: wrong columns, wrong units, damaged digits.
 
-Each check measures one number of a frame in the engine's units and names where it stands; `Limits`
-of a dataset file says how large or small it may be. Limits are wide: they are passed by damage, not
-by compressed or broken structures that a potential is to learn from.
+Each check measures one number of a frame in the engine's units and names its position; `Limits` of
+a dataset file gives the allowed range. Limits are wide: damaged data exceed them, compressed or
+broken structures for training do not.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Ints = NDArray[np.int64]
 
 _RADII: Final = np.where(np.isfinite(covalent_radii), covalent_radii, 1.5)
 _SUM_IS_ZERO: Final = 1e-3
-_MOST_IMAGES: Final = 100.0  # neighbours of an atom so near that one is too many
+_MOST_IMAGES: Final = 100.0  # neighbours of an atom at a distance where one is too many
 
 
 class Measure(NamedTuple):
-    """A number of a frame, and what it is of."""
+    """A number of a frame, and its name."""
 
     value: float
     subject: str
 
 
 class Check(NamedTuple):
-    """One thing that a frame is asked.
+    """A plausibility check.
 
     Attributes:
-        limit: Field of `Limits` that the number is compared with.
-        measure: Function (sample, limit) -> the number, or None where it does not apply.
+        limit: Field of `Limits` to compare the number with.
+        measure: Function (sample, limit) -> the number, or None if it does not apply.
         unit: Unit of the number.
-        least: Whether the limit is the smallest good value, else it is the largest.
+        least: True if the limit is the smallest good value, False if it is the largest.
     """
 
     limit: str
@@ -57,12 +57,12 @@ _MEANT: Final = "set limits.{} of the source to another value, or null, if it is
 
 
 def find_implausible(sample: Sample, limits: Limits, cure: str = _MEANT) -> str | None:
-    """Return why a frame cannot be one of atoms, or None.
+    """Return the reason why a frame is implausible, or None.
 
     Args:
-        sample: Structure and the labels it has, in the engine's units.
-        limits: Of its source.
-        cure: What else to do than to check units; {} is the name of the limit.
+        sample: Structure and its labels, in the engine's units.
+        limits: Limits of its source.
+        cure: Remedy besides a check of units; {} is the name of the limit.
     """
     for check in CHECKS:
         limit = getattr(limits, check.limit)
@@ -113,7 +113,7 @@ def _measure_energy(sample: Sample, _: float) -> Measure | None:
 
 
 def _measure_net_force(sample: Sample, _: float) -> Measure | None:
-    """Forces add up to zero, positions seldom do: forces in place of positions, and vice versa."""
+    """Detect exchanged forces and positions: forces add up to zero, positions seldom do."""
     positions, forces = sample["positions"], sample.get("forces")
     if forces is None or len(positions) < 2 or np.abs(forces).max() < 1.0:
         return None
@@ -151,11 +151,11 @@ def _measure_distance(sample: Sample, limit: float) -> Measure | None:
 
 
 def _find_pairs(sample: Sample, reach: float) -> tuple[Ints, Ints, Floats] | None:
-    """Return atoms and distances of all pairs within `reach`; None if far too many images are."""
+    """Return atoms and distances of all pairs within `reach`; None if there are too many images."""
     positions, pbc = sample["positions"], sample["pbc"]
     cell = fill_cell(sample["cell"], pbc) if pbc.any() else np.eye(3)
     inverse = np.linalg.inv(cell)
-    margins = reach * np.sqrt(np.square(inverse).sum(axis=0))  # of the cell's heights
+    margins = reach * np.sqrt(np.square(inverse).sum(axis=0))  # relative to the heights of the cell
     if (pbc & (margins >= 1)).any():
         if estimate_neighbours(len(positions), cell, pbc, reach) > _MOST_IMAGES:
             return None
@@ -164,7 +164,7 @@ def _find_pairs(sample: Sample, reach: float) -> tuple[Ints, Ints, Floats] | Non
     fractions = positions @ inverse
     fractions -= np.where(pbc, np.floor(fractions), 0.0)
     atoms = np.arange(len(positions))
-    for axis in np.flatnonzero(pbc):  # what is near one face has an image beyond the other
+    for axis in np.flatnonzero(pbc):  # atoms near one face have an image beyond the opposite face
         near = np.flatnonzero(fractions[:, axis] < margins[axis])
         fractions = np.concatenate([fractions, fractions[near] + np.eye(3)[axis]])
         atoms = np.concatenate([atoms, atoms[near]])
@@ -173,7 +173,7 @@ def _find_pairs(sample: Sample, reach: float) -> tuple[Ints, Ints, Floats] | Non
     return atoms[i], atoms[j], np.linalg.norm(points[i] - points[j], axis=1)
 
 
-CHECKS: Final = (  # in the order in which they are asked: the last needs numbers that are sane
+CHECKS: Final = (  # in this order: the last check needs numbers that passed the others
     Check("length", _measure_length, " Å"),
     Check("volume", _measure_volume, " Å³", least=True),
     Check("energy", _measure_energy, " eV"),

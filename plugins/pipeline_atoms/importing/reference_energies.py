@@ -1,4 +1,4 @@
-"""Energies of the free atoms, by least squares of total energies on compositions.
+"""Energies of free atoms, by least squares of total energies on compositions.
 
     E_i ≈ Σ_z N_iz e_z   for the samples i of the training split,
 
@@ -34,10 +34,10 @@ class ReferenceEnergies:
     Attributes:
         method: "least_squares", "given" or "none".
         energies: Chemical symbol to energy, eV.
-        n_samples: Training samples, those with an energy if there are any, by chemical symbol.
+        n_samples: Number of training samples by chemical symbol; with an energy, if any has one.
         rank: Number of independent combinations that the fit determines; None without a fit.
-        not_separable: Elements whose energies only enter together: of all solutions the fit takes
-            the one of least norm.
+        not_separable: Elements with energies that the data do not separate: the fit takes the
+            solution of least norm.
         rms_before: Root mean square of the energy per atom over the training split, eV/atom.
         rms_after: The same without the reference energies.
     """
@@ -51,7 +51,7 @@ class ReferenceEnergies:
     rms_after: float | None = None
 
     def report(self) -> dict[str, Any]:
-        """Return all of it as JSON-able values."""
+        """Return the reference energies as JSON-able values."""
         return vars(self) | {"not_separable": list(self.not_separable)}
 
 
@@ -61,16 +61,16 @@ def fit_reference_energies(
     choice: str | Mapping[str, float],
     largest: float,
 ) -> ReferenceEnergies:
-    """Fit, take over, or leave out the reference energies of a dataset.
+    """Fit the reference energies of a dataset, take the given ones, or use none.
 
     Args:
-        columns: What is known of the samples.
-        training: Whether each sample is for training, (n_samples,).
+        columns: Columns of the samples.
+        training: True for training samples, (n_samples,).
         choice: "least_squares", "none", or energies in eV by chemical symbol.
-        largest: Largest magnitude of a fitted energy that is believed, eV.
+        largest: Largest accepted magnitude of a fitted energy, eV.
 
     Raises:
-        ValueError: A fitted energy is absurd, or a given one is missing.
+        ValueError: A fitted energy is too large, or a given one is missing.
     """
     with_energy = training & np.isfinite(columns.energy)
     used = with_energy if with_energy.any() else training
@@ -103,10 +103,10 @@ def fit_reference_energies(
 
 
 def compute_remainders(columns: Columns, energies: Mapping[str, float]) -> Floats:
-    """Return energy less reference energies of each sample, eV/atom, NaN if missing, (n_samples,).
+    """Compute energy minus reference energies, eV/atom, (n_samples,); NaN if missing.
 
     Args:
-        columns: What is known of the samples.
+        columns: Columns of the samples.
         energies: Reference energies by chemical symbol, eV.
     """
     table = np.array([energies.get(symbol, 0.0) for symbol in chemical_symbols])
@@ -115,7 +115,7 @@ def compute_remainders(columns: Columns, energies: Mapping[str, float]) -> Float
 
 
 def _count_coverage(compositions: Compositions, counts: Ints) -> dict[int, int]:
-    """Return how many counted samples hold each element of the dataset."""
+    """Return the number of counted samples with each element of the dataset."""
     coverage: dict[int, int] = {}
     for (elements, _), n in zip(compositions, counts.tolist(), strict=True):
         for z in elements.tolist():
@@ -129,7 +129,7 @@ def _fit(
     """Solve the least-squares problem.
 
     Returns:
-        Energies of the elements, the rank, and which elements cannot be told from others.
+        Energies of the elements, the rank, and a mask of elements that are not separable.
     """
     n_elements = len(elements)
     triangle = np.zeros((0, n_elements + 1))
@@ -146,7 +146,7 @@ def _fit(
     left, singular, right = np.linalg.svd(triangle[:, :n_elements], full_matrices=False)
     rank = int(np.count_nonzero(singular > _RANK_TOLERANCE * singular[0]))
     coefficients = left.T[:rank] @ triangle[:, n_elements] / singular[:rank]
-    # The part of each element's axis outside the row space is what the data do not determine.
+    # The data do not determine the part of each element's axis outside the row space.
     outside = 1 - np.sum(right[:rank] ** 2, axis=0)
     return right[:rank].T @ coefficients, rank, outside > _MIXED
 
@@ -154,7 +154,7 @@ def _fit(
 def _count_elements(
     compositions: Compositions, used: NDArray[np.bool_], elements: Ints
 ) -> Iterator[Floats]:
-    """Yield the numbers of atoms of each element in each composition used, (n_elements,)."""
+    """Yield the number of atoms of each element in each used composition, (n_elements,)."""
     for (present, numbers), wanted in zip(compositions, used, strict=True):
         if wanted:
             row = np.zeros(len(elements))
@@ -165,7 +165,7 @@ def _count_elements(
 def _name_by_symbol(
     coverage: Mapping[int, int], elements: Ints, solution: Floats
 ) -> dict[str, float]:
-    """Return energies by symbol; zero, as least norm has it, for elements never trained on."""
+    """Return energies by symbol; zero, the least norm, for elements without training samples."""
     fitted = dict(zip(elements.tolist(), solution.tolist(), strict=True))
     return {chemical_symbols[z]: fitted.get(z, 0.0) for z in coverage}
 
@@ -191,7 +191,7 @@ def _require_all(given: Mapping[str, float], elements: Mapping[str, int]) -> Non
     strange = [symbol for symbol in given if symbol not in chemical_symbols[1:]]
     if strange:
         raise ValueError(
-            f"reference_energies: {strange[0]!r} is no element; write its symbol, such as O"
+            f"reference_energies: {strange[0]!r} is not an element; write its symbol, such as O"
         )
 
 

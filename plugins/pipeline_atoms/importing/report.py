@@ -1,4 +1,4 @@
-"""What an import says of itself: the report file and the summary on the screen."""
+"""Import report: the report file and the summary on the screen."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pipeline_core.data.splits import Codes
 from pipeline_core.fields import SPLITS
 
 _LISTED_GROUPS: Final = 200
-_OFFSET: Final = 2.0  # mean over scatter above which a part of a mixture stands apart
+_OFFSET: Final = 2.0  # mean over scatter above which a part of a mixture is reported
 
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What was found in one source.
+    """Import results of one source.
 
     Attributes:
         source: The source.
         coverage: Its good frames and their labels.
         n_skipped: Number of its bad frames.
-        agreement: How forces and stress agree with the energies.
+        agreement: Agreement of forces and stress with the energies.
     """
 
     source: RawSource
@@ -41,7 +41,7 @@ class SourceReport:
     agreement: Mapping[str, Agreement]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able values."""
+        """Return the results as JSON-able values."""
         return {
             "path": self.source.options.path,
             "reader": self.source.reader.name,
@@ -59,16 +59,16 @@ class SourceReport:
 
 @dataclass(frozen=True)
 class PartReport:
-    """What was found in one dataset file, which a mixture has several of.
+    """Import results of one dataset file; a mixture has several.
 
     Attributes:
         name: Name of the dataset.
-        options: Its file.
-        sources: What was found in its sources.
+        options: Content of the dataset file.
+        sources: Results of its sources.
         columns: Its samples.
         codes: Their splits, (n_samples,).
         skipped: Its bad frames.
-        head: The head of models that it belongs to, empty where all parts share one.
+        head: Head of models that it belongs to, empty if all parts share one.
     """
 
     name: str
@@ -89,7 +89,7 @@ class PartReport:
         return dict(zip(map(str, n_atoms.tolist()), counts.tolist(), strict=True))
 
     def measure_remainder(self, by_head: Mapping[str, ReferenceEnergies]) -> Remainder | None:
-        """Return what reference energies leave of the energies of the training samples, if any."""
+        """Return statistics of training energies minus reference energies, if there are any."""
         references = by_head[self.head]
         left = compute_remainders(self.columns, references.energies)
         left = left[(self.codes == SPLITS.index("train")) & np.isfinite(left)]
@@ -99,7 +99,7 @@ class PartReport:
 
 
 class Remainder(NamedTuple):
-    """Energies less reference energies over the training samples of a part, eV/atom."""
+    """Statistics of energies minus reference energies in the training split of a part, eV/atom."""
 
     rms: float
     mean: float
@@ -108,16 +108,16 @@ class Remainder(NamedTuple):
 
 @dataclass(frozen=True)
 class ImportReport:
-    """All that an import found out, before it is put into words.
+    """Results of an import, the source of report file and summary.
 
     Attributes:
         name: Name of the dataset.
         labels: Labels of its samples.
-        parts: What was found in its parts; a dataset that is no mixture is its own only part.
+        parts: Results of its parts; a dataset that is not a mixture is its own only part.
         columns: The samples of all parts.
         codes: Their splits, (n_samples,).
-        references: The reference energies of each head; of the head "" where all parts share one.
-        duplicates: How many samples are of the same frame as an earlier one, and of which files.
+        references: Reference energies of each head; of the head "" if all parts share one.
+        duplicates: Numbers of repeated frames, and the files that they are in.
     """
 
     name: str
@@ -172,7 +172,7 @@ class ImportReport:
         }
 
     def summarize(self) -> dict[str, Any]:
-        """Return the figures that the stage shows at its end."""
+        """Return the summary that the stage shows at its end."""
         rms = {head: one.rms_after for head, one in self.references.items()}
         return {
             "samples": len(self.columns),
@@ -202,7 +202,7 @@ class ImportReport:
         return total
 
     def _describe_groups(self) -> dict[str, Any]:
-        """Return the largest groups and how each is divided."""
+        """Return the largest groups with their splits."""
         group, names = self.columns.group, self.columns.groups
         table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
         np.add.at(table, (group, self.codes), 1)
@@ -211,7 +211,7 @@ class ImportReport:
         return {"count": len(names), "largest": listed}
 
     def list_warnings(self) -> list[str]:
-        """Return what a user should know although the import went on."""
+        """Return the warnings for the user."""
         return [
             *self._find_warnings(),
             *(w for part in self.parts for w in self._find_part_warnings(part)),
@@ -252,7 +252,7 @@ class ImportReport:
                         f"{label} of {one.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
-        if not isinstance(part.options, LabelledFrames):  # which the engine has written itself
+        if not isinstance(part.options, LabelledFrames):  # which the engine writes itself
             yield from _list_unchecked(part.sources, "forces", explain_unchecked_forces)
             yield from _list_unchecked(part.sources, "stress", explain_unchecked_stress)
         is_mixture = len(self.parts) > 1
@@ -272,8 +272,8 @@ class ImportReport:
 def _list_unchecked(
     sources: Sequence[SourceReport], label: str, explain: Callable[[Agreement, RawSource], str]
 ) -> Iterator[str]:
-    """Yield what to know of a label that nothing confirms, not even a source of the same format."""
-    # Atoms move while cells are strained: a stress that fits so needs forces that do.
+    """Yield a warning for a label that no pairs confirm, here or in a source of the same format."""
+    # Atoms move while cells are strained: a stress that fits in this way needs forces that fit.
     confirmed = {
         (one.source.reader.name, one.source.units)
         for one in sources

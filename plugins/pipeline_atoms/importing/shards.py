@@ -1,8 +1,8 @@
-"""What of an import concerns one frame alone: reading, checking, converting; by any process.
+"""Parallel part of an import: reading, checking and converting of single frames in shards.
 
 The files of a source are divided into shards of some hundred kilobytes. One process prepares a
-shard, and what comes of it is taken in the order of the files: an import is the same on any number
-of processes. Large files are read by the process that takes, and checked by others.
+shard, and results are used in the order of the files: an import is the same for any number of
+processes. Large files are read by the main process, and checked by worker processes.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from pipeline_core.data.files import strip_compression
 Item = TypeVar("Item")
 Arrays = Mapping[str, NDArray[Any]]
 Found = Frame | BadFrame | ValueError
-"""What is found in a file in the place of a frame; nothing follows an error."""
+"""A frame, a bad frame or an error found in a file; nothing follows an error."""
 
 _SHARD: Final = 1 << 19
-"""Bytes of files that are read together."""
+"""Size of small files that are read together, bytes."""
 _LARGE: Final = 1 << 23
-"""Bytes from which on a file is read where its frames are taken: results wait in memory."""
-_EXPANSION: Final = 4  # of a compressed file
+"""Size from which on the main process reads a file, since results wait in memory, bytes."""
+_EXPANSION: Final = 4  # estimated size ratio of a decompressed file
 _ATOMS: Final = 1 << 13
-"""Atoms of the frames of a large file that are checked together."""
+"""Number of atoms in frames of a large file that are checked together."""
 
 
 class PreparedFrame(NamedTuple):
-    """A good frame, with all that is known of it alone.
+    """A good frame, with all data derived from it alone.
 
     Attributes:
         file: Name of its file.
-        number: Its place in the file.
-        labels: Those that it has.
-        sample: What is written, without group and source.
-        cell: The frame before copies of it are made and its energy is corrected.
-        composition: Of the sample, as `count_elements` returns it.
+        number: Number of the frame in the file.
+        labels: Names of its labels.
+        sample: Arrays of the sample, without group and source.
+        cell: The frame before copies are made and the energy is corrected.
+        composition: Composition of the sample, see `count_elements`.
         group: Name of its group.
-        n_copies: How often the sample repeats the frame.
-        content: As `hash_frame` returns it.
+        n_copies: Number of copies of the frame in the sample.
+        content: Hash of the content, see `hash_frame`.
     """
 
     file: str
@@ -82,8 +82,8 @@ class Shard:
 
     Attributes:
         source: The source, with these files alone.
-        labels: Labels that samples keep.
-        missing: Labels that samples are to lack, whatever a frame has.
+        labels: Labels of the samples.
+        missing: Labels to leave out, even if a frame has them.
         frames: The frames of a single file, if they have been read.
     """
 
@@ -142,8 +142,8 @@ def list_shards(
 
     Args:
         source: The source.
-        labels: Labels that samples keep.
-        missing: Labels that samples are to lack.
+        labels: Labels of the samples.
+        missing: Labels to leave out.
     """
     whole = Shard(replace(source, files={}, links={}), labels, missing)
     files: dict[str, Path] = {}
@@ -168,7 +168,7 @@ def _take(shard: Shard, files: Mapping[str, Path]) -> Shard:
 
 
 def count_bytes(sources: Iterable[RawSource]) -> int:
-    """Return how many bytes the files of sources have, about."""
+    """Estimate the total size of the files of sources, bytes."""
     return sum(
         _estimate_size(path, one.beside[file])
         for one in sources
@@ -177,9 +177,9 @@ def count_bytes(sources: Iterable[RawSource]) -> int:
 
 
 def _estimate_size(path: Path, beside: Mapping[str, Path]) -> int:
-    """Return the bytes of a file, and of those read with it, when it is decompressed.
+    """Estimate the decompressed size of a file, and of files read with it, bytes.
 
-    0 if there is none.
+    0 if the file does not exist.
     """
     if not path.is_file():
         return 0
@@ -193,7 +193,7 @@ def _read(path: Path, source: RawSource) -> Iterator[Frame | BadFrame]:
 
 
 def _end_with_error(items: Iterable[Item]) -> Iterator[Item | ValueError]:
-    """Yield the error that ends an iteration as its last item: it is raised when its turn comes."""
+    """Yield an error that ends an iteration as its last item, to be raised later in order."""
     try:
         yield from items
     except ValueError as error:

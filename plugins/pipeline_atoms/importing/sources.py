@@ -1,4 +1,4 @@
-"""Finding the raw files of a dataset, the reader of each source, and the factors of its units."""
+"""Sources of a dataset: their raw files, readers and unit factors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pipeline_core.units import DIMENSION, find_factor, find_stress_factor
 
 @dataclass(frozen=True)
 class RawSource:
-    """A source whose files have been found.
+    """A source with the files that match its pattern.
 
     Attributes:
-        name: How messages call it: the dataset file and the pattern.
-        options: The source as the dataset file has it.
-        keys: Field names to the names of the labels in the files, as far as declared.
+        name: Name in messages: the dataset file and the pattern.
+        options: The source in the dataset file.
+        keys: Field names to the names of the labels in the files, if declared.
         reader: Reader of all its files.
-        units: Units of its numbers, those of the dataset file before those of the format.
-        factors: Field name to the number that turns its values into the engine's unit and sign.
+        units: Units of its numbers, from the dataset file, else from the format.
+        factors: Field name to the factor that converts its values to the engine's unit and sign.
         files: Name relative to the dataset file to path, sorted by name.
-        beside: Name of a file to the names and paths of what is read with it.
+        beside: Name of a file to names and paths of files read with it.
         root: The part of the pattern without wildcards; groups are named relative to it.
         dataset: The dataset file.
         links: Further names of files to the names in `files`.
@@ -57,23 +57,23 @@ def find_sources(
     """Find the files of all sources.
 
     Args:
-        dataset: The dataset file, which patterns are relative to.
+        dataset: The dataset file; patterns are relative to its folder.
         sources: Its sources.
-        readers: All formats known.
-        expected: Names of files that count as found, since they can be had.
+        readers: All available formats.
+        expected: Names of files that count as found, since they can be downloaded.
 
     Raises:
         ValueError: A pattern matches no file, a reader or unit is unknown, no format or several
             fit a file, or two sources share a file without making different copies of its frames.
     """
-    known = _index_readers(readers)
+    by_name = _index_readers(readers)
     raw_sources: list[RawSource] = []
     expected = list(expected)
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
         names = match_names(dataset, f"sources.{number}.path", source.path, expected)
         files, links = drop_links(names)
-        reader = _choose_reader(source, files, known, where)
+        reader = _choose_reader(source, files, by_name, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
         factors = compute_factors(units, f"{where}.units")
         name, root = f"{dataset}: source {source.path!r}", _find_root(source.path)
@@ -97,10 +97,10 @@ def find_sources(
 
 
 def identify_readers(run: DatasetRun) -> dict[str, dict[str, str]]:
-    """Return reader to fingerprint and version of its plugin, of all sources of a dataset.
+    """Return reader to fingerprint and version of its plugin, for all sources of a dataset.
 
-    Our own readers, and data that a plugin makes by itself, have none. Nor have sources that cannot
-    be read: their import says what is wrong.
+    Our own readers, and data that a plugin makes by itself, have none. Sources that cannot be read
+    are left out: their import reports the error.
     """
     plugins, own = {}, {reader.name for reader in READERS}
     names = dict.fromkeys(source.reader.name for source in _find_readable(run))
@@ -114,7 +114,7 @@ def identify_readers(run: DatasetRun) -> dict[str, dict[str, str]]:
 def find_beside(run: DatasetRun) -> dict[str, Path]:
     """Return the files that are read beside the raw files of a dataset, by name.
 
-    Sources that cannot be read have none.
+    Sources that cannot be read are left out.
     """
     return {
         name: path
@@ -125,7 +125,7 @@ def find_beside(run: DatasetRun) -> dict[str, Path]:
 
 
 def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
-    """Yield the sources of a dataset that the engine imports, as far as they can be read."""
+    """Yield the sources of a dataset that the engine imports and that can be read."""
     readers = run.registry.collect("readers")
     for part in run.parts:
         options = part.options
@@ -138,7 +138,7 @@ def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
 
 
 def _find_beside(name: str, path: Path, reader: Reader) -> dict[str, Path]:
-    """Return what a reader reads with a file: name relative to the dataset file to path."""
+    """Return files that a reader reads with a file: name relative to the dataset file to path."""
     folder = path.parent
     files = sorted(p for pattern in reader.beside for p in folder.glob(pattern) if p.is_file())
     return {str(PurePosixPath(name).parent / p.relative_to(folder)): p for p in files}
@@ -152,47 +152,47 @@ def _find_root(pattern: str) -> PurePosixPath:
 
 
 def _index_readers(readers: Iterable[Reader]) -> dict[str, Reader]:
-    known: dict[str, Reader] = {}
+    by_name: dict[str, Reader] = {}
     for reader in readers:
-        if reader.name in known:
+        if reader.name in by_name:
             raise ValueError(
                 f"two readers are called {reader.name!r}; uninstall one of the plugins that bring "
                 "them"
             )
-        known[reader.name] = reader
-    return known
+        by_name[reader.name] = reader
+    return by_name
 
 
 def _choose_reader(
-    source: Source, files: Mapping[str, Path], known: Mapping[str, Reader], where: str
+    source: Source, files: Mapping[str, Path], readers: Mapping[str, Reader], where: str
 ) -> Reader:
     if source.reader is not None:
-        if source.reader in known:
-            return known[source.reader]
-        near = difflib.get_close_matches(source.reader, known, n=1, cutoff=0.5)
+        if source.reader in readers:
+            return readers[source.reader]
+        near = difflib.get_close_matches(source.reader, readers, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"{where}.reader: no reader {source.reader!r}; known: {', '.join(sorted(known))}{hint}"
+            f"{where}.reader: no reader {source.reader!r}, only {', '.join(sorted(readers))}{hint}"
         )
-    chosen = {guess_reader(path, known.values()).name: name for name, path in files.items()}
+    chosen = {guess_reader(path, readers.values()).name: name for name, path in files.items()}
     if len(chosen) > 1:
         examples = ", ".join(f"{name} ({reader})" for reader, name in sorted(chosen.items()))
         raise ValueError(
             f"{where}.path: files of several formats match: {examples}; name one `reader`, or make "
             "a source of each format"
         )
-    return known[next(iter(chosen))]
+    return readers[next(iter(chosen))]
 
 
 def compute_factors(units: Units, place: str) -> dict[str, float]:
-    """Return field name to the number that turns its values into the engine's unit and sign.
+    """Return field name to the factor that converts its values to the engine's unit and sign.
 
     Args:
-        units: Of the values.
-        place: Where they are stated, for messages.
+        units: Units of the values.
+        place: Place of their declaration, for messages.
 
     Raises:
-        ValueError: A unit or the sign is not known.
+        ValueError: A unit or the sign is unknown.
     """
     try:
         factors = {
@@ -208,8 +208,8 @@ def compute_factors(units: Units, place: str) -> dict[str, float]:
 def require_disjoint(sources: Sequence[RawSource]) -> None:
     """Check that no frame counts twice.
 
-    Sources of one dataset file may share a file if they make different copies of its frames; those
-    of different dataset files may not, as each divides its samples without regard to the other.
+    Sources of one dataset file may share a file if they make different copies of its frames;
+    sources of different dataset files may not, as each file splits its samples independently.
 
     Raises:
         ValueError: Two sources share a file.

@@ -1,4 +1,4 @@
-"""Whether forces and stress agree with the energies, by finite strain between frames of the data.
+"""Consistency of forces and stress with the energies, by finite strain between frames.
 
 Along a straight path from one frame to another with the same atoms, in the lattice vectors h (rows)
 and the fractional coordinates s of a periodic structure, the energy changes by
@@ -6,12 +6,12 @@ and the fractional coordinates s of a periodic structure, the energy changes by
     dE = V σ : (h⁻¹ dh) − Σ_atoms F · (ds h),    σ = (1/V) ∂E/∂ε
 
 (V volume, σ stress with tension positive, F forces, x = s h positions; the first term is the work
-of the strain, the second that of the atoms moving inside the cell; O. H. Nielsen and R. M. Martin,
-Phys. Rev. B 32, 3780 (1985)). With dE known at both ends, the trapezoid rule gives E_b − E_a up to
-the third order of the change. Stress that stems from vibration appears up to twice too small, since
-frames differ by as much as they vibrate. Frames of equal cells test the forces, frames of different
-cells the stress, and frames without a cell the forces by x in place of s h; `agreement` judges how
-well they do.
+of the strain, the second the work of atoms moving inside the cell; O. H. Nielsen and R. M. Martin,
+Phys. Rev. B 32, 3780 (1985)). From dE at both ends, the trapezoid rule gives E_b − E_a up to the
+third order of the change. Stress from vibration appears up to twice too small, since frames differ
+by as much as they vibrate. Frames of equal cells test the forces, frames of different cells the
+stress, and frames without a cell the forces, with x in place of s h; `agreement` evaluates the
+pairs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _KEPT_ATOMS: Final = 200_000
 
 
 class WorkCheck:
-    """Gathers pairs of frames and compares energy differences with work.
+    """Comparison of energy differences with work, over pairs of frames.
 
-    Memory is bounded: of each set of atoms the latest frames of a few cells are kept, and of the
-    pairs only their figures.
+    Memory is bounded: for each set of atoms the latest frames of a few cells are kept, and for
+    pairs only a few numbers.
 
     Args:
-        n_pairs: Pairs for each label at most, drawn evenly from all that can be used.
+        n_pairs: Largest number of pairs for each label, drawn evenly from all usable ones.
     """
 
     def __init__(self, n_pairs: int) -> None:
@@ -56,7 +56,7 @@ class WorkCheck:
         """Pair a sample in the engine's units with earlier ones, and keep it for later ones."""
         pbc = sample["pbc"]
         if pbc.any() != pbc.all() or not np.isfinite(sample.get("energy", np.nan)):
-            return  # of slabs and wires it is not known what their cells mean
+            return  # the meaning of the cell of a slab or wire is unknown
         atoms, cell = sample["atomic_numbers"].tobytes(), b""
         if pbc.all():
             cell = sample["cell"].tobytes()
@@ -81,7 +81,7 @@ class WorkCheck:
             self._n_atoms -= sum(len(kept["atomic_numbers"]) for kept in oldest.values())
 
     def measure_agreements(self) -> dict[str, Agreement]:
-        """Return what the pairs say of the forces and of the stress."""
+        """Return the agreement of the forces and of the stress with the energies."""
         forces, stress = (r.get_pairs() for r in self._reservoirs.values())
         return {
             "forces": measure_agreement(forces[:, 0], forces[:, 1]),
@@ -90,11 +90,11 @@ class WorkCheck:
 
 
 def explain_unchecked_stress(agreement: Agreement, source: RawSource) -> str:
-    """Say that strain tells nothing of a stress, and which frames would.
+    """Return a warning that a stress is unchecked, and the frames that would check it.
 
     Args:
-        agreement: Of the stress with the energies, undetermined for want of pairs of frames.
-        source: Where the stress stands.
+        agreement: Agreement of stress and energies, undetermined for want of pairs of frames.
+        source: Source of the stress.
     """
     units = source.units
     return (
@@ -108,11 +108,11 @@ def explain_unchecked_stress(agreement: Agreement, source: RawSource) -> str:
 
 
 def explain_unchecked_forces(agreement: Agreement, source: RawSource) -> str:
-    """Say that energies tell nothing of the forces, and which frames would.
+    """Return a warning that forces are unchecked, and the frames that would check them.
 
     Args:
-        agreement: Of the forces with the energies, undetermined for want of pairs of frames.
-        source: Where the forces stand.
+        agreement: Agreement of forces and energies, undetermined for want of pairs of frames.
+        source: Source of the forces.
     """
     return (
         f"forces of {source.options.path}: their unit could not be checked against the energies "
@@ -123,7 +123,7 @@ def explain_unchecked_forces(agreement: Agreement, source: RawSource) -> str:
 
 
 class _Reservoir:
-    """An even sample of a stream of pairs (Vitter's algorithm R, drawn before the work is done)."""
+    """Reservoir sample of a stream of pairs (Vitter's algorithm R, drawn before the work)."""
 
     def __init__(self, size: int) -> None:
         self._pairs: list[Floats] = []
@@ -131,7 +131,7 @@ class _Reservoir:
         self._rng = np.random.default_rng(0)
 
     def draw_place(self) -> bool:
-        """Draw whether the next pair is taken at all."""
+        """Draw if the next pair is taken."""
         if len(self._pairs) < self._size:
             self._place = len(self._pairs)
             return True
@@ -140,19 +140,19 @@ class _Reservoir:
         return self._place < self._size
 
     def offer(self, pair: Floats | None) -> None:
-        """Take the pair that was wanted; None if the frames do not make one."""
+        """Take the drawn pair; None if its frames do not form a pair."""
         if pair is not None:
             self._pairs[self._place : self._place + 1] = [pair]
 
     def get_pairs(self) -> Floats:
-        """Return the pairs taken, (n_pairs, 3)."""
+        """Return the sampled pairs, (n_pairs, 3)."""
         return np.array(self._pairs).reshape(-1, 3)
 
 
 def _compare_pair(a: Sample, b: Sample) -> Floats | None:
     """Return energy difference, work of forces and work of stress from a to b, eV/atom, (3,).
 
-    None if the frames are too different for the trapezoid rule, or lack a label that is needed.
+    None if the frames are too different for the trapezoid rule, or lack a label.
     """
     if not a["pbc"].any():
         return _compare_molecules(a, b)
@@ -182,7 +182,7 @@ def _compare_pair(a: Sample, b: Sample) -> Floats | None:
 
 
 def _compare_molecules(a: Sample, b: Sample) -> Floats | None:
-    """Return the same of two frames without a cell; no work is done by a stress."""
+    """Compare two frames without a cell, like `_compare_pair`; the work of a stress is zero."""
     move = b["positions"] - a["positions"]  # (n_atoms, 3)
     move -= move.mean(axis=0)  # all atoms alike: no work
     distance = np.linalg.norm(move, axis=1).max()

@@ -1,11 +1,10 @@
-"""Copies of periodic cells: larger samples whose labels follow exactly from those of the cell.
+"""Copies of periodic cells: larger samples with labels that follow exactly from the cell.
 
-A cell that is repeated n = n₁n₂n₃ times along its periodic vectors describes the same crystal, so
+A cell repeated n = n₁n₂n₃ times along its periodic vectors describes the same crystal, so
 
     E' = n E,    F'_ik = F_i for each copy k of atom i,    σ' = σ,
 
-and magnetic moments are repeated like the forces, which makes a ferromagnet of a ferromagnet and an
-antiferromagnet of an antiferromagnet.
+and magnetic moments are repeated like the forces, so that the magnetic order is kept.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ _LONGEST: Final = 2.0  # edge over the shortest one
 
 
 def count_copies(source: Source, sample: Mapping[str, NDArray[Any]]) -> Copies:
-    """Return how often a source repeats a sample along each of its vectors.
+    """Return the number of copies of a sample along each of its vectors.
 
     Raises:
-        ValueError: A direction that is to be repeated is not periodic, or there is no memory for
-            the copies.
+        ValueError: A direction to repeat is not periodic, or there is no memory for the copies.
     """
     copies = _choose_copies(source, sample)
     n_atoms = len(sample["atomic_numbers"]) * math.prod(copies)
@@ -68,14 +66,14 @@ def _choose_roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copi
 
     Args:
         lengths: Lengths of the lattice vectors, (3,).
-        pbc: Which of them may be repeated, (3,).
+        pbc: True for vectors that may be repeated, (3,).
         most: Largest number of copies.
     """
     now = lengths[pbc].max() / lengths[pbc].min()
     longest = max(_LONGEST, round(float(now), 9))
     choices = _list_choices(lengths[pbc], most, longest)  # (n_choices, n_periodic)
     edges = choices * lengths[pbc]
-    # Rounding: a cell whose edges are equal but for the last bit has more than one best choice.
+    # Rounding: if edges differ only in the last bit, several choices are equally good.
     elongation = np.round(edges.max(axis=1) / edges.min(axis=1), 9)
     order = np.lexsort([elongation, -choices.prod(axis=1), elongation > longest])
     copies = np.ones(3, np.int64)
@@ -85,18 +83,18 @@ def _choose_roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copi
 
 
 def _list_choices(lengths: Floats, most: int, longest: float) -> Ints:
-    """Return numbers of copies whose product is `most` or less, the best ones among them.
+    """Return numbers of copies with a product of at most `most`, including the best choices.
 
-    Along the last vector only the largest that leave no edge longer than `longest` times another
-    are listed, as nothing is better than more copies.
+    Along the last vector only the largest number is listed that leaves no edge longer than
+    `longest` times another, as more copies are always better.
 
     Args:
-        lengths: Of the vectors to repeat, (n,).
+        lengths: Lengths of the vectors to repeat, (n,).
         most: Largest number of copies.
         longest: Edge over the shortest one.
     """
     rows: list[tuple[int, ...]] = [()]
-    if len(lengths) > 1:  # other edges are this one over `longest` at the least
+    if len(lengths) > 1:  # other edges are at least this one over `longest`
         n = (most * np.prod(longest * lengths[1:] / lengths[0])) ** (1 / len(lengths))
         rows = [(i,) for i in range(1, min(most, int(n) + 1) + 1)]
     if len(lengths) > 2:
@@ -117,7 +115,7 @@ def _list_choices(lengths: Floats, most: int, longest: float) -> Ints:
 
 
 def tile_sample(sample: Sample, numbers: Copies) -> Sample:
-    """Return a sample that consists of copies of another; atoms of one copy stay together.
+    """Return a sample of copies of another sample; atoms of one copy stay together.
 
     Args:
         sample: Structure and labels, in the engine's units.

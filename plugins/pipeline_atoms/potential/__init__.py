@@ -1,1 +1,1 @@
-"""Interatomic potentials: their base class, their task, and what belongs to their training."""
+"""Interatomic potentials: base class, training task, conversion, and ranges of training data."""

@@ -1,13 +1,13 @@
-"""How far forces are from the gradient of an energy.
+"""Deviation of forces from the gradient of an energy (non-conservative forces).
 
 The matrix J = dF/dx of forces F is symmetric if and only if they are the gradient of some energy,
-which need not be the predicted E. Two numbers tell how far they are from it:
+which need not be the predicted E. Two numbers measure the deviation:
 
     curl     = |J - Jᵀ| / |J + Jᵀ|      0 for any gradient, about 1 for forces at random
     mismatch = |F + dE/dx| / |F|        0 for the gradient of the predicted energy
 
-The norms are those of Frobenius, estimated from random directions v_k: with independent normal
-components, (v_k · M v_l)² has the mean |M|², and (v_k · f)² the mean |f|².
+Norms are Frobenius norms, estimated from random directions v_k: with independent normal components,
+(v_k · M v_l)² has the mean |M|², and (v_k · f)² the mean |f|².
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _DOUBLE: Final = (
 _SAMPLES: Final = 4
 _DIRECTIONS: Final = 6
 _STEP: Final = 1e-3
-"""Å along a direction, for central differences."""
+"""Step of central differences along a direction, Å."""
 
 
 def report_conservation(task: Task, samples: Samples) -> dict[str, Any]:
-    """Return what metrics say of a split beside its errors: nothing if forces are derivatives.
+    """Return further metrics of a split: curl and mismatch; empty if forces are derivatives.
 
     Args:
-        task: Its module is where it computes.
-        samples: The split, of which the first few are looked at.
+        task: The task; its module is on the device of the calculation.
+        samples: Samples of the split; the first few are used.
     """
     module, count = task.module, min(_SAMPLES, len(samples))
     if not isinstance(module, Potential) or "forces" not in module.direct or not count:
@@ -54,9 +54,9 @@ def measure_conservation(module: nn.Module, batch: Batch, seed: int = 0) -> dict
     """Measure curl and mismatch of predicted forces, in double precision.
 
     Args:
-        module: Predicts energy and forces; left as it is.
+        module: Model of energy and forces; it is not changed.
         batch: Structures with their graphs, which are kept while atoms move by 0.001 Å; pooled.
-        seed: Of the directions.
+        seed: Seed of the random directions.
 
     Returns:
         `curl` and `mismatch`.
@@ -96,7 +96,7 @@ def _predict(module: nn.Module, batch: Batch, shift: Tensor) -> Outputs:
 
 
 def _multiply(batch: Batch, one: Tensor, other: Tensor) -> Tensor:
-    """Return the scalar product in each structure, (n_samples,)."""
+    """Compute the scalar product in each structure, (n_samples,)."""
     products = (one * other).sum(1)
     return products.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], products)
 

@@ -1,4 +1,4 @@
-"""A `model.pt` of what another program has trained."""
+"""Conversion of models trained by other programs into `model.pt`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline_core.model_info import ModelInfo
 from pipeline_core.training.checkpoint import name_dtype, predict_probe, save_archive
 
 _ELEMENTS: Final = 4
-"""Elements of the structure by whose predictions a model is known again."""
+"""Number of elements in the probe structure that identifies a model by its predictions."""
 
 
 def write_foreign_model(
@@ -31,9 +31,9 @@ def write_foreign_model(
 
     Args:
         path: The file to write, atomically.
-        source: The file that it comes from.
-        kind: Of that file.
-        model: What was read from it.
+        source: The file of the other program.
+        kind: Format of that file.
+        model: The model read from it.
         info: The plugin.
     """
     metadata = dict(model.metadata)
@@ -64,7 +64,7 @@ def write_foreign_model(
 
 
 def _make_probe(model: ForeignModel, graph: GraphOptions) -> Batch:
-    """Return a distorted cubic cell of four atoms, of the first elements that the model knows."""
+    """Return a distorted cubic cell of four atoms, of the first elements of the model."""
     elements = list(model.metadata["elements"])[:_ELEMENTS]
     atoms: Atoms = bulk("Cu", "fcc", a=0.9 * graph.cutoff, cubic=True)
     atoms.symbols = np.resize(elements, len(atoms)).tolist()
@@ -86,7 +86,7 @@ def _make_card(
     metadata: Mapping[str, Any],
     info: ModelInfo,
 ) -> dict[str, Any]:
-    """Return what is known of the model, as `training.card.make_card` does of a trained one."""
+    """Return the card of the model, as `training.card.make_card` does for a trained one."""
     published = kind.identify(source)
     of_data = {"name": source.name, "description": f"unknown: a file of {kind.name}"}
     if published is not None:

@@ -1,4 +1,4 @@
-"""What a model makes of the graph of a batch before it calculates, made once a graph."""
+"""Cache of quantities that a model derives from the graph of a batch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Plan = TypeVar("Plan")
 
 
 class Planner(Generic[Plan]):
-    """Makes a plan of a batch, and gives the last one again while its graph is the same.
+    """Maker of the plan of a batch; the last plan is reused while the graph is the same.
 
-    The same means the very tensors, not written to since: in molecular dynamics most steps have the
-    graph of the step before, and a calculator passes its tensors again.
+    The graph is the same if its tensors are the same objects and were not written to: in molecular
+    dynamics most steps have the graph of the step before, and the calculator passes its tensors.
 
     Args:
-        make: Makes the plan of a batch, and of what else `plan` is given.
-        fields: Fields of the batch that it reads; all have to be there.
+        make: Function that makes the plan from a batch and the further arguments of `plan`.
+        fields: Fields of the batch that it reads; all must be present.
     """
 
     def __init__(self, make: Callable[..., Plan], fields: Sequence[str]) -> None:
@@ -29,12 +29,12 @@ class Planner(Generic[Plan]):
         self._last: tuple[list[tuple[Tensor, int]], Plan] | None = None
 
     def plan(self, batch: Batch, *others: Any) -> Plan:
-        """Return the plan of a batch; what else it is made of belongs to the batch's tensors."""
+        """Return the plan of a batch; `others` must depend only on the tensors of the batch."""
         if torch.compiler.is_compiling():
             return self._make(batch, *others)
         read = [_read_version(batch[name]) for name in self._fields]
         if self._last is None or not _are_same(self._last[0], read):
-            self._last = None  # before its successor takes memory
+            self._last = None  # frees its memory before the next one is made
             self._last = read, self._make(batch, *others)
         return self._last[1]
 

@@ -1,4 +1,4 @@
-"""The base of interatomic potentials: the plugin gives energy, differentiation what it does not."""
+"""Base class of interatomic potentials: forces and stress by differentiation of the energy."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ logger = logging.getLogger(__name__)
 
 MAX_Z: Final = 118
 _FAR: Final = 1.0
-"""eV by which reference energies of an element may differ without a word."""
+"""Largest difference of reference energies of an element without a warning, eV."""
 
 
 class Potential(nn.Module):
-    """A model whose energy depends on the atoms through the vectors of the edges.
+    """Interatomic potential: the energy depends on the atoms through the vectors of the edges.
 
     A subclass implements `energies`. With g_e = dE/dr_e for the vector r_e of edge e from receiver
     i to sender j, the force on an atom is the sum of g over the edges that it receives minus the
-    sum over those that it sends, and the stress is sym(sum_e r_e g_e^T) / V: one differentiation
-    gives both, exactly.
+    sum over the edges that it sends, and the stress is sym(sum_e r_e g_e^T) / V: one
+    differentiation gives both, exactly.
 
-    Forces and stress that `direct` names come from `energies` as they are, and nothing is
-    differentiated for them: neither inference records a graph nor training one of second order.
-    Such forces are not the gradient of the energy.
+    Forces and stress named in `direct` are returned by `energies` and not differentiated: inference
+    records no graph for them, and training no second-order graph. Direct forces are not the
+    gradient of the energy.
 
     Args:
-        predicts: Names of the predicted fields, among energy, forces, stress and what `energies`
-            adds.
-        head_names: Of the energies that the model has, such as levels of theory, if it has several.
-            Each has energies of free atoms of its own; `find_heads` says which is asked for.
+        predicts: Names of the predicted fields: energy, forces, stress and further outputs of
+            `energies`.
+        head_names: Names of the energy heads, such as levels of theory, if there are several. Each
+            has its own energies of free atoms; `find_heads` returns the head of each atom.
     """
 
     atom_energies: Tensor
@@ -46,29 +46,29 @@ class Potential(nn.Module):
     """Energies of free atoms of all heads but the first, (n_heads - 1, MAX_Z + 1) eV."""
     exact: ClassVar[tuple[str, ...]] = ("atom_energies", "further_energies")
     """Buffers that stay in double precision, if the module has them, whatever the parameters are.
-    Energies of free atoms are thousands of eV, of which meV count."""
+    Energies of free atoms are thousands of eV, and meV matter."""
     exact_vectors: ClassVar[bool] = False
-    """Whether `energies` takes the vectors in double precision, whatever the parameters are."""
+    """True if `energies` takes the vectors in double precision, whatever the parameters are."""
     receptive_field: int | None = None
-    """How many edges away atoms have an influence on the energy that `energies` counts for an atom
+    """Distance in edges up to which atoms influence the energy that `energies` counts for an atom
     or an edge it receives: message-passing layers. With it, ranks can divide single structures.
-    Direct forces may then depend on atoms at most twice as far away, and a direct stress has to be
-    a sum over atoms or over edges, counted for their sample; otherwise leave it None."""
+    Direct forces may then depend on atoms at most twice as far away, and a direct stress must be a
+    sum over atoms or over edges, counted for their sample; otherwise leave it None."""
     takes_domains: ClassVar[bool] = False
-    """Whether `energies` takes a domain as third argument, and exchanges features itself: then
-    ranks can divide single structures, and each works on its own atoms alone."""
+    """True if `energies` takes a domain as third argument, and exchanges features itself: then
+    single structures are divided by domain decomposition, each rank with its own atoms alone."""
     head_names: tuple[str, ...] = ()
-    """Names of the energies that the model has, such as levels of theory; none of a model with one.
-    `head` of a batch, (n_samples,), numbers those that its samples ask for."""
+    """Names of the energy heads, such as levels of theory; empty for a model with one. The field
+    `head` of a batch, (n_samples,), has the head of each sample."""
     head: int = 0
-    """The one of samples that do not say which."""
+    """Head of samples without the field `head`."""
     direct: frozenset[str] = frozenset()
-    """Which of forces and stress `energies` returns itself."""
+    """Outputs among forces and stress that `energies` returns itself."""
     heads: nn.Module | None
-    """What gives the direct outputs, if a training may start from a model with others."""
+    """Module of the direct outputs, if a training may start from a model with other ones."""
     replaceable: ClassVar[Mapping[str, tuple[str, ...]]] = {"heads": ("forces", "stress")}
-    """Parts whose weights a training does not take from the model that it starts from, if this has
-    others or none, with the outputs that come from them."""
+    """Modules that may differ from the model that a training starts from, with their outputs:
+    their weights are then not loaded."""
 
     def __init__(
         self,
@@ -85,16 +85,16 @@ class Potential(nn.Module):
             self.register_buffer("further_energies", further)
 
     def list_references(self) -> list[Tensor]:
-        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV, which may be set."""
+        """Return the energies of free atoms of each head, (MAX_Z + 1,) eV; they are writable."""
         return [self.atom_energies, *(self.further_energies if self.head_names else ())]
 
     def choose_references(self, of_dataset: Sequence[Tensor], *, always: bool) -> None:
-        """Take the energies of free atoms of a dataset where loaded weights have none, or always.
+        """Take the energies of free atoms of a dataset if loaded weights have none, or always.
 
         Args:
-            of_dataset: As `list_references` returned them before weights were loaded, zero where
-                the dataset has none.
-            always: Whether those of the dataset are taken wherever it has some.
+            of_dataset: Result of `list_references` before weights were loaded, zero for elements
+                that the dataset lacks.
+            always: True to take all energies that the dataset has.
         """
         for own, kept in zip(of_dataset, self.list_references(), strict=True):
             given = own != 0
@@ -111,7 +111,7 @@ class Potential(nn.Module):
             kept[taken] = own[taken]
 
     def find_heads(self, batch: Batch) -> Tensor | None:
-        """Return the head of each own atom, (n_atoms,); None of a model that has only one."""
+        """Return the head of each own atom, (n_atoms,); None for a model with one head."""
         if not self.head_names:
             return None
         sample = batch["atom_sample"]
@@ -129,13 +129,13 @@ class Potential(nn.Module):
 
     @abstractmethod
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
-        """Return what the model predicts without differentiation.
+        """Compute the outputs that need no differentiation.
 
-        Where `takes_domains`, a third argument `domain: Domain | None = None` is the part of one
-        structure that this rank owns. Rows of atoms are then own ones followed by the halo, but
-        those of `atom_sample` are own ones alone. Results belong to own atoms: energies are added
-        over them, and other ranks have the rest. `domain.exchange` appends features of the halo to
-        those of own atoms.
+        With `takes_domains`, a third argument `domain: Domain | None = None` is the part of a
+        structure that this rank owns. Rows of atoms are then own atoms followed by ghost atoms, but
+        `atom_sample` has own atoms alone. Results belong to own atoms: energies are summed over
+        them, and other ranks have the rest. `domain.exchange` appends the features of ghost atoms
+        to those of own atoms.
 
         Args:
             batch: Samples with their graph; positions must not be used.
@@ -143,15 +143,15 @@ class Potential(nn.Module):
                 `exact_vectors`.
 
         Returns:
-            `energy` (n_samples,) in eV without the energies of the free atoms, what `direct` names,
-            and any further field.
+            `energy` (n_samples,) in eV without the energies of the free atoms, the outputs named in
+            `direct`, and any further field.
         """
 
     def compile_inference(self) -> Potential:
-        """Return what predicts the same, faster, and is not trained any more (`infer.compile`).
+        """Return a faster potential for inference, with the same predictions (`infer.compile`).
 
         Raises:
-            ValueError: There is no such thing for this model.
+            ValueError: Models of this class cannot be compiled.
         """
         raise ValueError(
             f"models of {type(self).__name__} are not compiled; use it without infer.compile"
@@ -162,13 +162,13 @@ class Potential(nn.Module):
 
         Args:
             batch: Samples with their graph.
-            domain: The part of one structure that this rank owns, if `takes_domains`. Ranks call
-                this together; energy and stress are then parts of this rank, which have to be
-                added, and rows of atoms those of own atoms.
+            domain: The part of a structure that this rank owns, if `takes_domains`. Ranks call this
+                together; energy and stress are then contributions of this rank, to be summed over
+                ranks, and rows of atoms are own atoms.
 
         Returns:
             energy (n_samples,) eV, forces (n_atoms, 3) eV/Å, stress (n_samples, 3, 3) eV/Å³ (zero
-            where there is no three-dimensional cell), and further fields of the subclass.
+            without a three-dimensional cell), and further fields of the subclass.
         """
         training = torch.is_grad_enabled()
         vectors = compute_edge_vectors(batch).detach()
@@ -201,7 +201,7 @@ class Potential(nn.Module):
         return energies(batch, vectors, domain)
 
     def _sum_references(self, batch: Batch) -> Tensor:
-        """Return the energies of the free atoms of each sample, (n_samples,) eV."""
+        """Sum the energies of the free atoms of each sample, (n_samples,) eV."""
         sample, head = batch["atom_sample"], self.find_heads(batch)
         numbers = batch["atomic_numbers"][: len(sample)]
         references = (
@@ -214,11 +214,11 @@ class Potential(nn.Module):
 
 
 def compute_edge_vectors(batch: Batch) -> Tensor:
-    """Return the vectors from receivers to senders, (n_edges, 3), Å."""
+    """Compute the vectors from receivers to senders, (n_edges, 3), Å."""
     receiver, sender = batch["edge_index"].unbind(1)
     positions, cells = batch["positions"], batch["cell"]
     shift = batch["edge_shift"].to(cells.dtype)
-    if len(cells) == 1:  # whose cell is not repeated for each edge
+    if len(cells) == 1:  # the cell need not be repeated for each edge
         shift = shift @ cells[0]
     else:
         shift = torch.einsum("es,esx->ex", shift, cells[batch["edge_sample"]])
@@ -226,18 +226,18 @@ def compute_edge_vectors(batch: Batch) -> Tensor:
 
 
 def compute_volumes(batch: Batch) -> Tensor:
-    """Return the volume of each cell, (n_samples,), Å³; zero without a three-dimensional cell."""
+    """Compute the volume of each cell, (n_samples,), Å³; zero without a three-dimensional cell."""
     volume: Tensor = torch.linalg.det(batch["cell"]).abs() * batch["pbc"].all(1)
     return volume
 
 
 def compute_forces(batch: Batch, pulls: Tensor) -> Tensor:
-    """Add up what pulls at atoms along edges; the sum over all atoms is zero.
+    """Sum edge gradients dE/dr into atomic forces; the sum over all atoms is zero.
 
     Args:
         batch: Samples with their graph.
-        pulls: (n_edges, 3) eV/Å, what pulls the receiver towards the sender and the sender towards
-            the receiver: the derivative of an energy by the vector of the edge.
+        pulls: (n_edges, 3) eV/Å, derivatives of the energy by the vectors of the edges; each pulls
+            the receiver towards the sender and the sender towards the receiver.
 
     Returns:
         (n_atoms, 3) eV/Å.
@@ -248,17 +248,17 @@ def compute_forces(batch: Batch, pulls: Tensor) -> Tensor:
 
 
 def _sum_rows(rows: Tensor, index: Tensor, n: int) -> Tensor:
-    """Do what `index_add` to zeros does, which takes four times as long for rows so short."""
+    """Sum rows by index, like `index_add` to zeros, but four times as fast for such short rows."""
     return rows.new_zeros(n, rows.shape[1]).scatter_add(0, index[:, None].expand_as(rows), rows)
 
 
 def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
-    """Return the symmetric virial of `compute_forces` over the volume.
+    """Compute the stress: the symmetric virial of edge gradients over the volume.
 
     Args:
         batch: Samples with their graph.
         vectors: (n_edges, 3) from receiver to sender, Å.
-        pulls: (n_edges, 3) eV/Å.
+        pulls: (n_edges, 3) eV/Å, as for `compute_forces`.
 
     Returns:
         (n_samples, 3, 3) eV/Å³, tension positive; zero without a three-dimensional cell.
@@ -274,11 +274,11 @@ def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
 
 
 def select_head(energies: Tensor, head: Tensor | None) -> Tensor:
-    """Return what the head of each atom says of it.
+    """Select the energy of each atom by its head.
 
     Args:
-        energies: Of each atom by all heads, (n_atoms, n_heads) eV.
-        head: As `Potential.find_heads` returns it.
+        energies: Energies of each atom for all heads, (n_atoms, n_heads) eV.
+        head: Head of each atom, from `Potential.find_heads`.
 
     Returns:
         (n_atoms,) eV.
@@ -289,27 +289,27 @@ def select_head(energies: Tensor, head: Tensor | None) -> Tensor:
 def extend_heads(
     weights: Mapping[str, Tensor], before: Sequence[str], names: Sequence[str]
 ) -> tuple[dict[str, Tensor], list[int]]:
-    """Give the weights of a potential energies of free atoms of further heads.
+    """Add energies of free atoms of further heads to the weights of a potential.
 
-    They are zero, so that those of the dataset take their place.
+    They are zero, so that energies of the dataset replace them.
 
     Args:
-        weights: Of the potential.
-        before: Its heads. A single one becomes the first, whatever it is called.
-        names: All heads, those that it has first.
+        weights: Weights of the potential.
+        before: Names of its heads. A single head becomes the first, whatever its name.
+        names: Names of all heads, existing heads first.
 
     Returns:
-        The weights, and for each head the number of that whose weights it begins with: its own, or
-        the first.
+        The weights, and for each head the index of the head that it is initialized from: its own,
+        or the first.
 
     Raises:
-        ValueError: A head is missing, or has another place.
+        ValueError: A head is missing, or in another position.
     """
     n_before, n_heads = max(1, len(before)), max(1, len(names))
     if n_before > 1 and list(names[:n_before]) != list(before):
         raise ValueError(
             f"the model has the heads {', '.join(before)}, and the experiment "
-            f"{', '.join(names) or 'none'}; let it name those of the model first, in their order"
+            f"{', '.join(names) or 'none'}; name the heads of the model first, in their order"
         )
     result, n_further = dict(weights), n_heads - n_before
     if n_further:

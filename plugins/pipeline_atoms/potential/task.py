@@ -1,4 +1,4 @@
-"""Training and evaluation of interatomic potentials on data and graphs of the engine."""
+"""Task of interatomic potentials: training and evaluation on data and graphs of the engine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ INPUTS = ("atomic_numbers", "positions", "cell", "pbc")
 
 
 class GraphSamples:
-    """The samples of one split: data and graph side by side.
+    """Samples of one split: data with their graphs.
 
     Args:
-        run: The run whose artifacts are read.
+        run: The run with the artifacts to read.
         split: Name of the split.
         labels: Label fields to read.
         dtype: Type of floating-point tensors.
@@ -64,29 +64,29 @@ class GraphSamples:
         return len(self.numbers)
 
     def sizes(self) -> Sizes:
-        """Return the rows of each kind that each sample has."""
+        """Return the number of rows of each kind in each sample."""
         kinds = {k: self._data.count_rows(k)[self.numbers] for k in self._data.offsets}
         kinds |= {k: self._graph.count_rows(k)[self.numbers] for k in self._graph.offsets}
         return kinds | {"sample": np.ones(len(self), np.int64)}
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Return samples of this split as one batch."""
+        """Collate samples of this split into one batch."""
         numbers = self.numbers[np.asarray(indices)]
         return collate([self._read(n) | self._graph.read(n) for n in numbers], self._dtype)
 
     def read_structures(self, indices: Sequence[int]) -> Batch:
-        """Return the same samples without their graphs."""
+        """Collate samples without their graphs."""
         numbers = self.numbers[np.asarray(indices)]
         return collate([self._read(n) for n in numbers], self._dtype)
 
     def _read(self, number: int) -> dict[str, NDArray[Any]]:
-        """Return a sample whose head is numbered as the model does."""
+        """Read a sample, with its head numbered as in the model."""
         sample = self._data.read(number)
         return sample | {"head": self._heads[sample["head"]]} if "head" in sample else sample
 
 
 def count_rows(sizes: Sizes) -> NDArray[np.float64]:
-    """Return the number of rows that a model works on: atoms + edges + angles, (n_samples,)."""
+    """Count the rows that a model works on: atoms + edges + angles, (n_samples,)."""
     kinds = [sizes[kind] for kind in ("atom", "edge", "angle") if kind in sizes]
     total: NDArray[np.float64] = np.sum(kinds, axis=0, dtype=np.float64)
     return total
@@ -97,13 +97,13 @@ def build_potential_task(run: Run, module: Potential, **facts: Any) -> Task:
 
     Args:
         run: The run.
-        module: Freshly built; its `atom_energies` are set to the reference energies of the dataset.
-            A run without a dataset rebuilds a trained model, whose weights hold them.
-        **facts: What else rebuilds the module: further keys of the metadata, JSON-able.
+        module: New module; its `atom_energies` are set to the reference energies of the dataset. A
+            run without a dataset rebuilds a trained model, which has them in its weights.
+        **facts: Further metadata needed to rebuild the module, JSON-able.
 
     Raises:
-        ValueError: The dataset lacks what the experiment trains on, or the files do not fit
-            together.
+        ValueError: The dataset lacks a label that the experiment trains on, or the files do not
+            belong together.
     """
     options = run.get_section("train", TrainOptions)
     by_head, available, elements = _read_facts(run)
@@ -141,7 +141,7 @@ def build_potential_task(run: Run, module: Potential, **facts: Any) -> Task:
 
 
 def _require_heads(run: Run, module: Potential, by_head: Collection[str]) -> None:
-    """Check that a model has the heads that its dataset is for."""
+    """Check that a model has the heads of its dataset."""
     names = [head for head in by_head if head]
     lacking = [name for name in names if name not in module.head_names]
     if lacking:
@@ -160,7 +160,7 @@ def _require_heads(run: Run, module: Potential, by_head: Collection[str]) -> Non
 
 
 def _list_head_weights(options: TrainOptions, names: Sequence[str]) -> list[float] | None:
-    """Return the weight of each head in the loss; None where all count the same."""
+    """Return the weight of each head in the loss; None if all are equal."""
     unknown = [name for name in options.head_weights if name not in names]
     if unknown:
         raise ValueError(
@@ -171,13 +171,13 @@ def _list_head_weights(options: TrainOptions, names: Sequence[str]) -> list[floa
 
 
 def _read_heads(data: SampleFile) -> dict[str, dict[str, float]]:
-    """Return the reference energies of each head of a dataset; none of one without heads."""
+    """Return the reference energies of each head of a dataset; empty without heads."""
     heads: dict[str, dict[str, float]] = json.loads(data.attributes.get("heads", "{}"))
     return heads
 
 
 def _read_facts(run: Run) -> tuple[dict[str, dict[str, float]], list[str], list[str]]:
-    """Return reference energies by head, labels and elements of a dataset; none without one."""
+    """Return reference energies by head, labels and elements of a dataset; empty without one."""
     if run.dataset is None:
         return {}, [], []
     with SampleFile(run.data, "data", []) as data:

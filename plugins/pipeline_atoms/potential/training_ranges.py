@@ -1,4 +1,4 @@
-"""Ranges of the structures that a potential was trained on, for the card of the model."""
+"""Ranges of the training structures of a potential, for the card of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 from ase.data import atomic_masses, chemical_symbols
-from ase.units import _amu  # kg; what ASE's masses are given in
+from ase.units import _amu  # kg; the unit of ASE's masses
 from numpy.typing import NDArray
 
 from pipeline_core import store
@@ -24,13 +24,13 @@ _LABELS: Final = ("energy", "forces", "stress")
 _GRAM_PER_CM3: Final = _amu * 1e3 / 1e-24
 """u/Å³ in g/cm³."""
 _MOST_GROUPS: Final = 20
-"""Groups that are listed by name."""
+"""Number of groups that are listed by name."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def describe_training(run: Run) -> dict[str, Any]:
-    """Return the ranges of the training samples; nothing of a layout of a plugin's own."""
+    """Return the ranges of the training samples; empty for another data layout of a plugin."""
     dataset = run.dataset
     if dataset is None or dataset.options.plugin or not store.has_schema(run.data, "data"):
         return {}
@@ -49,7 +49,7 @@ def describe_training(run: Run) -> dict[str, Any]:
 
 
 class TrainingRanges:
-    """From where to where the structures that a model was trained on reach.
+    """Ranges of the training structures of a model.
 
     Args:
         references: Energies of free atoms by chemical symbol, eV, of each head of the data.
@@ -101,9 +101,9 @@ class TrainingRanges:
 
         Returns:
             structures; atoms_by_element; groups, the first by name, and n_groups; ranges, each the
-            least and the largest: atoms of a structure, density in g/cm³ of those that are periodic
-            in three directions, energy less reference energies in eV/atom, pressure in GPa, force
-            on an atom in eV/Å; force_rms, the root mean square of the last.
+            least and the largest: atoms of a structure, density in g/cm³ if periodic in three
+            directions, energy minus reference energies in eV/atom, pressure in GPa, force on an
+            atom in eV/Å; force_rms, the root mean square of the last.
         """
         content: dict[str, Any] = {
             "structures": self._n_samples,

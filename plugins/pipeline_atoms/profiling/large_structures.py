@@ -1,8 +1,8 @@
-"""What a step of dynamics takes when ranks divide a structure that is larger than any at hand.
+"""Projected cost of an MD step of a large structure with domain decomposition over many ranks.
 
-A part of a crystal like those of the data is calculated here, with its halo and without the other
-ranks, see `parts`. All else is projected: parts are cubes of so many atoms, whose halo follows from
-that of one cube, and messages take what a network takes.
+Parts of a crystal from the data are measured on this machine, with their halo and without the other
+ranks, see `parts`. All else is projected: parts are cubes of equal numbers of atoms, with a halo
+extrapolated from one cube, and the time of messages follows from the network.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 
 _SIZES: Final = (250, 1000, 4000)
-"""Atoms of the parts that are measured, about."""
+"""Approximate numbers of atoms of the measured parts."""
 _SECONDS: Final = 20.0
-"""No larger part is tried after one that took so long."""
+"""Time of a part after which no larger one is measured, s."""
 _CUBE: Final = 1000
-"""Atoms of the cube whose neighbours are counted."""
+"""Number of atoms in the cube for which neighbours are counted."""
 _MARGIN: Final = 3.0
-"""Volume of the crystal around it, in that of the cube and the cutoff around it."""
+"""Volume of the crystal over the volume of the cube extended by the cutoff."""
 _NEIGHBOURS: Final = 26
-"""Parts around a cube."""
+"""Number of parts around a cube."""
 _MOVED_BYTES: Final = 48
-"""Of an atom and step: rank 0 sends its position to all, and gets its force."""
+"""Bytes per atom and step: rank 0 sends the position to all ranks, and receives the force."""
 
 
 def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, Any]:
-    """Project a step of dynamics of a structure for numbers of ranks, each like this machine.
+    """Project an MD step of a structure for numbers of ranks, each like this machine.
 
     Args:
-        run: Its model, with whatever weights, and a periodic structure of its training data are
-            taken; nothing is written.
-        n_atoms: Atoms of the structure.
-        ranks: Numbers of ranks, rising.
+        run: Run with the model, trained or not, and training data with a periodic structure;
+            nothing is written.
+        n_atoms: Number of atoms of the structure.
+        ranks: Numbers of ranks, ascending.
 
     Returns:
         experiment, variant, device, threads, precision, atoms, parts (see `MeasuredPart`), network
@@ -62,7 +62,7 @@ def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, An
         (bytes of a rank). JSON-able.
 
     Raises:
-        ValueError: The model exchanges no features, or the data have no cell that is periodic in
+        ValueError: The model exchanges no features, or no structure of the data is periodic in
             three directions.
     """
     with connect_ranks(run.device, run.state) as world:
@@ -101,13 +101,13 @@ def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, An
 
 
 class _Projector:
-    """Times of parts of any size, from those of some.
+    """Projection of parts of any size, from measured parts.
 
     Args:
-        parts: Measured, by size.
-        density: Atoms in 1 Å³.
-        reach: From `measure_reach`, Å.
-        network: Between ranks.
+        parts: Measured parts, by size.
+        density: Atoms per Å³.
+        reach: Width of the halo from `measure_reach`, Å.
+        network: Network between ranks.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class _Projector:
         self._network = network
 
     def project(self, n_atoms: int, n_ranks: int) -> dict[str, Any]:
-        """Return a step of a structure on a number of ranks."""
+        """Project a step of a structure on a number of ranks."""
         own = -(-n_atoms // n_ranks)
         halo = 0 if n_ranks == 1 else count_halo(own, self._density, self._reach)
         halo = min(halo, n_atoms - own)
@@ -143,24 +143,24 @@ class _Projector:
         }
 
     def _project_memory(self, own: int) -> int | None:
-        known = [(part.own, part.memory) for part in self._parts if part.memory is not None]
-        if len(known) < 2:
+        measured = [(part.own, part.memory) for part in self._parts if part.memory is not None]
+        if len(measured) < 2:
             return None
-        (less, small), (more, large) = known[-2:]
+        (less, small), (more, large) = measured[-2:]
         slope = (large - small) / (more - less)
         return max(0, round(large + slope * (own - more)))
 
 
 def count_halo(own: int, density: float, reach: float) -> int:
-    """Return the atoms around a cube.
+    """Return the number of ghost atoms around a cube.
 
     The volume around a cube of side s within a distance r is 6 s² r + 3π s r² + 4π r³ / 3
     (J. Steiner's formula for convex bodies).
 
     Args:
-        own: Atoms in the cube.
-        density: Atoms in 1 Å³.
-        reach: r, Å; see `measure_reach`.
+        own: Number of atoms in the cube.
+        density: Atoms per Å³.
+        reach: Width of the halo r, Å; see `measure_reach`.
     """
     side = (own / density) ** (1 / 3)
     around = 6 * side**2 * reach + 3 * np.pi * side * reach**2 + 4 / 3 * np.pi * reach**3
@@ -168,9 +168,9 @@ def count_halo(own: int, density: float, reach: float) -> int:
 
 
 def measure_reach(cell: Structure, cutoff: float) -> float:
-    """Return the distance within which a cube's atoms have their neighbours, Å.
+    """Measure the effective width of the halo around a cube, Å.
 
-    It is smaller than the cutoff, since few atoms lie at the very surface of the cube.
+    It is smaller than the cutoff, since few atoms lie at the surface of the cube.
 
     Args:
         cell: A crystal.
@@ -191,7 +191,7 @@ def measure_reach(cell: Structure, cutoff: float) -> float:
 def _measure_part(
     module: Potential, structure: Structure, graph: GraphOptions, device: torch.device
 ) -> MeasuredPart:
-    """Measure the half of a crystal that lies to one side of a plane."""
+    """Measure the part of a crystal on one side of a plane through its middle."""
     along = (structure.positions @ np.linalg.inv(structure.cell))[:, 0] % 1.0
     owners = (np.argsort(np.argsort(along, kind="stable")) >= len(along) // 2).astype(np.int64)
     transport = SilentTransport(0, 2)
@@ -208,7 +208,7 @@ def _measure_part(
 
 
 def _read_crystal(run: Run) -> Structure:
-    """Return a periodic structure of the training data, the largest of the first hundred."""
+    """Read a periodic structure of the training data, the largest of the first hundred."""
     names = ["atomic_numbers", "positions", "cell", "pbc"]
     with SampleFile(run.data, "data", names) as data:
         samples = [data.read(number) for number in range(min(100, len(data)))]
@@ -226,7 +226,7 @@ def _read_crystal(run: Run) -> Structure:
 
 
 def tile_crystal(structure: Structure, n_atoms: int) -> Structure:
-    """Return a crystal of at least so many atoms, as long as wide, from copies of a cell."""
+    """Repeat a cell to a crystal of at least `n_atoms` atoms, about as long as wide."""
     lengths = np.linalg.norm(structure.cell, axis=1)
     copies = np.ones(3, dtype=int)
     while copies.prod() * len(structure.positions) < n_atoms:
@@ -242,5 +242,5 @@ def tile_crystal(structure: Structure, n_atoms: int) -> Structure:
 
 
 def measure_density(structure: Structure) -> float:
-    """Return the atoms in 1 Å³."""
+    """Return the number of atoms per Å³."""
     return len(structure.positions) / float(abs(np.linalg.det(structure.cell)))

@@ -2,5 +2,5 @@
 
 import spglib
 
-# Else spglib warns of its own future in each call of ASE and pymatgen; phonopy sets it, too.
+# Avoids a deprecation warning of spglib in each call of ASE and pymatgen; phonopy sets it, too.
 spglib.error.OLD_ERROR_HANDLING = False

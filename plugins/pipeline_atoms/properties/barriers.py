@@ -24,15 +24,15 @@ from pipeline_atoms.properties.supercells import count_copies, list_sites
 from pipeline_atoms.properties.vacancies import free_relaxation, remove_atom
 
 _SAME: Final = 0.1
-"""Å by which two ends differ, at least; nearer ones are one minimum."""
+"""Smallest difference of two ends, Å; closer ends are the same minimum."""
 
 
 def list_hops(
     atoms: Atoms, calculator: Calculator, options: NebOptions
 ) -> Iterator[tuple[str, Callable[[], Findings]]]:
-    """Yield the name of each hop into a vacancy of a crystal, and what computes its barrier.
+    """Yield the name of each hop into a vacancy of a crystal, with a function for its barrier.
 
-    Of each inequivalent site the nearest atom of the same element hops into it.
+    For each inequivalent site, the nearest atom of the same element hops into its vacancy.
 
     Args:
         atoms: A crystal; it is relaxed first.
@@ -40,7 +40,7 @@ def list_hops(
         options: Supercell and elements.
 
     Raises:
-        ValueError: It is no crystal, does not relax, or has none of the elements.
+        ValueError: It is not a crystal, does not relax, or has none of the elements.
     """
     crystal = prepare(atoms, calculator, options.relax)
     whole = crystal.repeat(count_copies(crystal, options.supercell_length))
@@ -87,7 +87,7 @@ def compute_barrier(
 ) -> Findings:
     """Search the minimum-energy path between two minima, which are relaxed at fixed cell first.
 
-    The band is that of the improved tangent, doi:10.1063/1.1323224, with a climbing image,
+    The band uses the improved tangent, doi:10.1063/1.1323224, and a climbing image,
     doi:10.1063/1.1329672. Between images the energy is a polynomial of third degree with their
     forces.
 
@@ -98,7 +98,7 @@ def compute_barrier(
         options: Images and accuracy.
 
     Raises:
-        ValueError: The ends are not those of one path, do not relax, or are one minimum.
+        ValueError: The ends do not fit together, do not relax, or are the same minimum.
     """
     _require_alike(initial, final)
     free = free_relaxation(options.relax)
@@ -106,8 +106,8 @@ def compute_barrier(
     _, distances = get_distances(*(end.positions for end in ends), ends[0].cell, ends[0].pbc)
     if np.diagonal(distances).max() < _SAME:
         raise ValueError(
-            "both ends relax to one minimum; give ends that are further apart, or one between "
-            "which and the other there is a barrier"
+            "both ends relax to one minimum; give ends that are further apart, or separated by "
+            "a barrier"
         )
     images = [ends[0], *(ends[0].copy() for _ in range(options.images)), ends[1]]
     for image, result in zip((images[0], images[-1]), evaluate(ends, calculator), strict=True):
@@ -117,11 +117,11 @@ def compute_barrier(
 
 
 class _Band(NEB):  # type: ignore[misc] # ASE is not typed
-    """A band whose images between the ends are calculated in batches.
+    """Elastic band with the images between the ends calculated in batches.
 
     Args:
-        images: With the results of both ends.
-        calculator: Of the images between them.
+        images: All images, with results for both ends.
+        calculator: Calculator of the images between them.
     """
 
     def __init__(self, images: list[Atoms], calculator: Calculator) -> None:
@@ -139,9 +139,9 @@ class _Band(NEB):  # type: ignore[misc] # ASE is not typed
 def _relax_band(
     images: list[Atoms], calculator: Calculator, options: Relaxation
 ) -> tuple[bool, int]:
-    """Relax the images between the ends; return whether they are at rest, and the steps."""
+    """Relax the images between the ends; return True if converged, and the number of steps."""
     band = _Band(images, calculator)
-    # Distances say nothing of one atom alone.
+    # For a single atom distances between atoms are not defined.
     band.interpolate("idpp" if len(images[0]) > 1 else "linear", mic=bool(images[0].pbc.any()))
     with quiet():
         optimizer = FIRE(band, logfile=None)

@@ -1,4 +1,4 @@
-"""All properties that an experiment asks for, calculated one after the other."""
+"""Calculation of all properties of an experiment, one after the other."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Read = Callable[[str, str], Atoms]
 """Function (start, key of the experiment) -> structure."""
 Sites = Iterator[tuple[str, Callable[[], Findings]]]
 Tasks = Iterator[tuple[str, str, Callable[[], Findings]]]
-"""Name and formula of a structure, and what computes the property."""
+"""Name and formula of a structure, with a function that computes the property."""
 
 _PROBLEMS: Final = (ValueError, ArithmeticError, RuntimeError, SpglibError)
-"""What structures that a potential does not know raise, here and in libraries."""
+"""Errors raised for structures outside the training data, here and in libraries."""
 _OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
     "relax": compute_relaxation,
     "eos": compute_equation_of_state,
@@ -51,15 +51,16 @@ _OF_STRUCTURE: Final[Mapping[str, Callable[..., Findings]]] = {
 def compute_properties(
     options: InferOptions, calculator: Calculator, read: Read, file: h5py.File
 ) -> dict[str, Any]:
-    """Calculate all properties, and write them as they come: section / entry / structure.
+    """Calculate all properties, and write each when it is done: section / entry / structure.
 
-    What one structure has no property for is written as its `problem`, and the others go on.
+    If the property of a structure fails, the error is written as its `problem`, and the others
+    follow.
 
     Args:
-        options: What to calculate.
+        options: Properties to calculate.
         calculator: Any calculator of ASE.
-        read: Gives the structures.
-        file: Gets the group `properties`, if there is one.
+        read: Function that reads a structure.
+        file: Receives the group `properties`, if there are any.
 
     Returns:
         Summaries by section, entry and structure.
@@ -99,7 +100,7 @@ def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, re
 def _choose_parts(
     entry: PropertyOptions, calculator: Calculator, read: Callable[[str], Atoms]
 ) -> Callable[[Atoms], Sites] | None:
-    """Return what lists the tasks of a structure that has several; None where it has one."""
+    """Return a function that lists the tasks of a structure; None if it has a single task."""
     if isinstance(entry, VacancyOptions):
         reservoirs = {symbol: read(start) for symbol, start in entry.reservoirs.items()}
         return lambda atoms: list_vacancies(atoms, calculator, entry, reservoirs)
@@ -119,7 +120,7 @@ def _name_formula(atoms: Atoms) -> str:
 
 
 def _list_sites(name: str, tasks: Sites) -> Sites:
-    """Yield the tasks of one structure; if there are none for a reason, one that raises it."""
+    """Yield the tasks of one structure; if listing them fails, one task that raises the error."""
     try:
         for site, compute in tasks:
             yield f"{name}: {site}", compute
@@ -132,7 +133,7 @@ def _raise(error: ValueError) -> Findings:
 
 
 def _try(formula: str, compute: Callable[[], Findings]) -> Findings:
-    """Return what is found, with the formula of the structure; or why nothing is."""
+    """Return the findings with the formula of the structure, or the reason of a failure."""
     try:
         found = compute()
     except _PROBLEMS as error:

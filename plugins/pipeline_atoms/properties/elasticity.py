@@ -20,28 +20,28 @@ Floats = NDArray[np.float64]
 
 _VOIGT: Final = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 CONSTANTS: Final = ((0, 0), (0, 1), (0, 2), (2, 2), (3, 3), (5, 5))
-"""Rows and columns of those that are told by name: all that a cubic to tetragonal crystal has."""
+"""Rows and columns of named constants: all of a cubic to tetragonal crystal."""
 
 
 def compute_elastic_constants(
     atoms: Atoms, calculator: Calculator, options: ElasticOptions
 ) -> Findings:
-    """Compute C_ij = dσ_i / dε_j by central differences, and what follows from it.
+    """Compute C_ij = dσ_i / dε_j by central differences, and polycrystalline moduli.
 
     The axes are those of the structure. Averages over directions are those of Voigt, Reuss and
-    Hill, as pymatgen has them.
+    Hill, as implemented in pymatgen.
 
     Args:
         atoms: A crystal; it is relaxed first.
-        calculator: Gives the stress, too.
+        calculator: The potential, with stress.
         options: Size of the strains.
 
     Raises:
-        ValueError: It is no crystal, there is no stress, or something does not relax.
+        ValueError: It is not a crystal, there is no stress, or a relaxation fails.
     """
     require_crystal(atoms)
     if "stress" not in calculator.implemented_properties:
-        raise ValueError("the model predicts no stress; take one that does")
+        raise ValueError("the model predicts no stress; use a model that does")
     start = prepare(atoms, calculator, options.relax)
     columns = [_differentiate(start, calculator, options, column) for column in range(6)]
     rough = np.stack(columns, axis=1) / GPA
@@ -62,12 +62,12 @@ def compute_elastic_constants(
 def _differentiate(
     start: Atoms, calculator: Calculator, options: ElasticOptions, column: int
 ) -> Floats:
-    """Return the change of the stress by one strain, over the strain in Voigt's notation, (6,)."""
+    """Differentiate the stress by one strain in Voigt's notation, (6,)."""
     stresses = []
     for sign in (-1, 1):
         strain = np.zeros((3, 3))
         row, other = _VOIGT[column]
-        # Of a shear the strain in Voigt's notation, γ = 2 ε, has the size that is asked for.
+        # For a shear, the requested size is the strain in Voigt's notation, γ = 2 ε.
         strain[row, other] = strain[other, row] = (
             sign * options.strain * (1 if row == other else 0.5)
         )
@@ -81,7 +81,7 @@ def _differentiate(
 
 
 def _average(constants: Floats) -> dict[str, float | None]:
-    """Return moduli of a polycrystal; None of a crystal that is not stable."""
+    """Return moduli of a polycrystal; None if the crystal is not stable."""
     names = ("bulk_modulus_GPa", "shear_modulus_GPa", "young_modulus_GPa", "poisson_ratio")
     if np.linalg.eigvalsh(constants)[0] <= 0:
         return dict.fromkeys((*names, "universal_anisotropy"))

@@ -21,7 +21,7 @@ def compute_equation_of_state(
 ) -> Findings:
     """Fit an equation of state to energies of scaled cells.
 
-    The cell keeps its shape. Where `relax` is not null, atoms relax at each volume.
+    The cell keeps its shape. Unless `relax` is null, atoms relax at each volume.
 
     Args:
         atoms: A crystal; it is relaxed first.
@@ -29,7 +29,7 @@ def compute_equation_of_state(
         options: Volumes and equation.
 
     Raises:
-        ValueError: It is no crystal, something does not relax, or there is no minimum within the
+        ValueError: It is not a crystal, a relaxation fails, or there is no minimum within the
             volumes.
     """
     require_crystal(atoms)
@@ -48,10 +48,10 @@ def fit_volumes(volumes: np.ndarray, energies: np.ndarray, n_atoms: int, equatio
     """Fit an equation of state.
 
     Args:
-        volumes: (n_volumes,) Å³, rising.
+        volumes: (n_volumes,) Å³, ascending.
         energies: (n_volumes,) eV
         n_atoms: Number of atoms.
-        equation: ASE's name of it.
+        equation: ASE's name of the equation.
 
     Raises:
         ValueError: The energies have no minimum within the volumes, or the fit fails.
@@ -63,7 +63,7 @@ def fit_volumes(volumes: np.ndarray, energies: np.ndarray, n_atoms: int, equatio
             f"the energy is lowest at the {side} volume, {volumes[lowest] / n_atoms:.4g} Å³ an "
             "atom; relax the structure with its cell, or raise volume_range"
         )
-    # Total energies are thousands of eV, of which the fit would see rounding alone.
+    # Without an offset, total energies of thousands of eV would leave only rounding to the fit.
     above = energies - energies[lowest]
     fitted = EquationOfState(volumes, above, eos=equation)
     try:
@@ -71,7 +71,7 @@ def fit_volumes(volumes: np.ndarray, energies: np.ndarray, n_atoms: int, equatio
             warnings.simplefilter("error", OptimizeWarning)
             volume, energy, modulus = fitted.fit(warn=False)
     except (RuntimeError, OptimizeWarning) as error:
-        raise ValueError(f"no equation {equation} fits: {error}; take another equation") from error
+        raise ValueError(f"equation {equation} does not fit: {error}; use another one") from error
     fine = np.linspace(volumes[0], volumes[-1], 100)
     curve = fitted.func(fine, *fitted.eos_parameters)
     rest = above - fitted.func(volumes, *fitted.eos_parameters)
@@ -95,7 +95,7 @@ def fit_volumes(volumes: np.ndarray, energies: np.ndarray, n_atoms: int, equatio
 
 
 def scale_cell(atoms: Atoms, deformation: np.ndarray) -> Atoms:
-    """Return a structure whose vectors v, of cell and atoms, are v @ deformation (3, 3)."""
+    """Map the vectors v of cell and atoms of a structure to v @ deformation (3, 3)."""
     scaled = atoms.copy()
     scaled.set_cell(np.array(atoms.cell) @ deformation, scale_atoms=True)
     return scaled

@@ -1,4 +1,4 @@
-"""Energies, forces and stresses of many structures: those of a `Potential` in batches."""
+"""Energies and forces of many structures, in batches for a `Potential`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pipeline_atoms.calculators.divided import DividedCalculator
 Floats = NDArray[np.float64]
 
 _BATCH_ATOMS: Final = 1000
-"""Atoms of a batch, unless one structure has more."""
+"""Largest number of atoms of a batch, unless one structure has more."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a potential says of a structure.
+    """Energy and forces of a structure.
 
     Attributes:
         energy: eV.
@@ -34,14 +34,14 @@ class Evaluation:
 
 
 def evaluate(structures: Sequence[Atoms], calculator: Calculator) -> list[Evaluation]:
-    """Calculate structures as they are.
+    """Calculate energies and forces of structures, without relaxation.
 
     Args:
-        structures: They are left as they are.
+        structures: Structures; they are not changed.
         calculator: A `PotentialCalculator` gets them in batches, any other one by one.
 
     Raises:
-        ValueError: The calculator has no answer.
+        ValueError: The calculator refuses a structure.
     """
     if isinstance(calculator, PotentialCalculator) and not isinstance(
         calculator, DividedCalculator
@@ -55,7 +55,7 @@ def evaluate(structures: Sequence[Atoms], calculator: Calculator) -> list[Evalua
 
 
 def _group(structures: Sequence[Atoms]) -> Iterator[list[Atoms]]:
-    """Yield structures that are calculated together, in their order."""
+    """Yield groups of structures to calculate together, in their order."""
     group: list[Atoms] = []
     for atoms in structures:
         if group and sum(map(len, group)) + len(atoms) > _BATCH_ATOMS:

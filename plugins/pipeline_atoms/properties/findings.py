@@ -1,4 +1,4 @@
-"""What is found of a property: a few numbers, and the arrays behind them."""
+"""Findings of a property calculation: a summary of numbers, and arrays for figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Scalar = float | int | bool | str | None
 
 @dataclass(frozen=True)
 class Findings:
-    """A property of one structure.
+    """Findings on a property of one structure.
 
     Attributes:
         summary: Name with unit -> number or word; None where it is not defined.
@@ -28,7 +28,7 @@ class Findings:
     units: Mapping[str, str] = field(default_factory=dict)
 
     def store(self, group: h5py.Group) -> None:
-        """Write them into an empty group: the summary as attributes."""
+        """Write the findings into an empty group: the summary as attributes."""
         group.attrs.update({key: value for key, value in self.summary.items() if value is not None})
         for name, values in self.arrays.items():
             group[name] = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
@@ -36,5 +36,5 @@ class Findings:
 
 
 def as_array(values: Any) -> NDArray[np.float64]:
-    """Return numbers as an array of them."""
+    """Convert numbers to an array."""
     return np.asarray(values, dtype=np.float64)

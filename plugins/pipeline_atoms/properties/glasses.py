@@ -22,17 +22,17 @@ from pipeline_atoms.properties.supercells import count_copies
 Floats = NDArray[np.float64]
 
 _TOO_HOT: Final = 50.0
-"""Multiple of the wanted temperature at which the atoms have flown apart."""
+"""Multiple of the target temperature from which on the atoms have flown apart."""
 _GRAMS: Final = 1 / (units.mol * 1e-24)
-"""Of an atomic mass in Å³, in cm³."""
+"""u/Å³ in g/cm³."""
 
 
 @dataclass(frozen=True)
 class _Schedule:
-    """What has become of a structure after all steps.
+    """Record of a melt-quench run.
 
     Attributes:
-        rows: Of stored frames time in fs, temperature and that of the bath in K, energy in eV/atom.
+        rows: Time in fs, temperature of atoms and of the bath in K, energy in eV/atom, per frame.
         annealed: Positions in the frames of the annealing, (n_atoms, 3) Å.
         displacement: Root mean square displacement in the melt, Å.
     """
@@ -45,10 +45,10 @@ class _Schedule:
 def compute_glass(atoms: Atoms, calculator: Calculator, options: MeltQuenchOptions) -> Findings:
     """Make an amorphous structure at constant volume, and describe it.
 
-    Radial distribution functions are those of the annealing, with standard errors over blocks.
+    Radial distribution functions are averages over the annealing, with standard errors of blocks.
 
     Args:
-        atoms: A cell of the density that the melt shall have.
+        atoms: A cell with the density of the melt.
         calculator: The potential.
         options: Temperatures, cooling rate and lengths.
 
@@ -114,7 +114,7 @@ def _run(atoms: Atoms, options: MeltQuenchOptions) -> _Schedule:
 
 
 def _count_cooling(options: MeltQuenchOptions) -> int:
-    """Return the steps of the cooling."""
+    """Return the number of steps of the cooling."""
     span = options.melt_temperature - options.final_temperature
     return max(1, round(1000 * span / options.cooling_rate / options.timestep))
 
@@ -126,7 +126,7 @@ def _advance(
     temperature: float,
     n_steps: int,
 ) -> None:
-    """Do steps, over which the temperature of the bath goes evenly to `temperature`, K."""
+    """Do steps, with a linear ramp of the bath to `temperature`, K."""
     atoms, first = bath.atoms, bath.temperature
     masses = atoms.get_masses()[:, None]
     for number in range(1, n_steps + 1):
@@ -153,13 +153,13 @@ def _describe_run(atoms: Atoms, options: MeltQuenchOptions, done: _Schedule) -> 
         "cooling_rate_K_per_ps": options.cooling_rate,
         "steps": options.melt_steps + _count_cooling(options) + options.anneal_steps,
         "melt_displacement_A": done.displacement,
-        # Vibrations stay within a part of the distance between atoms, the Lindemann criterion.
+        # In a solid vibrations stay within a fraction of the atomic distance (Lindemann criterion).
         "melted": done.displacement > spacing,
     }
 
 
 def _describe_structure(atoms: Atoms, positions: list[Floats]) -> dict[str, Any]:
-    """Return radial distribution functions of frames of one cell, and their errors."""
+    """Compute radial distribution functions of frames of one cell, with their errors."""
     cell = np.array(atoms.cell)
     blocks = np.array_split(np.array(positions), min(BLOCKS, len(positions)))
     parts = [

@@ -1,7 +1,7 @@
 """Phonons by finite displacements; phonopy does the lattice dynamics.
 
-Nothing splits longitudinal from transverse optical modes at Γ: that takes Born charges, of which a
-potential knows nothing.
+Longitudinal and transverse optical modes at Γ are not split: this needs Born charges, which a
+potential does not predict.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SYMMETRY: Final = 1e-4
-"""Å; a structure that was relaxed with its symmetry keeps it far better."""
+"""Symmetry tolerance, Å; a structure relaxed with its symmetry keeps it far better."""
 _POINTS: Final = 40.0
-"""Points on a path, times Å of its length in reciprocal space (without 2π)."""
+"""Density of points on a path: number over its length in reciprocal space (without 2π), Å."""
 _TEMPERATURES: Final = 51
 _ROOM: Final = 300.0
-"""K at which thermodynamic functions are told by number."""
+"""Temperature of thermodynamic functions in the summary, K."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class _Path:
     """A path through the Brillouin zone.
 
     Attributes:
-        points: Name -> reduced coordinates of the points between which it leads, each once.
-        stretches: Wave vectors between two points each, (n, 3).
-        ends: Names of the two.
+        points: Name -> reduced coordinates of the end points of segments, each once.
+        stretches: Wave vectors of each segment, (n, 3).
+        ends: Names of the two end points of each segment.
     """
 
     points: dict[str, Floats]
@@ -57,9 +57,9 @@ class _Path:
 def compute_phonons(atoms: Atoms, calculator: Calculator, options: PhononOptions) -> Findings:
     """Compute bands, density of states and harmonic thermodynamics of a crystal.
 
-    The path is that of Setyawan and Curtarolo, doi:10.1016/j.commatsci.2010.05.010, as ASE has it.
-    Imaginary frequencies are negative. Thermodynamic functions leave them out, and with them the
-    three modes at rest at Γ.
+    The path follows Setyawan and Curtarolo, doi:10.1016/j.commatsci.2010.05.010, as in ASE.
+    Imaginary frequencies are negative. Thermodynamic functions leave them out, and also the three
+    translations at Γ.
 
     Args:
         atoms: A crystal; it is relaxed first.
@@ -67,7 +67,7 @@ def compute_phonons(atoms: Atoms, calculator: Calculator, options: PhononOptions
         options: Supercell, displacement, mesh.
 
     Raises:
-        ValueError: It is no crystal, does not relax, or phonopy is not installed.
+        ValueError: It is not a crystal, does not relax, or phonopy is not installed.
     """
     require_phonopy()
     start = prepare(atoms, calculator, options.relax)
@@ -112,7 +112,7 @@ def compute_phonons(atoms: Atoms, calculator: Calculator, options: PhononOptions
         **_describe_imaginary(at_points, path, mesh, every, options.tolerance),
         "highest_frequency_THz": float(every.max()),
         "zero_point_energy_per_atom_meV": 1000 * float(arrays["free_energy"][0]),
-        **_tell_room(arrays),
+        **_select_room_temperature(arrays),
     }
     return Findings(summary, arrays, _UNITS)
 
@@ -134,7 +134,7 @@ def require_phonopy() -> None:
     """Check that phonopy is installed.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It is not installed.
     """
     if find_spec("phonopy") is None:
         raise ValueError(
@@ -145,7 +145,7 @@ def require_phonopy() -> None:
 def _differentiate(
     start: Atoms, calculator: Calculator, copies: tuple[int, int, int], displacement: float
 ) -> tuple[Phonopy, int]:
-    """Return lattice dynamics with force constants, and how many displacements it took."""
+    """Return lattice dynamics with force constants, and the number of displacements."""
     from phonopy import Phonopy
     from phonopy.structure.atoms import PhonopyAtoms
 
@@ -161,7 +161,7 @@ def _differentiate(
     assert displaced, "no displacements"
     cells = [_convert_cell(one) for one in (phonopy.supercell, *displaced)]
     still, *moved = (one.forces for one in evaluate(cells, calculator))
-    # What pulls at atoms of a structure that is not quite at rest is no response.
+    # Residual forces of the relaxed structure are not a response to the displacement.
     phonopy.forces = np.array([forces - still for forces in moved])
     phonopy.produce_force_constants(show_drift=False)
     phonopy.symmetrize_force_constants(show_drift=False)
@@ -191,14 +191,14 @@ def _choose_path(phonopy: Phonopy) -> _Path:
 def _describe_imaginary(
     at_points: Floats, path: _Path, mesh: Any, every: Floats, tolerance: float
 ) -> dict[str, float | bool | str]:
-    """Say whether, where, and how many modes are imaginary."""
+    """Summarize imaginary modes: their existence, places and share."""
     numbers = (at_points < -tolerance).sum(axis=1)
-    told = [f"{name}: {n}" for name, n in zip(path.points, numbers, strict=True) if n]
+    counted = [f"{name}: {n}" for name, n in zip(path.points, numbers, strict=True) if n]
     weights = np.asarray(mesh.weights, dtype=float)
     share = ((mesh.frequencies < -tolerance).mean(axis=1) * weights).sum() / weights.sum()
     return {
         "imaginary": bool(every.min() < -tolerance),
-        "imaginary_modes_at": ", ".join(told),
+        "imaginary_modes_at": ", ".join(counted),
         "imaginary_share": float(share),
     }
 
@@ -209,9 +209,9 @@ def _name_vector(vector: Floats, path: _Path) -> str:
 
 
 def _convert_thermal(thermal: Any, n_atoms: int) -> dict[str, Floats]:
-    """Return functions of the temperature per atom, in eV and in Boltzmann's constant."""
-    mole = 1000 * units.J / units.mol / n_atoms  # of kJ/mol of cells
-    kelvin = units.J / units.mol / units.kB / n_atoms  # of J/K/mol of cells
+    """Convert thermodynamic functions to values per atom, in eV and in Boltzmann's constant."""
+    mole = 1000 * units.J / units.mol / n_atoms  # from kJ/mol of cells
+    kelvin = units.J / units.mol / units.kB / n_atoms  # from J/K/mol of cells
     return {
         "temperatures": as_array(thermal.temperatures),
         "free_energy": as_array(thermal.free_energy) * mole,
@@ -220,8 +220,8 @@ def _convert_thermal(thermal: Any, n_atoms: int) -> dict[str, Floats]:
     }
 
 
-def _tell_room(arrays: dict[str, NDArray[Any]]) -> dict[str, float | None]:
-    """Return thermodynamic functions at room temperature; None if it is beyond the range."""
+def _select_room_temperature(arrays: dict[str, NDArray[Any]]) -> dict[str, float | None]:
+    """Interpolate thermodynamic functions to room temperature; None if it is out of range."""
     temperatures = arrays["temperatures"]
     names = {
         "free_energy_300K_per_atom_eV": "free_energy",

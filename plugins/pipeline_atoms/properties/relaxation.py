@@ -1,4 +1,4 @@
-"""Relaxation of structures by ASE's optimizers, and what it says of them."""
+"""Relaxation of structures by ASE's optimizers, with a summary of the result."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pipeline_core.units import GPA
 
 _OPTIMIZERS: Final = {"lbfgs": LBFGS, "fire": FIRE}
 _MOST_STRETCHED: Final = 2.0
-"""Ratio of volumes, or its inverse, beyond which a cell has run away."""
+"""Ratio of volumes, or its inverse, beyond which the relaxation of a cell has failed."""
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """A structure at rest.
+    """Result of a relaxation.
 
     Attributes:
-        atoms: With the calculator, and without constraints.
-        steps: That it took.
-        converged: Whether forces and stress are as small as was asked for.
+        atoms: The structure with the calculator, and without constraints.
+        steps: Number of steps.
+        converged: True if forces and stress are within the limits of the options.
         max_force: Largest force, eV/Å.
     """
 
@@ -48,20 +48,20 @@ def relax(
     """Relax a structure.
 
     Args:
-        atoms: The start, left as it is.
+        atoms: The start; it is not changed.
         calculator: Gives energy and forces, and the stress if the cell relaxes.
-        options: How.
-        cell: Whether the cell relaxes, if not as the options say.
+        options: Optimizer, limits and constraints.
+        cell: Overrides the option `cell`, unless None.
 
     Raises:
-        ValueError: The structure cannot be relaxed so, or flew apart.
+        ValueError: The structure cannot be relaxed with these options, or flew apart.
     """
     moving = atoms.copy()
     moving.calc = calculator
     with_cell = options.cell if cell is None else cell
     if with_cell:
         _require_stress(atoms, calculator)
-    moving.get_potential_energy()  # what is wrong with the start is no fault of the relaxation
+    moving.get_potential_energy()  # reports errors of the start as such
     with _explain(atoms, moving), quiet():
         if options.symmetry and moving.pbc.all():
             moving.set_constraint(
@@ -85,23 +85,23 @@ def relax(
 def relax_converged(
     atoms: Atoms, calculator: Calculator, options: Relaxation, *, cell: bool | None = None
 ) -> Atoms:
-    """Relax a structure that is of no use unless it is at rest.
+    """Relax a structure, and require convergence.
 
     Raises:
-        ValueError: As `relax` does, or it is not at rest after the last step.
+        ValueError: As `relax` does, or it is not converged after the last step.
     """
     relaxed = relax(atoms, calculator, options, cell=cell)
     if not relaxed.converged:
         raise ValueError(
             f"not relaxed after {relaxed.steps} steps (largest force {relaxed.max_force:.3g} "
-            f"eV/Å); raise relax.steps or relax.max_force, or take relax.optimizer: "
+            f"eV/Å); raise relax.steps or relax.max_force, or set relax.optimizer: "
             f"{'fire' if options.optimizer == 'lbfgs' else 'lbfgs'}"
         )
     return relaxed.atoms
 
 
 def prepare(atoms: Atoms, calculator: Calculator, options: Relaxation | None) -> Atoms:
-    """Return a structure with its calculator, relaxed if that is asked for.
+    """Attach the calculator to a structure, and relax it if the options require it.
 
     Raises:
         ValueError: As `relax_converged` does.
@@ -114,7 +114,7 @@ def prepare(atoms: Atoms, calculator: Calculator, options: Relaxation | None) ->
 
 
 def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptions) -> Findings:
-    """Relax a structure, and say what became of it.
+    """Relax a structure, and summarize the result.
 
     Raises:
         ValueError: As `relax` does.
@@ -149,7 +149,7 @@ def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptio
 
 
 def name_space_group(atoms: Atoms, tolerance: float) -> str:
-    """Return symbol and number of a space group."""
+    """Return the symbol and the number of the space group."""
     found = check_symmetry(atoms, tolerance)
     return f"{found.international} ({found.number})"
 
@@ -169,7 +169,7 @@ def _require_stress(atoms: Atoms, calculator: Calculator) -> None:
 
 
 def _is_at_rest(atoms: Atoms, options: Relaxation, with_cell: bool) -> bool:
-    """Say whether the stress has vanished too: a filter weighs it by the size of the cell."""
+    """Return True if the stress has vanished too: a filter scales it by the size of the cell."""
     if not with_cell:
         return True
     excess = atoms.get_stress(voigt=False) + options.pressure * GPA * np.eye(3)
@@ -187,7 +187,7 @@ def _require_sound(start: Atoms, now: Atoms) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what ASE warns of and what is reported here by its result."""
+    """Suppress warnings of ASE about problems that the result reports."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.filterwarnings("ignore", "FixSymmetry adjust_cell")
         warnings.filterwarnings("ignore", message="logm result may be inaccurate")
@@ -196,13 +196,13 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _explain(start: Atoms, now: Atoms) -> Iterator[None]:
-    """Say what to do of a relaxation that came to nothing."""
+    """Raise errors of a relaxation with a remedy."""
     try:
         yield
     except (ValueError, RuntimeError, ArithmeticError, np.linalg.LinAlgError) as error:
         moved = np.linalg.norm(now.positions - start.positions, axis=1).max()
         raise ValueError(
             f"the relaxation flew apart: {error} (atoms moved by up to {moved:.2g} Å); the model "
-            "is outside its data: set relax.cell: false, take relax.optimizer: fire, begin nearer "
+            "is outside its data: set relax.cell: false, set relax.optimizer: fire, start closer "
             "to the minimum, or train on strained and displaced structures"
         ) from error

@@ -1,4 +1,4 @@
-"""Supercells by the distance of their faces, and sites that no symmetry maps onto each other."""
+"""Supercells by the distance of their faces, and symmetry-inequivalent sites."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipeline_core.memory import require_free
 
 
 def count_copies(atoms: Atoms, length: float) -> tuple[int, int, int]:
-    """Return copies of a cell along its vectors whose opposite faces are `length`, Å, apart.
+    """Return the numbers of copies of a cell for a distance `length`, Å, of opposite faces.
 
     Raises:
-        ValueError: It is no crystal, or there is no memory for so many copies.
+        ValueError: It is not a crystal, or there is no memory for so many copies.
     """
     require_crystal(atoms)
     heights = 1 / np.linalg.norm(np.linalg.inv(np.array(atoms.cell)), axis=0)
-    # A cell that relaxed by a little less than the length is not doubled for it.
+    # A cell slightly shorter than the length after its relaxation is not doubled.
     a, b, c = (max(1, math.ceil(length / height - 0.02)) for height in heights)
     n_atoms = len(atoms) * a * b * c
     require_free(n_atoms * ATOM_BYTES, f"{n_atoms} atoms", "lower supercell_length")
@@ -29,5 +29,5 @@ def count_copies(atoms: Atoms, length: float) -> tuple[int, int, int]:
 
 
 def list_sites(atoms: Atoms, tolerance: float) -> list[int]:
-    """Return the first atom of each set that the space group maps onto itself."""
+    """Return the first atom of each set of symmetry-equivalent atoms."""
     return sorted({int(first) for first in check_symmetry(atoms, tolerance).equivalent_atoms})

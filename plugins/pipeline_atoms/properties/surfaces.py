@@ -1,4 +1,4 @@
-"""Surface energies of slabs that pymatgen cuts."""
+"""Surface energies of slabs, which pymatgen cuts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pipeline_atoms.properties.vacancies import free_relaxation
 def list_surfaces(
     atoms: Atoms, calculator: Calculator, options: SurfaceOptions
 ) -> Iterator[tuple[str, Callable[[], Findings]]]:
-    """Yield the name of each termination, and what computes its energy.
+    """Yield the name of each termination, with a function for its surface energy.
 
-    γ = (E(slab) - n E(crystal) / N) / 2 A; of a slab whose two sides differ it is their mean. Only
-    slabs of the crystal's composition are calculated.
+    γ = (E(slab) - n E(crystal) / N) / 2 A; if the two sides of a slab differ it is their mean. Only
+    slabs with the composition of the crystal are calculated.
 
     Args:
         atoms: A crystal; it is relaxed first.
@@ -35,7 +35,7 @@ def list_surfaces(
         options: Orientations and sizes.
 
     Raises:
-        ValueError: It is no crystal, or does not relax.
+        ValueError: It is not a crystal, or does not relax.
     """
     require_crystal(atoms)
     crystal = prepare(atoms, calculator, options.relax)
@@ -56,10 +56,10 @@ def list_surfaces(
 def cut_slabs(
     conventional: Structure, miller: tuple[int, int, int], options: SurfaceOptions
 ) -> list[Slab]:
-    """Return the slabs of one orientation whose composition is that of the crystal.
+    """Cut the slabs of one orientation that have the composition of the crystal.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such slab.
     """
     generator = SlabGenerator(
         conventional, miller, options.thickness, options.vacuum, center_slab=True
@@ -81,11 +81,11 @@ def compute_surface(
     """Compute the energy of the surfaces of a slab.
 
     Args:
-        slab: As it was cut.
+        slab: The slab before relaxation.
         plane: Its Miller indices.
         calculator: The potential.
-        options: How it is relaxed.
-        energy: Of an atom of the crystal, eV.
+        options: Options of its relaxation.
+        energy: Energy per atom of the crystal, eV.
 
     Raises:
         ValueError: It flew apart.
@@ -117,16 +117,16 @@ def compute_surface(
 
 
 def _find_conventional(crystal: Atoms) -> Structure:
-    """Return the conventional cell, to which Miller indices refer."""
+    """Find the conventional cell, to which Miller indices refer."""
     structure: Structure = AseAtomsAdaptor.get_structure(_strip(crystal))
     with warnings.catch_warnings():
-        # Atoms are sorted by it; that noble gases have none does no harm.
+        # pymatgen sorts atoms by electronegativity; noble gases without one do no harm.
         warnings.filterwarnings("ignore", message="No Pauling electronegativity")
         return SpacegroupAnalyzer(structure).get_conventional_standard_structure()
 
 
 def _strip(atoms: Atoms) -> Atoms:
-    """Return the structure alone, without what pymatgen and calculators leave at it."""
+    """Return the bare structure, without further data of pymatgen and calculators."""
     return Atoms(atoms.numbers, atoms.positions, cell=atoms.cell, pbc=True)
 
 

@@ -24,7 +24,7 @@ from pipeline_atoms.properties.supercells import count_copies, list_sites
 Floats = NDArray[np.float64]
 
 _NEAREST: Final = 1.15
-"""Distance of neighbours that count as the nearest, over the shortest."""
+"""Largest distance of nearest neighbours, over the shortest distance."""
 
 
 def list_vacancies(
@@ -33,7 +33,7 @@ def list_vacancies(
     options: VacancyOptions,
     reservoirs: Mapping[str, Atoms],
 ) -> Iterator[tuple[str, Callable[[], Findings]]]:
-    """Yield the name of each inequivalent site, and what computes its vacancy.
+    """Yield the name of each inequivalent site, with a function for its vacancy.
 
         E_f = E(N - 1) - E(N) + µ
 
@@ -43,10 +43,10 @@ def list_vacancies(
         atoms: A crystal; it is relaxed first.
         calculator: The potential.
         options: Supercell and elements.
-        reservoirs: Element -> structure whose energy an atom is µ.
+        reservoirs: Element -> structure with the energy µ per atom.
 
     Raises:
-        ValueError: It is no crystal, does not relax, or has none of the elements.
+        ValueError: It is not a crystal, does not relax, or has none of the elements.
     """
     crystal = prepare(atoms, calculator, options.relax)
     whole = crystal.repeat(count_copies(crystal, options.supercell_length))
@@ -72,18 +72,18 @@ def compute_vacancy(
     energy: float,
     chemical: Callable[[], tuple[float, str]],
 ) -> Findings:
-    """Remove one atom of a supercell, let the others relax.
+    """Compute the formation energy of a vacancy: remove one atom, and relax the others.
 
     Args:
         whole: The supercell.
-        site: Of the atom.
+        site: Index of the atom.
         calculator: The potential.
-        options: How it is relaxed.
-        energy: Of the supercell, eV.
-        chemical: Returns the chemical potential, eV, and where it is from.
+        options: Options of the relaxation.
+        energy: Energy of the supercell, eV.
+        chemical: Returns the chemical potential, eV, and its source.
 
     Raises:
-        ValueError: Something flew apart.
+        ValueError: A relaxation flew apart.
     """
     vacant = remove_atom(whole, site)
     bare = float(calculator.get_property("energy", vacant))
@@ -119,13 +119,13 @@ def remove_atom(atoms: Atoms, site: int) -> Atoms:
 
 
 def distort(vacant: Atoms, place: Floats, distortion: float, options: VacancyOptions) -> Atoms:
-    """Return a start for the relaxation.
+    """Return a distorted start for the relaxation.
 
     Args:
-        vacant: Without the atom.
-        place: Of the atom that was, (3,) Å.
-        distortion: Part by which the nearest atoms are moved away from it.
-        options: How much all atoms are displaced at random.
+        vacant: The supercell without the atom.
+        place: Position of the removed atom, (3,) Å.
+        distortion: Relative outward displacement of the nearest atoms.
+        options: Size of random displacements of all atoms.
     """
     start = vacant.copy()
     vectors, distances = get_distances(place[None], vacant.positions, vacant.cell, vacant.pbc)
@@ -136,7 +136,7 @@ def distort(vacant: Atoms, place: Floats, distortion: float, options: VacancyOpt
 
 
 def free_relaxation(options: Relaxation) -> Relaxation:
-    """Return how a structure with a defect relaxes: its symmetry is free to break."""
+    """Return options to relax a structure with a defect: symmetry may break."""
     return options.model_copy(update={"symmetry": False, "cell": False})
 
 
@@ -151,7 +151,7 @@ def _find_potential(
     options: VacancyOptions,
     reservoir: Atoms | None,
 ) -> tuple[float, str]:
-    """Return the chemical potential of the atom of a site, eV, and where it is from."""
+    """Find the chemical potential of the atom of a site, eV, and its source."""
     symbol = str(crystal.symbols[site])
     if reservoir is not None:
         relaxation = options.relax and options.relax.model_copy(
@@ -165,7 +165,7 @@ def _find_potential(
 
 
 def _find_free_energy(calculator: Calculator, symbol: str) -> float:
-    """Return what a potential counts for a free atom, eV; 0 for potentials of ASE."""
+    """Return the energy of a free atom in a potential, eV; 0 for potentials of ASE."""
     if isinstance(calculator, Committee):
         return fmean(_find_free_energy(member, symbol) for member in calculator.members)
     if isinstance(calculator, PotentialCalculator):

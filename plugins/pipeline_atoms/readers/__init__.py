@@ -1,8 +1,8 @@
-"""Readers of raw files: what a frame is, what a reader promises.
+"""Readers of raw files: the interface of formats and frames.
 
-A reader yields frames one by one and never holds a whole file in memory. It gives numbers as the
-file has them and states their units and the sign of the stress; the data stage converts. A frame
-that cannot be read is yielded as a `BadFrame`, so that one damaged frame does not lose the file.
+A reader yields frames one by one and never holds a whole file in memory. It returns numbers as in
+the file and states their units and the sign of the stress; the data stage converts. A frame that
+cannot be read is yielded as a `BadFrame`, so that one damaged frame does not lose the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Frame:
         pbc: (3,) periodic directions.
         labels: Field name to value: energy (), forces (n_atoms, 3), stress (3, 3), magmoms
             (n_atoms,).
-        info: What else the file says of the frame, for grouping: plain str, int, float or bool.
+        info: Further information of the file on the frame, for grouping: str, int, float or bool.
         index: Number of the frame in its file, from 0.
     """
 
@@ -44,7 +44,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class BadFrame:
-    """A frame that could not be read: its number in the file and the reason, in plain words."""
+    """A frame that could not be read: its number in the file and the reason."""
 
     index: int
     reason: str
@@ -52,7 +52,7 @@ class BadFrame:
 
 @dataclass(frozen=True)
 class Units:
-    """Units of a reader's numbers, as `pipeline_core.units` spells them, and the stress sign."""
+    """Units of a reader's numbers, by their names in `pipeline_core.units`, and the stress sign."""
 
     length: str = "angstrom"
     energy: str = "eV"
@@ -70,13 +70,13 @@ class Reader:
         summary: One sentence for `pipeline-core readers`.
         suffixes: Endings of file names that suggest this format, with the dot, such as ".extxyz".
         units: Units and sign of the numbers, unless a dataset file declares others.
-        read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels
-            have in the file; an empty mapping means the format's own names.
-        keys: True if labels are found under names that a dataset file may choose.
-        beside: Patterns of further files that are read with one, relative to its folder; an edit of
-            them is an edit of the data.
-        values: For such formats, function path -> for each good frame, its numeric values besides
-            the structure, by their names in the file; shown to someone who looks for the names.
+        read: Function (path, keys) -> frames. `keys` maps field names to names of labels in the
+            file; an empty mapping means the format's own names.
+        keys: True if a dataset file may choose the names of labels.
+        beside: Patterns of further files that are read with one, relative to its folder; they are
+            part of the data.
+        values: For formats with `keys`, function path -> for each good frame, its numeric values
+            besides the structure, by their names in the file; shown to find the names of labels.
     """
 
     name: str

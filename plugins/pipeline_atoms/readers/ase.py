@@ -1,10 +1,10 @@
-"""Any trajectory, database or structure file that ASE reads, as a stream where ASE can stream.
+"""Any trajectory, database or structure file that ASE reads, as a stream if ASE can stream.
 
-Labels are looked for in the results that ASE's reader attaches to the atoms, then in `info`, then
-in the arrays, under the names that the dataset file declares and under no others; without any
+Labels are searched in the results that ASE's reader attaches to the atoms, then in `info`, then in
+the arrays, under the names that the dataset file declares and under no others; without any
 declaration under energy, forces, stress and magmoms. Results are taken as stored: constraints do
-not zero forces. Where a format gives both, `energy` is ASE's energy (often extrapolated to zero
-smearing) and `free_energy` the one whose gradient the forces are.
+not zero forces. If a format gives both, `energy` is ASE's energy (often extrapolated to zero
+smearing) and `free_energy` is the energy with the forces as gradient.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _WHOLE: Final = 1e-3
 
 
 def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
-    """Read a file of any format known to ASE.
+    """Read a file of any format that ASE supports.
 
     Args:
         path: The file.
         keys: Field names to the names of the labels in the file.
 
     Yields:
-        Every frame in order. ASE cannot go on behind a damaged frame, so the file ends there.
+        Every frame in order. ASE cannot continue after a damaged frame, so the file ends there.
     """
     names = keys or {name: name for name in LABELS}
     for index, atoms in enumerate(_read_images(path)):
@@ -67,7 +67,7 @@ def _read_images(path: Path) -> Iterator[Atoms | BadFrame]:
             index += 1
     except (OSError, EOFError):
         raise
-    except Exception as error:  # noqa: BLE001 - ASE's parsers let through whatever they trip over
+    except Exception as error:  # noqa: BLE001 - ASE's parsers raise errors of any type
         yield BadFrame(index, f"ASE cannot read it, nor what follows: {error!r}")
 
 
@@ -103,10 +103,10 @@ def _read_rows(path: Path) -> Iterator[Atoms]:
 
 
 def _require_own_columns(database: Any) -> None:
-    """Check that the columns of an SQLite file stand as ASE writes them.
+    """Check that the columns of an SQLite file are in the order in which ASE writes them.
 
-    Their names are a text in the file without any checksum: where two of them have changed places,
-    forces would be read as stress.
+    Their names are a text in the file without a checksum: if two of them were exchanged, forces
+    would be read as stress.
     """
     rows = database.connection.execute("PRAGMA table_info(systems)")
     names = [name for _, name, *_ in rows if name in database.columnnames]
@@ -117,11 +117,11 @@ def _require_own_columns(database: Any) -> None:
 
 
 def _read_cif(path: Path) -> list[Atoms]:
-    """Read all structures of a CIF file, whose atoms must be those of its chemical formula."""
+    """Read all structures of a CIF file, and check their atoms against the chemical formula."""
     import ase.io
 
     with warnings.catch_warnings():
-        # ASE leaves out rows of a table, and columns, that it does not understand.
+        # ASE skips rows and columns of a table that it does not understand.
         warnings.filterwarnings("error", "Wrong number|Duplicated loop tags", module="ase.io.cif")
         images = list(ase.io.iread(path, index=":", store_tags=True, do_not_split_by_at_sign=True))
     for atoms in images:
@@ -130,7 +130,7 @@ def _read_cif(path: Path) -> list[Atoms]:
 
 
 def _require_whole(atoms: Atoms) -> None:
-    """Check the atoms of a CIF file against its formula, and that none is shared by elements."""
+    """Check the atoms of a CIF file against its formula, and that no site is partially occupied."""
     for site in atoms.info.pop("occupancy", {}).values():
         if len(site) != 1 or abs(next(iter(site.values())) - 1) > _WHOLE:
             raise ValueError(f"a site is partially occupied: {site}")

@@ -1,4 +1,4 @@
-"""The formats that come with the engine, and the one way to open a file of any format."""
+"""Built-in formats, and the common function to open a file of any format."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ from pipeline_atoms.readers.checks import LABELS, check_frame
 READERS: Final[list[Reader]] = [
     module.READER for module in (extxyz, ase, vasp, cp2k, mptrj, fitsnap, deepmd)
 ]
-"""The formats; they import what they need when they read."""
+"""Built-in formats; their dependencies are imported when they read."""
 
 
-def guess_reader(path: Path, known: Iterable[Reader]) -> Reader:
-    """Return the format that the ending of a file's name suggests, the longest ending winning.
+def guess_reader(path: Path, readers: Iterable[Reader]) -> Reader:
+    """Return the format that the ending of a file name suggests; the longest ending wins.
 
     Raises:
         ValueError: No format, or more than one, claims the ending.
     """
-    known = list(known)
+    readers = list(readers)
     claims = {
-        r.name: max((len(s) for s in r.suffixes if path.name.endswith(s)), default=0) for r in known
+        one.name: max((len(s) for s in one.suffixes if path.name.endswith(s)), default=0)
+        for one in readers
     }
     longest = max(claims.values(), default=0)
-    matching = [reader for reader in known if longest and claims[reader.name] == longest]
+    matching = [reader for reader in readers if longest and claims[reader.name] == longest]
     if len(matching) == 1:
         return matching[0]
-    names = ", ".join(sorted(reader.name for reader in matching or known))
+    names = ", ".join(sorted(reader.name for reader in matching or readers))
     problem = "several formats have this ending" if matching else "no format has this ending"
     raise ValueError(
         f"{path}: {problem}; name the reader (--reader, or `reader` in the dataset file), one of "
@@ -51,7 +52,7 @@ def guess_reader(path: Path, known: Iterable[Reader]) -> Reader:
 
 
 def open_frames(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
-    """Read a file, with every frame checked.
+    """Read a file, and check every frame.
 
     Args:
         path: The file.
@@ -59,9 +60,8 @@ def open_frames(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator
         keys: Field names to the names of labels in the file; empty for the format's own names.
 
     Returns:
-        The frames, read as they are asked for. A frame with NaN, infinity, an array of a wrong
-        shape or a periodic cell without volume is bad, and so is the one at which a truncated file
-        ends.
+        The frames, read lazily. A frame with NaN, infinity, an array of a wrong shape or a periodic
+        cell without volume is bad, and so is the last frame of a truncated file.
 
     Raises:
         ValueError: The file is missing, unreadable or empty, its compression is damaged, or the

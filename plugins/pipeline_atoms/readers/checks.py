@@ -1,4 +1,4 @@
-"""What every frame must satisfy, and the small conversions that several formats share."""
+"""Checks of every frame, and small conversions that several formats share."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _VOIGT: Final = np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])
 
 
 def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of JSON pairs; it is a `object_pairs_hook` of `json`.
+    """Return the object of JSON pairs; an `object_pairs_hook` of `json`.
 
     Raises:
-        ValueError: A key is given twice, of which `json` would take the last.
+        ValueError: A key is given twice; `json` would silently take the last value.
     """
     content = dict(pairs)
     if len(content) != len(pairs):
@@ -32,7 +32,7 @@ def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_frame(frame: Frame) -> Frame | BadFrame:
-    """Return the frame if its numbers can be used, otherwise the reason why not."""
+    """Return the frame if its numbers are usable, otherwise a bad frame with the reason."""
     problem = next(_find_problems(frame), None)
     return frame if problem is None else BadFrame(frame.index, problem)
 
@@ -54,12 +54,12 @@ def _find_problems(frame: Frame) -> Iterator[str]:
 
 
 def _find_shape(label: str, n_atoms: int) -> tuple[int, ...]:
-    known = find_field(label)
-    return (n_atoms, *known.shape) if known.kind == "atom" else known.shape
+    field = find_field(label)
+    return (n_atoms, *field.shape) if field.kind == "atom" else field.shape
 
 
 def _is_flat(vectors: Floats) -> bool:
-    """Say whether (k, 3) lattice vectors span less than k dimensions."""
+    """Return True if (k, 3) lattice vectors span less than k dimensions."""
     if len(vectors) == 0:
         return False
     gram = vectors @ vectors.T
@@ -113,7 +113,7 @@ def make_stress_matrix(values: Floats) -> Floats:
 
 
 def parse_numbers(value: Any) -> Floats | None:
-    """Return a value as an array of floats, or None if it is not numeric."""
+    """Convert a value to an array of floats, or None if it is not numeric."""
     try:
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
@@ -122,10 +122,10 @@ def parse_numbers(value: Any) -> Floats | None:
 
 
 def require_numbers(name: str, value: Any) -> Floats:
-    """Return a value as an array of floats.
+    """Convert a value to an array of floats.
 
     Raises:
-        ValueError: It is not numeric; says so of `name`.
+        ValueError: It is not numeric; the message contains `name`.
     """
     array = parse_numbers(value)
     if array is None:
@@ -134,7 +134,7 @@ def require_numbers(name: str, value: Any) -> Floats:
 
 
 def parse_label(name: str, value: Any) -> Floats:
-    """Turn what a file has under the name of a label into its array.
+    """Convert the value of a label in a file to an array.
 
     Raises:
         ValueError: It is not numeric, or cannot be a stress.
@@ -144,6 +144,6 @@ def parse_label(name: str, value: Any) -> Floats:
 
 
 def select_plain(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what is a plain str, int, float or bool, NumPy scalars included."""
+    """Keep values that are plain str, int, float or bool, NumPy scalars included."""
     scalars = {k: v.item() if isinstance(v, np.generic) else v for k, v in info.items()}
     return {k: v for k, v in scalars.items() if isinstance(v, str | int | float | bool)}

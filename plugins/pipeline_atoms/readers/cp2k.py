@@ -1,8 +1,8 @@
 """CP2K: single points, dynamics and optimisations, from the output and the files beside it.
 
-The energy is that of the line `ENERGY| Total FORCE_EVAL`, the free energy if the occupation is
-smeared; forces and stress are taken if they are printed (`&FORCE_EVAL &PRINT &FORCES ON` and
-`&STRESS_TENSOR ON`). CP2K prints a stress whose trace is positive if the cell wants to expand.
+The energy is taken from the line `ENERGY| Total FORCE_EVAL`, the free energy if the occupation is
+smeared; forces and stress are read if they are printed (`&FORCE_EVAL &PRINT &FORCES ON` and
+`&STRESS_TENSOR ON`). CP2K prints the stress with a positive trace if the cell tends to expand.
 
 Positions come, for each evaluation, from the first of: the snapshot of the same energy in
 PROJECT-pos-1.xyz, the table printed before the energy, and, for the first evaluation, the input.
@@ -50,12 +50,12 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     """Read an output.
 
     Args:
-        path: What CP2K wrote to its output, plain or compressed.
+        path: Output file of CP2K, plain or compressed.
         keys: Must be empty; the names of the labels are fixed.
 
     Yields:
-        Each evaluation of the energy. One without convergence or without known positions is bad,
-        and so is the last one of an output that ends before the program did.
+        Each evaluation of the energy. It is bad without convergence or without positions, and so
+        is the last one of a truncated output.
     """
     assert not keys
     index = -1
@@ -64,11 +64,11 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         for index, evaluation in enumerate(run.output.read_evaluations()):
             yield run.attempt(evaluation, index)
     if index < 0:
-        yield BadFrame(0, "holds no energy: the run has failed, or this is no output of CP2K")
+        yield BadFrame(0, "holds no energy: the run has failed, or this is not an output of CP2K")
 
 
 class _Run:
-    """An output with what lies beside it."""
+    """An output with the files beside it."""
 
     def __init__(self, path: Path, output: Output) -> None:
         self._path = path
@@ -117,7 +117,7 @@ class _Run:
     def _find_atoms(
         self, evaluation: Evaluation, snapshot: _Snapshot | None, *, is_first: bool
     ) -> tuple[NDArray[np.int32], Floats]:
-        """Return Z and positions (Å) at which the energy was evaluated."""
+        """Find Z and positions (Å) at which the energy was evaluated."""
         if snapshot:
             return find_atomic_numbers(
                 [parse_symbol(s) for s in snapshot.symbols]
@@ -133,7 +133,7 @@ class _Run:
     def _find_cell(
         self, evaluation: Evaluation, snapshot: _Snapshot | None, *, is_first: bool
     ) -> Floats:
-        """Return the cell (Å), with as many digits as can be had."""
+        """Find the cell (Å), with as many digits as available."""
         header = self.output.header
         varies = header.get("run_type") == "CELL_OPT" or header.get("ensemble", "").startswith("NP")
         printed = np.array([evaluation.cell[name] for name in "abc"]) if evaluation.cell else None
@@ -158,7 +158,7 @@ class _Run:
 
     @functools.cached_property
     def _input(self) -> Structure | str:
-        """Structure of the input, or why there is none."""
+        """Structure of the input, or the reason why there is none."""
         names = [Path(strip_compression(self._path)).with_suffix(".inp").name]
         names += [Path(name).name for name in [self.output.header.get("input_name", "")] if name]
         folder = self._path.resolve().parent
@@ -173,14 +173,14 @@ class _Run:
             return f"{input_path.name}: {error}"
 
     def _find_snapshot(self, energy: float) -> _Snapshot | None:
-        """Return the snapshot with this energy; a file may begin with those of an earlier run."""
+        """Find the snapshot with this energy; a file may begin with snapshots of an earlier run."""
         text = f"{energy:.10f}"
-        if text not in self._known_energies:
+        if text not in self._snapshot_energies:
             return None
         return next((snapshot for snapshot in self._snapshots if snapshot.energy == text), None)
 
     @functools.cached_property
-    def _known_energies(self) -> set[str]:
+    def _snapshot_energies(self) -> set[str]:
         return {snapshot.energy for snapshot in self._read_snapshots()}
 
     @functools.cached_property
@@ -211,7 +211,7 @@ class _Run:
 
 
 def _parse_cell(path: Path, row: str) -> tuple[int, Floats]:
-    """Return step and cell of a line of PROJECT-1.cell, whose volume must be that of the cell."""
+    """Parse step and cell of a line of PROJECT-1.cell, and check the volume of the cell."""
     try:
         step, *numbers = row.split()
         cell = np.array(numbers[1:10], dtype=np.float64).reshape(3, 3)
@@ -224,7 +224,7 @@ def _parse_cell(path: Path, row: str) -> tuple[int, Floats]:
     except (ValueError, OverflowError):
         pass
     raise ValueError(
-        f"{path.name}: {row.strip()[:60]!r} is no step, time, cell and its volume; correct or "
+        f"{path.name}: {row.strip()[:60]!r} is not step, time, cell and volume; correct or "
         "remove the line"
     )
 

@@ -37,7 +37,7 @@ class _Section:
         return section
 
     def find_words(self, keyword: str) -> list[str] | None:
-        """Return what follows a keyword, or None if it is not given."""
+        """Return the words after a keyword, or None if it is not given."""
         return next((line[1:] for line in self.lines if line[0].upper() == keyword), None)
 
 
@@ -48,11 +48,11 @@ def read_structure(path: Path) -> Structure:
         path: The input, plain or compressed.
 
     Raises:
-        ValueError: They are given in a way that this reader does not know.
+        ValueError: They are given in a form that this reader does not support.
     """
     root = _parse(path)
     if "EXT_RESTART" in root.sections:
-        raise ValueError("the structure computed is that of a restart file (&EXT_RESTART)")
+        raise ValueError("the structure comes from a restart file (&EXT_RESTART)")
     subsystem = root.find_section("FORCE_EVAL", "SUBSYS")
     cell, pbc = _read_cell(subsystem.find_section("CELL"))
     labels, positions = _read_coordinates(subsystem, path)
@@ -63,13 +63,13 @@ def read_structure(path: Path) -> Structure:
     }
     elements = {name: words[0] for name, words in kinds.items() if words}
     if positions.shape[1:] != (3,):
-        raise ValueError("a line of &COORD is no label and three numbers")
+        raise ValueError("a line of &COORD is not a label and three numbers")
     symbols = [elements.get(label) or parse_symbol(label) for label in labels]
     return Structure(find_atomic_numbers(symbols), positions, cell, pbc)
 
 
 def _parse(path: Path) -> _Section:
-    """Read an input into its tree of sections."""
+    """Parse an input into its tree of sections."""
     stack = [_Section()]
     with open_text(path) as file:
         for line in file:
@@ -80,7 +80,7 @@ def _parse(path: Path) -> _Section:
                 continue
             if words[0].upper().startswith("&END"):
                 if len(stack) == 1:
-                    raise ValueError(f"{line.strip()} ends no section")
+                    raise ValueError(f"{line.strip()} does not end an open section")
                 stack.pop()
             elif words[0].startswith("&"):
                 section = _Section(parameter=" ".join(words[1:]))
@@ -108,7 +108,7 @@ def _read_cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _parse_lengths(words: list[str] | None) -> Floats | None:
-    """Return three lengths; a unit in brackets may stand before them."""
+    """Parse three lengths; a unit in brackets may precede them."""
     if words is None:
         return None
     unit = words[0].strip("[]").lower() if words[0].startswith("[") else "angstrom"
@@ -117,7 +117,7 @@ def _parse_lengths(words: list[str] | None) -> Floats | None:
 
 def _parse_finite(words: Sequence[Any]) -> Floats:
     if any("_" in word for word in np.ravel(words)):
-        raise ValueError("a number of the structure has an underscore")
+        raise ValueError("invalid number with an underscore in the structure")
     numbers = np.array(words, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("a number of the structure is not finite")
@@ -125,7 +125,7 @@ def _parse_finite(words: Sequence[Any]) -> Floats:
 
 
 def _read_coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
-    """Return labels and positions of the atoms, from the input or the XYZ file that it names."""
+    """Read labels and positions of the atoms, from the input or the XYZ file that it names."""
     section = subsystem.find_section("COORD")
     file_name = subsystem.find_section("TOPOLOGY").find_words("COORD_FILE_NAME")
     if not section.lines and file_name:
@@ -148,7 +148,7 @@ def _is_on(words: list[str] | None) -> bool:
 
 
 def parse_symbol(label: str) -> str:
-    """Return the element that a label such as Hf_surface or H1 begins with."""
+    """Return the element at the beginning of a label such as Hf_surface or H1."""
     from ase.data import atomic_numbers as table
 
     match = _SYMBOL.match(label)

@@ -1,8 +1,8 @@
-"""The evaluations in a CP2K output: what is printed for each, in Hartree, Bohr and GPa.
+"""Evaluations in a CP2K output, with the quantities printed for each, in Hartree, Bohr and GPa.
 
-Layouts of versions 6 to 2026 are known; they differ in the spelling of the units of the energy, in
-the table of the forces (with the prefix `FORCES|` since 2025) and in that of the stress (with the
-prefix `STRESS|` since 8.1).
+Layouts of versions 6 to 2026 are supported; they differ in the spelling of the units of the energy,
+in the table of the forces (prefix `FORCES|` since 2025) and in the table of the stress (prefix
+`STRESS|` since 8.1).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _HEADER: Final = {
 
 @dataclass
 class Evaluation:
-    """One evaluation of the energy, with what is printed for it.
+    """One evaluation of the energy, with the quantities printed for it.
 
     Attributes:
         energy: Total energy.
-        complete: Whether the program went on, or ended, after all of it was printed.
-        converged: Whether the self-consistency loop converged.
+        complete: True if the program continued, or ended, after all of it was printed.
+        converged: True if the self-consistency loop converged.
         atomic_numbers: (n_atoms,) Z, if the structure is printed.
         positions: (n_atoms, 3), Å, if printed.
         cell: Lattice vectors by name, a, b and c, Å, if printed.
         forces: (n_atoms, 3), if printed.
         elements: Symbols in the table of the forces; empty in newer versions.
         stress: (3, 3), if printed.
-        problem: What could not be read.
+        problem: Reading error, if any.
     """
 
     energy: float = np.nan
@@ -72,10 +72,10 @@ class Evaluation:
 
 @dataclass
 class Output:
-    """An output that is being read: its header, and the evaluations one by one.
+    """Incremental reader of an output: its header, and the evaluations one by one.
 
     Attributes:
-        header: project, run_type, input_name and ensemble, as far as they have been read.
+        header: project, run_type, input_name and ensemble, once they have been read.
         periodic: Periodic directions as printed, or "".
     """
 
@@ -89,12 +89,12 @@ class Output:
     def read_evaluations(self) -> Iterator[Evaluation]:
         """Yield the evaluations in order.
 
-        Structure and convergence are printed before the energy, forces and stress after it. What
-        is printed without an energy of its own makes an evaluation with a problem.
+        Structure and convergence are printed before the energy, forces and stress after it.
+        Quantities without an energy make an evaluation with a problem.
         """
         present, coming, pending = None, Evaluation(), False  # pending: computed, but no energy yet
         for line in self._lines:
-            if "PROGRAM STARTED AT" in line:  # a run may be appended to one that was cut
+            if "PROGRAM STARTED AT" in line:  # a run may be appended to a truncated one
                 if present:
                     yield present
                 present, coming, pending = None, Evaluation(), False
@@ -123,7 +123,7 @@ class Output:
 
     @staticmethod
     def _lacks_energy(line: str, present: Evaluation | None, pending: bool) -> bool:
-        """Say whether a line belongs to an evaluation whose energy has not been read."""
+        """Return True if a line belongs to an evaluation without an energy so far."""
         forces = any(title in line for title in _FORCES)
         if forces or _is_stress(line):
             has_it = present is not None and (present.forces if forces else present.stress)
@@ -144,7 +144,7 @@ class Output:
     def _read_energy(self, line: str, evaluation: Evaluation) -> None:
         match = _ENERGY.fullmatch(line.rstrip())
         if match is None:
-            raise ValueError("is no line of an energy")
+            raise ValueError("is not a line of an energy")
         evaluation.energy = float(match[1])
 
     def _read(self, line: str, evaluation: Evaluation) -> None:
@@ -235,12 +235,12 @@ def _is_stress(line: str) -> bool:
 def _parse_floats(rows: list[list[str]]) -> Floats:
     wrong = next((word for row in rows for word in row if not _NUMBER.fullmatch(word)), None)
     if wrong is not None:
-        raise ValueError(f"{wrong!r} is no number")
+        raise ValueError(f"{wrong!r} is not a number")
     return np.array(rows, dtype=np.float64)
 
 
 def _parse_vector(text: str, length: str) -> Floats:
-    """Return a lattice vector; its length is printed with more digits than its components."""
+    """Parse a lattice vector; its length is printed with more digits than its components."""
     ((*components, size),) = _parse_floats([[*text.split(), length]])
     vector = np.array(components)
     norm = float(np.linalg.norm(vector))

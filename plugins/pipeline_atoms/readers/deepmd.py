@@ -2,14 +2,14 @@
 
 A system (https://docs.deepmodeling.com/projects/deepmd/en/stable/data/system.html) is named by its
 file `type.raw`, the type of each atom; `type_map.raw` beside it has the element of each type. The
-folders `set.*` hold arrays with a row a frame: `coord.npy` and `box.npy` (Å, rows of the box are
-the lattice vectors), `energy.npy` (eV), `force.npy` (eV/Å) and `virial.npy` (eV), the last three as
-far as they are known. A file `nopbc` says that nothing is periodic. In systems of mixed types
-`real_atom_types.npy` has the types of each frame.
+folders `set.*` hold arrays with a row per frame: `coord.npy` and `box.npy` (Å, rows of the box are
+the lattice vectors), and optionally `energy.npy` (eV), `force.npy` (eV/Å) and `virial.npy` (eV). A
+file `nopbc` marks a system without periodicity. In systems of mixed types `real_atom_types.npy` has
+the types of each frame.
 
-The virial is -∂E/∂ε, positive if the cell wants to expand; with the volume V it becomes the stress
--virial/V. In single precision, as dpdata stores arrays unless it is told otherwise, an energy of
-10⁴ eV has an error of half a meV.
+The virial is -∂E/∂ε, positive if the cell tends to expand; with the volume V it becomes the stress
+-virial/V. In single precision, the default of dpdata, an energy of 10⁴ eV has an error of half a
+meV.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAMAGE: Final = (
     OverflowError,
     MemoryError,
 )
-"""Errors that NumPy raises for a damaged file"""
+"""Errors that NumPy raises for a damaged file."""
 
 
 def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
@@ -53,8 +53,8 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         Every frame, set by set in the order of their names.
 
     Raises:
-        ValueError: A file is missing or damaged, or its array has another shape than those of the
-            other files ask for.
+        ValueError: A file is missing or damaged, or the shape of its array does not fit the other
+            files.
     """
     assert not keys
     if path.name != _TYPES:
@@ -79,12 +79,12 @@ def _read_types(path: Path) -> NDArray[np.int64]:
 
 
 def _read_elements(folder: Path) -> NDArray[np.int32]:
-    """Return Z of each type."""
+    """Read Z of each type."""
     path = folder / "type_map.raw"
     if not path.is_file():
         raise ValueError(
-            f"{path.name} is missing beside it, which says the element of each type; write the "
-            "symbols of types 0, 1, ... into it, one a line"
+            f"{path.name}, which gives the element of each type, is missing beside it; write the "
+            "symbols of types 0, 1, ... into it, one per line"
         )
     try:
         return find_atomic_numbers(path.read_text(encoding="utf-8", errors="replace").split())
@@ -105,12 +105,12 @@ def _list_sets(folder: Path) -> list[Path]:
 
 
 class _Set:
-    """The arrays of a folder `set.*`; they are mapped, not read, until a frame is asked for.
+    """The arrays of a folder `set.*`; they are memory-mapped, and read frame by frame.
 
     Args:
         place: The folder.
-        n_atoms: Atoms of the system.
-        is_periodic: Whether it has a box.
+        n_atoms: Number of atoms of the system.
+        is_periodic: True if it has a box.
     """
 
     def __init__(self, place: Path, n_atoms: int, is_periodic: bool) -> None:
@@ -140,7 +140,7 @@ class _Set:
     def make_frame(
         self, row: int, elements: NDArray[np.int32], types: NDArray[np.int64], index: int
     ) -> Frame | BadFrame:
-        """Return a frame; one of no known types is bad."""
+        """Return a frame; it is bad if it has unknown types."""
         values = {name: np.array(a[row], dtype=np.float64) for name, a in self._arrays.items()}
         types = types if self._types is None else np.array(self._types[row], dtype=np.int64)
         if types.min() < 0 or types.max() >= len(elements):
@@ -170,13 +170,13 @@ class _Set:
 def _load(
     path: Path, n_frames: int | None, shape: tuple[int, ...], kinds: str = "f"
 ) -> NDArray[Any]:
-    """Map an array with a row a frame.
+    """Memory-map an array with a row per frame.
 
     Args:
         path: The file.
-        n_frames: Rows that it must have; None for any number.
-        shape: Of a row; it may be stored flat, as DeePMD-kit does.
-        kinds: Kinds of NumPy's types that are taken.
+        n_frames: Required number of rows; None for any number.
+        shape: Shape of a row; it may be stored flat, as DeePMD-kit does.
+        kinds: Accepted kinds of NumPy types.
 
     Raises:
         ValueError: The file is missing or damaged, or holds something else.
@@ -189,7 +189,7 @@ def _load(
         is_whole = array.offset + array.nbytes == path.stat().st_size
     except _DAMAGE as error:
         raise ValueError(
-            f"{place}: is no whole array of numbers as numpy.save writes it; write it again"
+            f"{place}: is not a complete array of numbers from numpy.save; write it again"
         ) from error
     if not is_whole:
         raise ValueError(f"{place}: is longer than its array; write it again")

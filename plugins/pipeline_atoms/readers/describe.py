@@ -1,4 +1,4 @@
-"""What the first frames of a file hold, and what a label that was not found may be called."""
+"""Contents of the first frames of a file, and suggestions for the name of a missing label."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Value:
     """A value that frames carry.
 
     Attributes:
-        n_frames: How many frames carry it.
+        n_frames: Number of frames that carry it.
         shape: Its shape as text, "n" for a length that varies.
         minimum: Its smallest element.
         maximum: Its largest element.
@@ -34,15 +34,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Description:
-    """What the first frames of a file hold.
+    """Contents of the first frames of a file.
 
     Attributes:
-        n_frames: Good frames among those looked at.
-        bad: Reasons of the bad ones, with the number of each.
+        n_frames: Number of good frames.
+        bad: Reasons of bad frames, with the number of each.
         n_atoms: Smallest and largest number of atoms.
         elements: Z of all elements.
-        values: For a format whose labels have chosen names, all numeric values under their names in
-            the file; for another format, the labels.
+        values: For a format with free names of labels, all numeric values under their names in the
+            file; for another format, the labels.
     """
 
     n_frames: int
@@ -53,7 +53,7 @@ class Description:
 
 
 def describe(path: Path, reader: Reader, limit: int = 50) -> Description:
-    """Look at the first frames of a file.
+    """Describe the first frames of a file.
 
     Args:
         path: The file.
@@ -107,15 +107,15 @@ def _find_common_shape(shapes: set[tuple[int, ...]]) -> str:
 
 
 def explain_missing_label(description: Description, label: str, key: str) -> str:
-    """Say that a label was not found under its name, and what it may be called instead.
+    """Return an error message for a missing label, with suggestions for its name.
 
     Args:
-        description: What the file holds.
+        description: Contents of the file.
         label: Field name, such as "energy".
-        key: Name under which the label was looked for.
+        key: Name under which the label was searched.
 
     Returns:
-        A sentence without a final stop.
+        A sentence without the final period.
     """
     names = list(description.values)
     n_found = description.values[key].n_frames if key in names else 0

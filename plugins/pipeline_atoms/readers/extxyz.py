@@ -1,13 +1,13 @@
-"""Extended XYZ, read as a stream: one frame at a time, however long the file.
+"""Extended XYZ, read as a stream: one frame at a time, for files of any length.
 
 The layout is that of https://github.com/libAtoms/extxyz as ASE writes it: number of atoms, a
 comment line of `key=value` pairs in which `Properties` names the columns and `Lattice` gives the
-cell row by row, and one line an atom. Comment lines with brackets, escapes or bare words are left
-to ASE's parser.
+cell row by row, and one line per atom. ASE's parser reads comment lines with brackets, escapes or
+bare words.
 
 Labels are found under the names that the dataset file declares, and under no others; without any
-declaration under energy, forces, stress and magmoms. A file often holds a model's numbers under the
-plain names beside the reference under its own, so that a guess would mix the two.
+declaration under energy, forces, stress and magmoms. A file often holds predictions of a model
+under the plain names beside reference labels under other names, so that a guess would mix the two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SHAPES: Final = {
     "Properties": re.compile(r"\w+:[A-Z]:\d+(:\w+:[A-Z]:\d+)*"),
     "pbc": re.compile(r"\W*([TF]\w*\W+){2}[TF]\w*\W*"),
 }
-"""What the values of the keys of the structure look like"""
+"""Patterns of the values of structure keys."""
 
 
 Columns = tuple[tuple[str, ...], ...]
@@ -61,7 +61,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         keys: Field names to the names of the labels in the file.
 
     Yields:
-        Every frame in order. A damaged one costs itself: reading goes on at the next line that
+        Every frame in order. A damaged one is bad, and reading continues at the next line that
         counts atoms.
     """
     names = keys or {name: name for name in LABELS}
@@ -94,7 +94,7 @@ def _collect_values(block: Block) -> dict[str, Floats]:
 
 
 def split_blocks(path: Path) -> Iterator[Block | str]:
-    """Split a file into frames; a damaged frame is yielded as the reason why it cannot be read."""
+    """Split a file into frames; a damaged frame is replaced by the reason of its damage."""
     with open_text(path) as file:
         lines = _Lines(file)
         while count := lines.read_filled():
@@ -102,11 +102,11 @@ def split_blocks(path: Path) -> Iterator[Block | str]:
 
 
 class _Lines:
-    """The lines of a file with their numbers, of which the last ones can be read once more."""
+    """The lines of a file with their numbers; the last ones can be put back."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._back = file, list[str]()
-        self.number = 0  # of the line that was read last
+        self.number = 0  # number of the last line read
 
     def read(self) -> str:
         """Return the next line, "" at the end.
@@ -119,7 +119,7 @@ class _Lines:
             return self._back.pop()
         line = self._file.readline(_LONGEST)
         if len(line) == _LONGEST:
-            raise ValueError(f"line {self.number} has over {_LONGEST} characters: no file of text")
+            raise ValueError(f"line {self.number} has over {_LONGEST} characters: not a text file")
         return line
 
     def read_filled(self) -> str:
@@ -129,19 +129,19 @@ class _Lines:
         return line
 
     def put_back(self, lines: Sequence[str]) -> None:
-        """Have lines read once more."""
+        """Put lines back to be read again."""
         self._back += reversed(lines)
         self.number -= len(lines)
 
     def skip_to_count(self) -> None:
-        """Pass all lines before the next one that counts atoms."""
+        """Skip all lines before the next one that counts atoms."""
         while (line := self.read()) and not _is_count(line):
             pass
         self.put_back([line])
 
 
 def _read_block(count: str, lines: _Lines) -> Block | str:
-    """Read a frame whose first line is `count`, and what there is until the next one."""
+    """Read a frame with the first line `count`, and all lines until the next frame."""
     begin = lines.number
     if not _is_count(count):
         lines.skip_to_count()
@@ -151,7 +151,7 @@ def _read_block(count: str, lines: _Lines) -> Block | str:
     columns = _split_columns(rows)
     if (columns is None or len(rows) < n_atoms) and _is_count(
         comment
-    ):  # a frame that was cut behind its count
+    ):  # a frame truncated after its count
         lines.put_back([comment, *rows])
         comment, rows = "", []
     if not comment or len(rows) < n_atoms:
@@ -167,7 +167,7 @@ def _read_block(count: str, lines: _Lines) -> Block | str:
 
 
 def _read_rows(lines: _Lines, n_atoms: int) -> list[str]:
-    """Read one line an atom; fewer if the file ends, or a line counts the atoms of a frame."""
+    """Read one line per atom; fewer if the file ends, or a line counts the atoms of a frame."""
     rows: list[str] = []
     while len(rows) < n_atoms and (line := lines.read()):
         if len(line) <= _LONGEST_COUNT and _is_count(line):
@@ -183,7 +183,7 @@ def _is_count(line: str) -> bool:
 
 
 def _split_columns(rows: list[str]) -> Columns | None:
-    """Return the columns of a table, or None if lines differ in their number."""
+    """Split a table into columns; None if lines differ in their number."""
     try:
         return tuple(zip(*map(str.split, rows), strict=True))
     except ValueError:
@@ -191,7 +191,7 @@ def _split_columns(rows: list[str]) -> Columns | None:
 
 
 def _explain_widths(rows: list[str], begin: int) -> str:
-    """Say which line of a table has another number of columns than the first."""
+    """Return an error message for the first line of a table with another number of columns."""
     widths = [len(row.split()) for row in rows]
     odd = next(i for i, width in enumerate(widths) if width != widths[0])
     cut = "truncated: " if odd == len(rows) - 1 and not rows[odd].endswith("\n") else ""
@@ -202,9 +202,9 @@ def _explain_widths(rows: list[str], begin: int) -> str:
 
 
 def _find_leftover(lines: _Lines, begin: int, n_atoms: int) -> str | None:
-    """Say that a table goes on behind the announced number of atoms, and pass the rest of it."""
+    """Return an error message if a table is longer than announced, and skip the rest of it."""
     line = lines.read_filled()
-    if not line or _is_count(line) or "=" in line:  # with "=" a comment that has lost its count
+    if not line or _is_count(line) or "=" in line:  # with "=" it is a comment without its count
         lines.put_back([line])
         return None
     number = lines.number
@@ -216,14 +216,14 @@ def _find_leftover(lines: _Lines, begin: int, n_atoms: int) -> str | None:
 
 
 def _find_cut(columns: Columns, rows: list[str]) -> str | None:
-    """Say that a file may end within its last number."""
+    """Return an error message if the file may end within its last number."""
     if not rows or rows[-1].endswith("\n"):
         return None
     return explain_cut(columns[-1][-1], [*columns[-1][:-1], *(c[-1] for c in columns[-3:-1])])
 
 
 def _parse(comment: str) -> dict[str, str]:
-    """Return the pairs of a comment line, values as text."""
+    """Parse a comment line into pairs, values as text."""
     pairs: dict[str, str] = {}
     end, comment = 0, comment.strip()
     for match in _PAIR.finditer(comment):
@@ -247,7 +247,7 @@ def _parse_by_ase(comment: str) -> dict[str, str]:
 
 
 def _restore_text(value: Any) -> str:
-    """Undo the conversions of ASE's parser, which stores matrices column by column."""
+    """Convert a value of ASE's parser back to text; it stores matrices column by column."""
     if isinstance(value, np.ndarray):
         return " ".join(repr(number) for number in value.ravel(order="F").tolist())
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -255,7 +255,7 @@ def _restore_text(value: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _parse_layout(properties: str) -> Mapping[str, slice]:
-    """Return the columns of each property, from a value such as "species:S:1:pos:R:3"."""
+    """Parse a value such as "species:S:1:pos:R:3" into the columns of each property."""
     parts = properties.split(":")
     if len(parts) % 3 or not all(width.isdecimal() for width in parts[2::3]):
         raise ValueError(f"Properties={properties} is not a list of name:type:columns")
@@ -268,7 +268,7 @@ def _parse_layout(properties: str) -> Mapping[str, slice]:
 
 
 def _read_table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
-    """Return the columns of each property as text; plain XYZ may have more than are named."""
+    """Return the columns of each property as text; plain XYZ may have further columns."""
     if not block.columns:
         raise ValueError("has no atoms")
     declared = comment.get("Properties")
@@ -280,7 +280,7 @@ def _read_table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
 
 
 def _require_spelled(comment: Mapping[str, str]) -> None:
-    """Refuse a comment line in which a key of the structure is misspelled."""
+    """Refuse a comment line with a misspelled key of the structure."""
     for key, shape in _SHAPES.items():
         for near in (
             difflib.get_close_matches(key, comment, cutoff=0.6) if key not in comment else ()
@@ -313,13 +313,13 @@ def _make_frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
 
 
 def _find_numbers(table: Mapping[str, Columns]) -> NDArray[np.int32]:
-    """Return Z, which both columns must agree on where a file has both."""
+    """Return Z from the column species or Z; if a file has both, they must agree."""
     given: list[NDArray[Any]] = [np.array(table["Z"][0], np.float64)] if "Z" in table else []
     given += [find_atomic_numbers(table["species"][0])] if "species" in table else []
     if (given[0] != given[-1]).any() or (given[0] != np.rint(given[0])).any():
-        raise ValueError("the columns species and Z do not agree, or Z is no whole number")
+        raise ValueError("the columns species and Z do not agree, or Z is not a whole number")
     if abs(given[0]).max() > _HEAVIEST:
-        raise ValueError("Z is no element's")
+        raise ValueError("Z is not an element")
     return given[0].astype(np.int32)
 
 
@@ -343,7 +343,7 @@ def _parse_pbc(comment: Mapping[str, str]) -> np.ndarray[Any, np.dtype[np.bool_]
 
 
 def _parse_array(value: str | Columns) -> Floats | None:
-    """Return text as numbers, (), (n,), (n_atoms,) or (n_atoms, n_columns), or None."""
+    """Convert text to numbers, (), (n,), (n_atoms,) or (n_atoms, n_columns), or None."""
     try:
         return _parse_numbers(value)
     except ValueError:
@@ -362,7 +362,7 @@ def _parse_numbers(value: str | Columns) -> Floats:
 
 
 def _require_digits(words: Iterable[str]) -> None:
-    """Refuse what Python reads as a number and no program of physics writes."""
+    """Refuse number formats of Python that no physics program writes."""
     text = "".join(words)
     if "_" in text or not text.isascii():
         raise ValueError("a number has an underscore, or digits of another script")

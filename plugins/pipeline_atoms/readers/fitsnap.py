@@ -2,15 +2,14 @@
 
 Layout as in the examples of https://github.com/FitSNAP/FitSNAP: a comment line with '#', then
 `{"Dataset": {"Data": [...], "EnergyStyle": "electronvolt", ...}}`; the folder of a file names its
-group. Rows of `Lattice` are the lattice vectors. `Stress` is positive if the cell wants to expand.
+group. Rows of `Lattice` are the lattice vectors. `Stress` is positive if the cell tends to expand.
 `Spins` holds the magnitude and the direction of each moment; the label is the magnitude, since
-directions are free in such sets.
+directions are free in these sets.
 
-The files state their units as styles, and one archive may differ from the next in that of the
-stress, so each frame is brought to this reader's units, or is bad if its style is unknown. The
-statement can be wrong: the W-Be set of Wood et al. (Phys. Rev. B 99, 184305) says bar for numbers
-that agree with its energies only as kbar; a dataset file corrects that by declaring the unit of the
-stress.
+The files state their units as styles, and archives may differ in the style of the stress, so each
+frame is converted to this reader's units, or is bad if its style is unknown. The stated style can
+be wrong: the W-Be set of Wood et al. (Phys. Rev. B 99, 184305) states bar for numbers that agree
+with its energies only as kbar; a dataset file corrects this by declaring the unit of the stress.
 """
 
 from __future__ import annotations
@@ -86,14 +85,14 @@ def _iterate_members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
                 if file is None or name.name.startswith("._"):
                     continue
                 content = file.read()
-                # The sum that guards a name does not notice every change of it.
+                # The checksum of a header does not detect every change of a name.
                 if name.suffix == ".json" or _BEGINNING.match(content):
                     yield name, content
             _require_end(archive)
 
 
 class _Header(tarfile.TarInfo):
-    """A header of an archive; a damaged one is an error, and not the end of the archive."""
+    """Header of an archive; a damaged one is an error, and not the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -129,7 +128,7 @@ def _iterate_frames(name: PurePosixPath, content: bytes, index: int) -> Iterator
         dataset = json.loads(body, object_pairs_hook=make_object)["Dataset"]
         structures = dataset["Data"]
         if not isinstance(structures, list):
-            raise TypeError("Data is no list")
+            raise TypeError("Data is not a list")
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         yield BadFrame(index, f"{name}: {_explain(error)}")
         return
@@ -153,7 +152,7 @@ def _make_frame(structure: Json, dataset: Json, info: Mapping[str, str], index: 
     labels = {name: read_array(key) for name, key in names.items() if key in structure}
     symbols = structure["AtomTypes"]
     if not isinstance(symbols, list) or structure.get("NumAtoms", len(symbols)) != len(symbols):
-        raise ValueError("AtomTypes is no list of NumAtoms elements")
+        raise ValueError("AtomTypes is not a list of NumAtoms elements")
     if "Spins" in structure:
         labels["magmoms"] = require_numbers("Spins", structure["Spins"])[:, 0]
     return Frame(
@@ -168,11 +167,11 @@ def _make_frame(structure: Json, dataset: Json, info: Mapping[str, str], index: 
 
 
 def _find_factor(key: str, dataset: Json) -> float:
-    """Return the number that brings the values under `key` to this reader's unit."""
+    """Return the conversion factor of values under `key` to this reader's unit."""
     dimension, unit, spellings = _STYLES[key]
     style = dataset.get(f"{key}Style")
     if not isinstance(style, str) or style not in spellings:
-        raise ValueError(f"{key}Style is {style!r}, known are {', '.join(spellings)}")
+        raise ValueError(f"{key}Style is {style!r}, supported are {', '.join(spellings)}")
     return find_factor(dimension, spellings[style]) / find_factor(dimension, unit)
 
 

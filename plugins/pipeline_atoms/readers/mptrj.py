@@ -1,14 +1,14 @@
 """MPtrj, the trajectories of the Materials Project's relaxations, in the layout of its authors.
 
 The file (https://figshare.com/articles/dataset/23713842, 12 GB) is one JSON object, material to
-frame to record; a record has a pymatgen structure, energies (eV), forces (eV/Å), the stress as VASP
-gives it (kbar, positive if the cell wants to expand) and the signed moments of the sites (µB) or
-null. It is read one material at a time.
+frame to record; a record has a pymatgen structure, energies (eV), forces (eV/Å), the stress as in
+VASP (kbar, positive if the cell tends to expand) and the signed moments of the sites (µB) or null.
+It is read one material at a time.
 
 The energy is `corrected_total_energy` unless the dataset file names another, such as
-`uncorrected_total_energy`: the set mixes GGA and GGA+U, and only the MP2020-corrected energies of
-the two are comparable (CHGNet, Deng et al. 2023, https://doi.org/10.1038/s42256-023-00716-3, trains
-on them).
+`uncorrected_total_energy`: the set mixes GGA and GGA+U, which are comparable only with MP2020
+corrections (CHGNet, Deng et al. 2023, https://doi.org/10.1038/s42256-023-00716-3, is trained on
+corrected energies).
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ _NAMES: Final = {
     "magmoms": "magmom",
 }
 _CHUNK: Final = 1 << 22
-_SLACK: Final = (
-    1 << 16
-)  # an error this close to the end of what has been read may be due to the end alone
+_SLACK: Final = 1 << 16  # an error this close to the end of the buffer may be due to the end alone
 _SPACE: Final = re.compile(r"\s*")
 
 
@@ -50,7 +48,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 
     Args:
         path: The file.
-        keys: Field names to other keys of a record than the usual ones.
+        keys: Field names to keys of a record, in place of the usual ones.
 
     Yields:
         Every frame in order.
@@ -113,7 +111,7 @@ def _iterate_members(file: TextIO) -> Iterator[tuple[str, Any]]:
 
 
 class _Scanner:
-    """JSON values and punctuation of a file, holding little more than the value at hand."""
+    """Scanner of JSON values and punctuation of a file; it buffers little more than one value."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -122,7 +120,7 @@ class _Scanner:
         self._at = 0
 
     def peek(self) -> str:
-        """Return the next character that is not white space, without passing it."""
+        """Return the next character that is not white space, without consuming it."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
@@ -131,7 +129,7 @@ class _Scanner:
                 raise EOFError
 
     def expect(self, characters: str) -> str:
-        """Pass the next character, which must be one of `characters`."""
+        """Consume the next character, which must be one of `characters`."""
         character = self.peek()
         if character not in characters:
             near = self._text[self._at : self._at + 40]
@@ -140,7 +138,7 @@ class _Scanner:
         return character
 
     def read_value(self) -> Any:
-        """Pass and return the next value."""
+        """Consume and return the next value."""
         self.peek()
         while True:
             try:
@@ -155,7 +153,7 @@ class _Scanner:
                     raise EOFError from error
 
     def _grow(self) -> bool:
-        """Read on, as much again as is there, so that all attempts cost no more than two."""
+        """Double the buffer, so that all attempts together cost no more than two."""
         rest = self._text[self._at :]
         more = self._file.read(max(_CHUNK, len(rest)))
         self._text, self._at = rest + more, 0
@@ -166,7 +164,7 @@ def _make_frame(
     mp_id: str, frame_id: str, record: Any, names: Mapping[str, str], index: int
 ) -> Frame:
     if not isinstance(record, dict):
-        raise ValueError("is no mapping")
+        raise ValueError("is not a mapping")
     lattice, sites = record["structure"]["lattice"], record["structure"]["sites"]
     cell = require_numbers("lattice.matrix", lattice["matrix"])
     labels = {name: record[key] for name, key in names.items() if record.get(key) is not None}
@@ -192,7 +190,7 @@ def _read_element(site: Mapping[str, Any]) -> str:
         case [{"element": _}, *_]:
             raise ValueError("a site is partially occupied")
         case other:
-            raise ValueError(f"species of a site is {str(other)[:40]}, no list of elements")
+            raise ValueError(f"species of a site is {str(other)[:40]}, not a list of elements")
 
 
 READER: Final = Reader(

@@ -1,7 +1,6 @@
 """Ionic steps of an OUTCAR, one at a time.
 
-An OUTCAR has fewer digits than a vasprun.xml, but the magnetic moments of the sites, which the XML
-lacks.
+An OUTCAR has fewer digits than a vasprun.xml, but also the magnetic moments of the sites.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def iterate_frames(file: TextIO) -> Iterator[Frame | BadFrame]:
 
     Yields:
         Each ionic step with its labels under VASP's names: e_fr_energy, e_0_energy, e_wo_entrp,
-        forces, stress and, for collinear runs with LORBIT, magmoms. A step whose electronic loop
-        ran into NELM is bad (older versions say even then that EDIFF was reached), as is an
+        forces, stress and, for collinear runs with LORBIT, magmoms. A step with an electronic loop
+        that reached NELM is bad (older versions print even then that EDIFF was reached), as is an
         unfinished one.
     """
     state = _State()
@@ -55,7 +54,7 @@ def iterate_frames(file: TextIO) -> Iterator[Frame | BadFrame]:
 
 @dataclass
 class _State:
-    """What has been read of the run and of its present step."""
+    """Data of the run and of its present step, as read so far."""
 
     symbols: list[str] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
@@ -74,7 +73,7 @@ class _State:
         self.index += 1
 
     def read_header(self, line: str, _: TextIO) -> None:
-        """Take what a line says before the first electronic step."""
+        """Parse a line before the first electronic step."""
         if "TITEL" in line and (match := _ELEMENT.search(line)):
             self.symbols.append(match[1])
         elif "ions per type =" in line:
@@ -83,7 +82,7 @@ class _State:
             self.max_iterations = int(match[1])
 
     def read_step(self, line: str, file: TextIO) -> None:
-        """Take what a line says of the present step; tables below it are read from `file`."""
+        """Parse a line of the present step; tables below it are read from `file`."""
         if "direct lattice vectors" in line and "reciprocal" in line:
             self.cell = np.array([_parse_fixed_width(row) for row in islice(file, 3)])
         elif "aborting loop because EDIFF is reached" in line:
@@ -105,7 +104,7 @@ class _State:
             self.collinear = False
 
     def _read_table(self, file: TextIO, skip: int, n_columns: int) -> Floats:
-        """Read one line an atom between two lines of dashes, (n_atoms, n_columns)."""
+        """Read one line per atom between two lines of dashes, (n_atoms, n_columns)."""
         n_atoms = sum(self.counts)
         _require_dashes([*islice(file, skip)][-1:])
         rows = [_parse_numbers(row) for row in islice(file, n_atoms)]
@@ -115,7 +114,7 @@ class _State:
         return np.array(rows, dtype=np.float64).reshape(n_atoms, n_columns)
 
     def _read_moments(self, file: TextIO) -> Floats:
-        """Read the last column of the table of moments, whose lines are numbered, (n_atoms,)."""
+        """Read the last column of the table of moments, with numbered lines, (n_atoms,)."""
         _require_dashes([*islice(file, 3)][-1:])
         moments = []
         for number, row in enumerate(islice(file, sum(self.counts)), start=1):
@@ -127,7 +126,7 @@ class _State:
         return np.array(moments, dtype=np.float64)
 
     def make_frame(self) -> Frame | BadFrame:
-        """Return the step that has been read."""
+        """Return the present step as a frame."""
         problem = self.problem or next(self._find_problems(), "")
         if problem or self.positions is None:
             return BadFrame(self.index, problem)
@@ -152,33 +151,33 @@ class _State:
 
 
 def _require_dashes(lines: Sequence[str]) -> None:
-    """Check that the line at which a table begins or ends is one of dashes."""
+    """Check for the line of dashes at which a table begins or ends."""
     if [line.strip().strip("-") for line in lines] != [""]:
         raise ValueError("the table has not a line for each atom")
 
 
 def _parse_numbers(text: str) -> list[float]:
-    """Return the numbers of a text that holds nothing else; what overflowed its column is NaN.
+    """Parse a text of numbers; numbers that overflowed their column are NaN.
 
     Raises:
-        ValueError: There is something else.
+        ValueError: The text contains something else.
     """
     if not _NUMBERS.fullmatch(text):
-        raise ValueError(f"{text.strip()!r} is no list of numbers")
+        raise ValueError(f"{text.strip()!r} is not a list of numbers")
     return [float(n) if n[0] != "*" else np.nan for n in _NUMBER.findall(text)]
 
 
 def _parse_energy(pattern: re.Pattern[str], line: str) -> list[Floats]:
-    """Return the numbers of a line that says energies and nothing else."""
+    """Parse a line of energies, which must match the pattern."""
     match = pattern.fullmatch(line.strip())
     if match is None:
-        raise ValueError("is no line of energies")
+        raise ValueError("is not a line of energies")
     return [np.array(_parse_numbers(number)[0]) for number in match.groups()]
 
 
 def _parse_fixed_width(row: str) -> list[float]:
-    """Return the three numbers of a direct lattice vector, which reciprocal ones follow."""
+    """Parse the three numbers of a direct lattice vector, followed by a reciprocal one."""
     columns = [row[start : start + 13] for start in (3, 16, 29)]
     if row[:3].strip() or not all(re.fullmatch(r" *-?\d+\.\d{9}", text) for text in columns):
-        raise ValueError(f"{row.strip()!r} is no lattice vector")
+        raise ValueError(f"{row.strip()!r} is not a lattice vector")
     return [float(text) for text in columns]

@@ -1,10 +1,9 @@
 """VASP: vasprun.xml with the moments of the OUTCAR beside it, or an OUTCAR alone.
 
 The energy is `e_fr_energy`, the free energy of the electrons, unless the dataset file names
-another: VASP's forces are the gradient of this one
-(https://www.vasp.at/forum/viewtopic.php?t=18795), and a model that derives forces from energies can
-fit no other pair exactly. `e_0_energy`, extrapolated to zero smearing, is what the Materials
-Project tabulates; without partial occupation the two agree.
+another: VASP's forces are its gradient (https://www.vasp.at/forum/viewtopic.php?t=18795), and a
+model that derives forces from energies can fit no other pair exactly. The Materials Project
+tabulates `e_0_energy`, extrapolated to zero smearing; without partial occupation the two agree.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         Each ionic step.
 
     Raises:
-        ValueError: The OUTCAR beside a vasprun.xml is of another run.
+        ValueError: The OUTCAR beside a vasprun.xml belongs to another run.
     """
     names = {**_NAMES, **keys}
     for frame in _iterate_frames(path):
@@ -78,12 +77,12 @@ def _iterate_frames(path: Path) -> Iterator[Frame | BadFrame]:
 def _add_magmoms(
     step: Frame | BadFrame, other: Frame | BadFrame | None, beside: Path
 ) -> Frame | BadFrame:
-    """Add the moments that the OUTCAR gives for the same step."""
+    """Add the moments of the same step in the OUTCAR."""
     if not (isinstance(step, Frame) and isinstance(other, Frame)):
         return step
     if abs(step.labels["e_fr_energy"] - other.labels["e_fr_energy"]) > _SAME_ENERGY:
         raise ValueError(
-            f"step {step.index} has another energy in {beside}, which is thus of another run; "
+            f"step {step.index} has another energy in {beside}, which belongs to another run; "
             "move one of the two files elsewhere"
         )
     magmoms = {n: value for n, value in other.labels.items() if n == "magmoms"}

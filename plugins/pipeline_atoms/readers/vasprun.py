@@ -1,12 +1,12 @@
 """Ionic steps of a vasprun.xml, one at a time, without its eigenvalues and densities of states.
 
-Energies of a step, under VASP's names: `e_fr_energy` is the free energy whose gradient the forces
-are, `e_0_energy` its extrapolation to zero smearing, `e_wo_entrp` the energy without the entropy.
-VASP writes the latter two wrongly at the end of a step
-(https://www.vasp.at/forum/viewtopic.php?t=16942), and leaves dispersion corrections out of those of
-the electronic steps; hence both are taken as their difference to the free energy in the last
-electronic step, added to the free energy of the ionic step. That one includes the work of PSTRESS,
-which is subtracted.
+Energies of a step, under VASP's names: `e_fr_energy` is the free energy, with the forces as its
+gradient, `e_0_energy` its extrapolation to zero smearing, `e_wo_entrp` the energy without the
+entropy. VASP writes the latter two wrongly at the end of a step
+(https://www.vasp.at/forum/viewtopic.php?t=16942), and leaves dispersion corrections out of energies
+of electronic steps; hence both are taken as their difference to the free energy in the last
+electronic step, added to the free energy of the ionic step. The latter includes the work of
+PSTRESS, which is subtracted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def iterate_frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
 
     Yields:
         Each ionic step with its labels under VASP's names: the three energies, forces, stress. A
-        step whose electronic loop ran into NELM is bad, as is the last one of a truncated file.
+        step with an electronic loop that reached NELM is bad, as is the last one of a truncated
+        file.
     """
     run = _Run()
     index = 0
@@ -63,12 +64,12 @@ def _iterate_elements(file: BinaryIO) -> Iterator[ET.Element]:
     try:
         for _, element in ET.iterparse(file):  # noqa: S314 - expat 2.4.1 and later stops entity bombs
             yield element
-    except LookupError as error:  # its encoding is none
+    except LookupError as error:  # unknown encoding
         raise ET.ParseError(str(error)) from error
 
 
 class _Run:
-    """What the steps of a run have in common."""
+    """Common data of the steps of a run."""
 
     def __init__(self) -> None:
         self.numbers = np.zeros(0, dtype=np.int32)
@@ -89,7 +90,7 @@ class _Run:
     def set_parameters(self, element: ET.Element) -> None:
         steps = _read_number(element, ".//i[@name='NELM']", 60)
         if not 1 <= steps <= _MOST_STEPS:
-            raise ValueError(f"NELM is {steps:g}, no number of steps")
+            raise ValueError(f"NELM is {steps:g}, not a number of steps")
         self.max_electronic_steps = int(steps)
         self.pressure = _read_number(element, ".//i[@name='PSTRESS']", 0.0) * find_factor(
             "stress", "kbar"
@@ -153,9 +154,9 @@ def _read_number(element: ET.Element, path: str, default: float | None = None) -
 
 
 def _parse_number(word: str) -> float:
-    """Return a number as VASP writes it; what overflowed its column is NaN."""
+    """Parse a number as VASP writes it; NaN if it overflowed its column."""
     if not _NUMBER.fullmatch(word):
-        raise ValueError(f"{word!r} is no number")
+        raise ValueError(f"{word!r} is not a number")
     return np.nan if word[0] in "*N" else float(word)
 
 

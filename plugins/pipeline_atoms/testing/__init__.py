@@ -1,4 +1,4 @@
-"""Conformance classes of potentials, and small data to try them on."""
+"""Conformance tests of potentials, and small example data."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small data to try things on, labelled in a second by the effective-medium theory of ASE."""
+"""Small example data, labelled in a second by the effective-medium theory of ASE."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def make_alloys(count: int, seed: int = 0) -> list[Atoms]:
 
     Args:
         count: Number of structures, of copper, silver and aluminium.
-        seed: Of everything random in them.
+        seed: Seed of the random numbers.
 
     Returns:
-        With energy, eV, forces, eV/Å, and stress, eV/Å³, by Jacobsen, Stoltze and Nørskov, Surf.
-        Sci. 366, 394 (1996), as ASE has it.
+        Structures with energy, eV, forces, eV/Å, and stress, eV/Å³, by the potential of Jacobsen,
+        Stoltze and Nørskov, Surf. Sci. 366, 394 (1996), as implemented in ASE.
     """
     random = np.random.default_rng(seed)
     structures = []
@@ -52,7 +52,7 @@ ALLOYS: Final[Mapping[str, Any]] = {
     "sources": [{"path": "alloys.extxyz"}],
     "split": {"val": 0.2, "test": 0.2},
 }
-"""The dataset file of structures that are written beside it."""
+"""The dataset file of the example, for structures beside it."""
 _TRAIN: Final = {
     "epochs": 2,
     "batch_size": 3,
@@ -63,7 +63,7 @@ _POTENTIAL: Final = "pipeline_atoms.testing:PotentialConformance"
 
 
 def make_example(info: ModelInfo) -> Example:
-    """Return alloys, and what of training and dynamics on them a model takes part in."""
+    """Return the example of a model: alloys, and sections for training and dynamics on them."""
     own: dict[str, tuple[type[BaseModel], Mapping[str, Any]]] = {
         "train": (TrainOptions, _TRAIN),
         "infer": (InferOptions, _DYNAMICS),

@@ -1,8 +1,8 @@
-"""What a potential predicts of a structure, as a whole and from the parts of several ranks.
+"""Predictions of a potential for a structure, as a whole and by domain decomposition.
 
-The parts are those of training and dynamics by domains. A linear function of all outputs, with
-weights of its own for each number, stands for a loss: its derivatives by the parameters need, where
-forces are derivatives, second ones across ranks.
+The parts are the same as in training and dynamics with domains. A linear function of all outputs,
+with a different weight for each number, replaces the loss: if forces are derivatives, its gradient
+by the parameters needs second derivatives across ranks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is predicted of one structure.
+    """Prediction for one structure.
 
     Attributes:
-        outputs: By name, rows of atoms in their order.
-        gradients: Of the linear function of the outputs, by each parameter; none of a compiled
-            model, which has only constants.
+        outputs: Outputs by name, rows of atoms in their order.
+        gradients: Gradients of the linear function of the outputs, by parameter; empty for a
+            compiled model, which has only constants.
     """
 
     outputs: Mapping[str, Tensor]
@@ -45,7 +45,7 @@ class Prediction:
 
 
 Part = tuple[Ints, Prediction]
-"""Numbers of own atoms, (n_own,), and what is predicted of them."""
+"""Indices of own atoms, (n_own,), and the prediction for them."""
 
 
 def predict_whole(module: Potential, atoms: Atoms, graph: GraphOptions) -> Prediction:
@@ -57,15 +57,15 @@ def predict_whole(module: Potential, atoms: Atoms, graph: GraphOptions) -> Predi
 def predict_by_parts(
     module: Potential, atoms: Atoms, graph: GraphOptions, owners: Ints
 ) -> Prediction:
-    """Predict a structure by ranks that own some of its atoms each, in double precision.
+    """Predict a structure by domain decomposition over ranks, in double precision.
 
     The ranks are threads of this process, each with a copy of the model.
 
     Args:
-        module: Takes domains, or says how far it sees.
+        module: Potential that supports domains, or that states its receptive field.
         atoms: The structure.
         graph: Cutoffs.
-        owners: The rank that owns each atom, (n_atoms,); ranks count from 0.
+        owners: Owner rank of each atom, (n_atoms,), counted from 0.
     """
     copies = [deepcopy(module) for _ in range(int(owners.max()) + 1)]
 
@@ -78,18 +78,18 @@ def predict_by_parts(
 def predict_part(
     module: Potential, atoms: Atoms, graph: GraphOptions, owners: Ints, transport: Transport
 ) -> Part:
-    """Predict what belongs to own atoms, in double precision; all ranks call it together.
+    """Predict the part of own atoms, in double precision; all ranks call this together.
 
     Args:
-        module: As `predict_by_parts`; of this rank alone.
+        module: As for `predict_by_parts`; the copy of this rank.
         atoms: All atoms.
         graph: Cutoffs.
-        owners: The rank that owns each atom, (n_atoms,).
-        transport: Says which rank this is, and carries its messages.
+        owners: Owner rank of each atom, (n_atoms,).
+        transport: Transport of the messages; it has the number of this rank.
 
     Returns:
-        Numbers of own atoms, (n_own,), and the predictions: of the whole structure parts that add
-        up, and gradients that do.
+        Indices of own atoms, (n_own,), and the prediction: outputs of the whole structure and
+        gradients are contributions, to be summed over ranks.
     """
     own = np.flatnonzero(owners == transport.rank)
     structure = Structure(
@@ -138,7 +138,7 @@ def _differentiate(module: Potential, outputs: Outputs, atoms: Ints) -> Predicti
 
 
 def join_parts(parts: Sequence[Part], n_atoms: int) -> Prediction:
-    """Return what the parts of all ranks make up."""
+    """Join the parts of all ranks to a prediction."""
     outputs: dict[str, Tensor] = {}
     for own, part in parts:
         for name, rows in part.outputs.items():

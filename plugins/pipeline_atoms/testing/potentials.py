@@ -1,4 +1,4 @@
-"""What holds for every interatomic potential, whatever its weights."""
+"""Conformance tests that every interatomic potential passes, whatever its weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Predict = Callable[..., Outputs]
 
 
 def build_batch(structures: Sequence[Atoms], graph: GraphOptions, dtype: torch.dtype) -> Batch:
-    """Return structures with their graphs as one batch."""
+    """Collate structures with their graphs into one batch."""
     samples = []
     for atoms in structures:
         sample = {
@@ -47,13 +47,13 @@ def draw_rotation(seed: int) -> NDArray[np.float64]:
 
 
 class PotentialConformance(OnProject):
-    """The energy is a smooth function of the structure; forces and stress are its derivatives.
+    """Conformance of a potential: a smooth energy, with forces and stress as its derivatives.
 
-    All tests are in double precision unless they are about precision. Their oracles are symmetry
+    All tests are in double precision unless they are about precision. They compare with symmetry
     and finite differences, so that they hold for random weights.
 
-    Of direct forces and stress (`Potential.direct`) symmetry is asked, and how far the forces are
-    from a gradient is reported as properties of the suite.
+    For direct forces and stress (`Potential.direct`) symmetry is required, and the deviation of the
+    forces from a gradient is reported as properties of the suite.
     """
 
     tolerance: ClassVar[float] = 1e-8
@@ -171,7 +171,7 @@ class PotentialConformance(OnProject):
     ) -> None:
         """Forces agree with central differences of the energy."""
         if "forces" in module.direct:
-            pytest.skip("the forces are no derivatives")
+            pytest.skip("the forces are not derivatives")
         atoms, h = request.getfixturevalue(kind), 1e-4
         forces = predict(atoms).get("forces")
         if forces is None:
@@ -190,7 +190,7 @@ class PotentialConformance(OnProject):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * scale + 1e-7)
 
     def test_forces_add_up_to_zero(self, predict: Predict, crystal: Atoms, cluster: Atoms) -> None:
-        """Nothing pulls the structure as a whole."""
+        """The net force on a structure is zero."""
         for atoms in (crystal, cluster):
             forces = predict(atoms).get("forces")
             if forces is None:
@@ -204,7 +204,7 @@ class PotentialConformance(OnProject):
         crystal: Atoms,
         record_testsuite_property: Callable[[str, object], None],
     ) -> None:
-        """Forces that are derivatives are those of the energy; of others it is reported."""
+        """Derived forces are the gradient of the energy; for direct forces curl is reported."""
         if "forces" not in module.predicts:
             pytest.skip("the model predicts no forces")
         batch = build_batch([crystal], run.get_section("graph", GraphOptions), torch.float64)
@@ -218,7 +218,7 @@ class PotentialConformance(OnProject):
     def test_inference_records_a_graph_for_derivatives_alone(
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
-        """Using a model keeps tensors for differentiation only where something is a derivative."""
+        """Inference keeps tensors for differentiation only if an output is a derivative."""
         derived = {"forces", "stress"}.intersection(module.predicts) - module.direct
         batch = build_batch([crystal], run.get_section("graph", GraphOptions), torch.float64)
         kept: list[Tensor] = []
@@ -229,14 +229,14 @@ class PotentialConformance(OnProject):
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), torch.no_grad():
             module(batch)
-        assert bool(kept) == bool(derived), "the model records a graph that nobody needs"
+        assert bool(kept) == bool(derived), "the model records a graph that is not needed"
 
     def test_stress_is_the_derivative_by_strain(
         self, predict: Predict, module: Potential, crystal: Atoms
     ) -> None:
         """Stress is dE/dε / V by central differences; tension positive."""
         if "stress" in module.direct:
-            pytest.skip("the stress is no derivative")
+            pytest.skip("the stress is not a derivative")
         stress, h = predict(crystal).get("stress"), 1e-5
         if stress is None:
             pytest.skip("the model predicts no stress")
@@ -259,7 +259,7 @@ class PotentialConformance(OnProject):
         cutoff = run.get_section("graph", GraphOptions).cutoff
 
         def at(distance: float) -> Outputs:
-            # Beyond the farthest atom along x by so much: only the last bond crosses the cutoff.
+            # At this distance beyond the farthest atom along x only one bond crosses the cutoff.
             atoms = cluster.copy()
             edge = atoms.positions[atoms.positions[:, 0].argmax()]
             atoms.append("Cu")
@@ -295,7 +295,7 @@ class PotentialConformance(OnProject):
     def test_a_structure_without_neighbours(
         self, module: Potential, run: Run, crystal: Atoms, *, company: bool
     ) -> None:
-        """A cell that is expanded beyond the cutoff has an energy, and nothing pulls at it."""
+        """A cell that is expanded beyond the cutoff has an energy, and no forces or stress."""
         keeping = run.get_section("graph", GraphOptions).model_copy(update={"isolated": "keep"})
         far = crystal[:1]
         far.set_cell([5 * keeping.cutoff] * 3)
@@ -309,7 +309,7 @@ class PotentialConformance(OnProject):
     def test_energies_of_free_atoms_are_added(
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
-        """The energy holds each atom's reference energy once."""
+        """The energy includes each atom's reference energy once."""
         graph, shifted = run.get_section("graph", GraphOptions), deepcopy(module)
         batch = build_batch([crystal], graph, torch.float64)
         with torch.no_grad():
@@ -320,7 +320,7 @@ class PotentialConformance(OnProject):
     def test_a_compiled_model_predicts_the_same(
         self, module: Potential, run: Run, crystal: Atoms, cluster: Atoms
     ) -> None:
-        """What `infer.compile` makes of the model, if it does not say that it makes nothing."""
+        """The model from `infer.compile` predicts the same, if compilation is supported."""
         if type(module).compile_inference is Potential.compile_inference:
             with pytest.raises(ValueError, match="not compiled"):
                 module.compile_inference()

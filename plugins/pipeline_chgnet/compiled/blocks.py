@@ -1,4 +1,4 @@
-"""The convolutions of a compiled CHGNet one after the other, there and back."""
+"""Convolutions of a compiled CHGNet in sequence, forward and reverse."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pipeline_chgnet.compiled.layers import (
 
 
 class Inputs(NamedTuple):
-    """What splines give the layers, or derivatives by it.
+    """Inputs of the layers from splines, or derivatives by these inputs.
 
     Attributes:
         atom_weights: (n_bonds, atom).
-        tables: Of the atom convolutions, (n_bonds, 2 width) each.
+        tables: Tables of the atom convolutions, (n_bonds, 2 width) each.
         bond_weights: (n_short, bond).
         bonds: First features of short bonds, (n_short, bond).
         angles: First features of angles, (n_angles, angle).
-        mapped: What the first bond convolution and the first angle update make of them, (n_angles,
-            2 width) each, as far as there are such layers.
+        mapped: First features of angles after the first map of the first bond convolution and of
+            the first angle update, (n_angles, 2 width) each, where these layers exist.
     """
 
     atom_weights: Tensor
@@ -41,8 +41,8 @@ class State(NamedTuple):
     """Features, or derivatives by them.
 
     Attributes:
-        atoms: (n_all, atom); in a domain, those of the halo follow own ones.
-        bonds: Those of short bonds, (n_short, bond).
+        atoms: (n_all, atom); in a domain, ghost atoms follow own ones.
+        bonds: Features of short bonds, (n_short, bond).
         angles: (n_angles, angle).
     """
 
@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 
 class Gradients:
-    """Derivatives by the inputs, as they come in: of the last layer first.
+    """Derivatives by the inputs, collected layer by layer, the last layer first.
 
     Args:
         last: The features of bonds and angles before the last convolution.
@@ -66,13 +66,13 @@ class Gradients:
         self.mapped: list[Tensor] = []
 
     def add_table(self, by_table: Tensor, by_weights: Tensor) -> None:
-        """Take those of an atom convolution."""
+        """Add the derivatives of an atom convolution."""
         self.tables.append(by_table)
         before = self.atom_weights
         self.atom_weights = by_weights if before is None else before.add_(by_weights)
 
     def finish(self, first: State) -> Inputs:
-        """Return all of them, with those by the first features."""
+        """Return all derivatives, with those by the first features."""
         assert self.atom_weights is not None
         return Inputs(
             self.atom_weights,
@@ -88,8 +88,8 @@ class AtomStep(nn.Module):
     """An atom convolution.
 
     Args:
-        layer: Of the trained network.
-        number: Among the convolutions, from 0 on.
+        layer: Layer of the trained network.
+        number: Number of the convolution, from 0.
     """
 
     def __init__(self, layer: Any, number: int) -> None:
@@ -106,9 +106,9 @@ class AtomStep(nn.Module):
     def reverse(
         self, g: Tensor, by_bonds: Tensor, record: Record, gradients: Gradients, plan: Plan
     ) -> Tensor:
-        """Return derivatives by all old atoms from those by new ones, which are own ones.
+        """Return derivatives by old features of all atoms, given those by new features of own ones.
 
-        Those by the old bonds are added to `by_bonds`.
+        Derivatives by the old bonds are added to `by_bonds`.
         """
         by_atoms, by_table, by_weights = self.convolve.reverse(plan.pad(g), record, plan.topology)
         gradients.add_table(by_table, by_weights)
@@ -120,12 +120,12 @@ class AtomStep(nn.Module):
 
 
 class Block(nn.Module):
-    """An atom convolution, a bond convolution and, but for the last time, an angle update.
+    """An atom convolution, a bond convolution and, except in the last block, an angle update.
 
     Args:
-        layers: Of the trained network.
-        number: Among the blocks, from 0 on.
-        is_parallel: Whether all of them see the features before the block.
+        layers: Layers of the trained network.
+        number: Number of the block, from 0.
+        is_parallel: Whether all layers read the features before the block.
     """
 
     def __init__(self, layers: tuple[Any, Any, Any | None], number: int, is_parallel: bool) -> None:
@@ -154,7 +154,7 @@ class Block(nn.Module):
         """Return derivatives by the features before the block."""
         by_atoms, by_bonds, by_angles = plan.collect(g.atoms), g.bonds, g.angles
         (of_atoms, of_bonds), topology = records[:2], plan.topology
-        seen, sides = [], []  # derivatives by what later layers have seen
+        seen, sides = [], []  # derivatives by the inputs of later layers
         if self.angles is not None:
             by_seen, by_sides, by_last = self.angles.reverse(by_angles, records[2], topology)
             by_angles = self._add_angles(by_angles, by_last, gradients)
@@ -175,7 +175,7 @@ class Block(nn.Module):
         return State(by_atoms, by_old, by_angles)
 
     def _add_angles(self, by_angles: Tensor, by_table: Tensor, gradients: Gradients) -> Tensor:
-        """Add the derivative by the last table of messages to what it is by."""
+        """Add the derivative by the last table of messages to the features behind the table."""
         if self.is_first:
             gradients.mapped.append(by_table)
             return by_angles
@@ -217,8 +217,8 @@ class Convolutions(nn.Module):
         Args:
             g: (n_own, atom).
             last: Features before the last convolution.
-            records: Of all layers; none is left, so that memory is free for what follows.
-            plan: Of the batch.
+            records: Records of all layers; the list is emptied to free memory.
+            plan: Plan of the batch.
         """
         gradients = Gradients(last)
         by_bonds, by_angles = torch.zeros_like(last.bonds), torch.zeros_like(last.angles)

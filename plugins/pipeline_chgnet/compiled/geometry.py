@@ -1,4 +1,4 @@
-"""Lengths of bonds and angles between them, and the way back to the vectors of edges."""
+"""Lengths of bonds and angles between them, and the reverse pass to the vectors of edges."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Plan:
     """The topology of a batch, whose short bonds come first among its bonds.
 
     Attributes:
-        topology: Of the batch.
+        topology: Topology of the batch.
         order: Bonds of the batch, (n_bonds,).
-        edges: Of bonds, (n_bonds,).
-        arms: Of angles: each twice, as its first arm and as its second one.
-        domain: Whose atoms, edges and angles these are, if they are those of a domain.
+        edges: Edges of bonds, (n_bonds,).
+        arms: Arms of angles: the first arms of all angles, then the second ones.
+        domain: Domain of the atoms, edges and angles, if any.
     """
 
     topology: Topology
@@ -35,19 +35,19 @@ class Plan:
     domain: Domain | None
 
     def take_own(self, rows: Tensor) -> Tensor:
-        """Return the rows of own atoms among those of all."""
+        """Return the rows of own atoms among those of all atoms."""
         return take_own(rows, self.domain)
 
     def start(self, own: Tensor) -> Callable[[], Tensor]:
-        """Send rows of own atoms on their way; what comes back waits for those of all."""
+        """Start the halo exchange of rows of own atoms; the result waits for rows of all atoms."""
         return (lambda: own) if self.domain is None else self.domain.start(own).wait
 
     def collect(self, rows: Tensor) -> Tensor:
-        """Return derivatives by rows of own atoms from those of all ranks by what they have got."""
+        """Sum derivatives by rows of own and ghost atoms over ranks (reverse halo exchange)."""
         return rows if self.domain is None else self.domain.collect(rows)
 
     def pad(self, own: Tensor) -> Tensor:
-        """Return rows of all atoms: those of own ones, and zeros for the halo."""
+        """Return rows of all atoms: own rows, and zeros for ghost atoms."""
         if self.domain is None:
             return own
         return torch.cat([own, own.new_zeros(self.domain.atoms.n_halo, *own.shape[1:])])
@@ -70,11 +70,11 @@ class Plan:
 
 
 class Geometry(NamedTuple):
-    """What a structure's bonds and angles are.
+    """Lengths and directions of bonds, and angles.
 
     Attributes:
-        lengths: Of bonds, (n_bonds,) Å.
-        directions: Of bonds, along their edges, (n_bonds, 3).
+        lengths: Lengths of bonds, (n_bonds,) Å.
+        directions: Directions of bonds, along their edges, (n_bonds, 3).
         arm_lengths: (n_arms, 1) Å.
         arms: Directions of arms, (n_arms, 3).
         ends: Directions of the first and of the second arm of angles, (2, n_angles, 3).

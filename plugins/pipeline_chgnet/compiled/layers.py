@@ -1,4 +1,4 @@
-"""The layers of a compiled CHGNet: forward and reverse."""
+"""Layers of a compiled CHGNet, forward and reverse."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pipeline_kernels.message.gated import (
 
 
 class Record(NamedTuple):
-    """What a layer has calculated, for its reverse.
+    """Results of a layer for its reverse pass.
 
     Attributes:
-        inputs: Of the messages.
-        kept: What the kernel keeps of them.
-        sums: Of the messages.
+        inputs: Inputs of the messages.
+        kept: Intermediate results that the kernel keeps.
+        sums: Sums of the messages.
     """
 
     inputs: Inputs
@@ -38,8 +38,8 @@ class Messages(nn.Module):
     """Gated messages from the outputs of first maps.
 
     Args:
-        maps: Of the perceptron.
-        projected: Whether the last table has features of angles, that are yet to be mapped.
+        maps: Maps of the perceptron.
+        projected: Whether the last table has features of angles before their first map.
     """
 
     gain: Tensor
@@ -70,7 +70,7 @@ class Messages(nn.Module):
 
 
 class CompiledAtomConvolution(nn.Module):
-    """An `AtomConvolution`; its table of bonds begins with what the first features make of it."""
+    """An `AtomConvolution`; its table of bonds starts from the first features."""
 
     ends: Tensor
     bias: Tensor
@@ -114,7 +114,7 @@ class CompiledAtomConvolution(nn.Module):
 
 
 class ArmMaps(nn.Module):
-    """First maps of what an angle knows of its atom and its two bonds."""
+    """First maps of the features of an angle's atom and its two bonds."""
 
     atom: Tensor
     bias: Tensor
@@ -148,8 +148,8 @@ class CompiledBondConvolution(nn.Module):
     """A `BondConvolution`.
 
     Args:
-        layer: In double precision.
-        tabulated: Whether angles come as outputs of their first map.
+        layer: Layer in double precision.
+        tabulated: Whether angles are given as outputs of their first map.
     """
 
     output: Tensor
@@ -181,7 +181,7 @@ class CompiledBondConvolution(nn.Module):
         weights = record.inputs.factors
         assert weights is not None
         by_update = g @ self.output.T
-        by_sums = topology.complete(by_update * weights)  # whoever holds a bond adds to its sum
+        by_sums = topology.complete(by_update * weights)  # each rank with the bond adds to its sum
         by_arms, by_second, by_angles, by_weights = self.messages.reverse(
             by_sums, record, topology.bond_messages
         )
@@ -194,8 +194,8 @@ class CompiledAngleUpdate(nn.Module):
     """An `AngleUpdate`.
 
     Args:
-        layer: In double precision.
-        tabulated: Whether angles come as outputs of their first map, too.
+        layer: Layer in double precision.
+        tabulated: Whether angles are also given as outputs of their first map.
     """
 
     def __init__(self, layer: AngleUpdate, tabulated: bool) -> None:

@@ -1,4 +1,4 @@
-"""The compiled network."""
+"""Compiled CHGNet for inference."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from pipeline_core.task import Outputs
 
 
 class CompiledCHGNet(Potential):
-    """What a trained `CHGNet` predicts, faster; it cannot be trained.
+    """Faster equivalent of a trained `CHGNet`; it cannot be trained.
 
     Args:
         network: The trained network; it is not changed.
 
     Attributes:
-        spline_error: The largest one, relative to the largest number of its group.
+        spline_error: Largest error of the splines, relative to the largest number of its group.
 
     Raises:
         ValueError: Its basis functions vary too fast for splines.
@@ -59,9 +59,9 @@ class CompiledCHGNet(Potential):
         self._planner = Planner(Plan.of, Topology.FIELDS)
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
-        """Predict what `CHGNet.energies` does, and forces and stress.
+        """Predict the outputs of `CHGNet.energies`, and forces and stress.
 
-        With a domain, ranks exchange what those of `CHGNet` do, and derivatives by it.
+        With a domain, ranks exchange the same rows as in `CHGNet`, and derivatives by them.
 
         Raises:
             ValueError: An element is beyond plutonium, or the batch has no bond graph.
@@ -72,7 +72,7 @@ class CompiledCHGNet(Potential):
         inputs, all_bonds = self._interpolate(geometry, plan)
         free = self.embedding(batch["atomic_numbers"] - 1)
         atoms, before, records = self.convolutions(free, inputs, plan)
-        del inputs  # what the reverse takes of them is in the records, which it uses up
+        del inputs  # the reverse pass reads them from the records, and frees them
         sites, by_atoms = self.readout(atoms, self.find_heads(batch))
         energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
         outputs = {
@@ -93,7 +93,7 @@ class CompiledCHGNet(Potential):
         }
 
     def _interpolate(self, geometry: Geometry, plan: Plan) -> tuple[Inputs, Sequence[Tensor]]:
-        """Return what the layers take and, with heads, the first features of all bonds."""
+        """Return the inputs of the layers and, with heads, the first features of all bonds."""
         weights, *of_bonds = self.bonds(geometry.lengths)
         n_tables = len(self.convolutions.blocks) + 1
         tables, all_bonds = of_bonds[:n_tables], of_bonds[n_tables:]
@@ -141,7 +141,7 @@ def _tabulate_short(network: Any) -> Splines:
 
 
 def _tabulate_angles(network: Any) -> Splines:
-    """Return first features of angles, and what the first block makes of them."""
+    """Return first features of angles, and the outputs of the first block's first maps."""
     features = network.angle_embedding.weight.T
     layers = [*network.bond_convolutions[:1], *network.angle_updates[:1]]
     maps = [layer.perceptron.split_maps().first[-1].T for layer in layers]

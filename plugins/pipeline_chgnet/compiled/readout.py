@@ -1,4 +1,4 @@
-"""Energies of atoms from their features, and back."""
+"""Readout: energies of atoms from their features, forward and reverse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CompiledReadout(nn.Module):
     """Layer normalisation and perceptrons with SiLU, one a head.
 
     Args:
-        norm: Whose gain and shift become part of the first maps.
+        norm: Layer normalisation; its gain and shift become part of the first maps.
         readouts: The perceptrons.
     """
 
@@ -27,11 +27,11 @@ class CompiledReadout(nn.Module):
         )
 
     def forward(self, atoms: Tensor, head: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return energies (n_atoms,) of features (n_atoms, atom), and their derivatives by these.
+        """Return energies (n_atoms,) from features (n_atoms, atom), and derivatives by these.
 
         Args:
             atoms: The features.
-            head: Of each atom, or None for the first.
+            head: Head of each atom, or None for the first.
         """
         shape = [atoms.shape[1]]
         normed, mean, scale = torch.native_layer_norm(atoms, shape, None, None, self.epsilon)

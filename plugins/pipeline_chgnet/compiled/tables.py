@@ -1,4 +1,4 @@
-"""What CHGNet makes of lengths and angles, as splines."""
+"""Splines of CHGNet's functions of bond lengths and angles."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipeline_kernels.hermite import (
 
 
 class Splines(nn.Module):
-    """Groups of functions of one number, each linear in the same basis functions.
+    """Groups of functions of one variable, each linear in the same basis functions.
 
     Args:
         basis: Takes numbers (n,) and returns functions (n, functions), in double precision.
-        maps: Of each group, (functions, width).
-        end: Of the numbers, which begin at 0.
+        maps: Linear map of each group, (functions, width).
+        end: End of the interval, which begins at 0.
 
     Attributes:
-        error: The largest one, relative to the largest number of a group, as measured.
+        error: Largest measured error, relative to the largest number of a group.
 
     Raises:
         ValueError: The functions vary too fast.

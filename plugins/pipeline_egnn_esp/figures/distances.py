@@ -17,10 +17,10 @@ from pipeline_egnn_esp.figures.elements import Elements, read_elements
 Floats = NDArray[np.float64]
 
 _SMALLEST: Final = 1e-3
-"""meV below which elements lie on the lower edge."""
+"""Magnitude below which elements are drawn on the lower edge, meV."""
 _CELLS: Final = (160, 120)
 _WIDTH: Final = 0.5
-"""Of the shells over which means are taken, Å."""
+"""Width of the shells over which means are taken, Å."""
 _LINES: Final[dict[str, dict[str, Any]]] = {
     "data": {"color": style.INK, "linestyle": ":", "label": "mean magnitude"},
     "distances alone": {
@@ -58,7 +58,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _count(held_out: Elements | None) -> dict[str, Any] | None:
-    """Return elements a cell of distance and magnitude, and means; None if there are no pairs."""
+    """Return counts by distance and magnitude, and means; None if there are no pairs."""
     if held_out is None or held_out.on_site.all():
         return None
     off = ~held_out.on_site

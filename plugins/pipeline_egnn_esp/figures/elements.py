@@ -25,14 +25,14 @@ class Elements:
     """Elements of all blocks of a split, one of each hermitian pair.
 
     Attributes:
-        run: Whose they are.
-        split: Which one.
-        cutoff: Of the model, Å.
-        distance: Of the two atoms, Å, (n,); zero for elements of atoms.
+        run: Run that predicted them.
+        split: Name of the split.
+        cutoff: Cutoff of the model, Å.
+        distance: Distance of the two atoms, Å, (n,); zero for on-site elements.
         pair: Degrees of the two orbitals, the lower one first, (n, 2).
-        label: Of the data, eV, (n,).
-        predicted: By the model, eV, (n,).
-        two_centre: By distances alone, eV, (n,).
+        label: Elements of the data, eV, (n,).
+        predicted: Predictions of the model, eV, (n,).
+        two_centre: Predictions of the two-centre baseline, eV, (n,).
     """
 
     run: Run
@@ -46,7 +46,7 @@ class Elements:
 
     @property
     def on_site(self) -> NDArray[np.bool_]:
-        """Which elements are those of atoms."""
+        """Mask of on-site elements."""
         return np.asarray(self.distance == 0)
 
     @property

@@ -24,18 +24,18 @@ _LOOKS: Final[dict[str, Part]] = {
     "predicted": {"color": style.COLOURS[1], "linestyle": "--", "linewidth": 0.8, "label": "model"},
 }
 _AROUND: Final = 7.0
-"""eV that are shown below the highest occupied level and above the lowest empty one."""
+"""Energy range shown below the highest occupied and above the lowest empty level, eV."""
 
 
 @dataclass(frozen=True)
 class Spectra:
-    """What is known of one structure.
+    """Bands, density of states and occupation of one structure.
 
     Attributes:
-        name: Of the structure.
+        name: Name of the structure.
         bands: k, x, ticks, labels, and levels by kind; empty if there are none.
         density: energy, and states by kind; likewise.
-        n_occupied: Occupied levels; None if that is not known.
+        n_occupied: Number of occupied levels; None if unknown.
     """
 
     name: str
@@ -110,7 +110,7 @@ def _count_occupied(run: Run, numbers: list[int]) -> int | None:
 
 def _draw_bands(axes: Axes, bands: Part) -> Rows:
     x, predicted, other = bands["x"], bands["predicted"], bands.get("reference")
-    jumps = np.flatnonzero(np.diff(x) <= 0) + 1  # where the path goes on elsewhere
+    jumps = np.flatnonzero(np.diff(x) <= 0) + 1  # where the path jumps
     for which, looks in _LOOKS.items():
         if which in bands:
             lines = np.insert(bands[which], jumps, np.nan, axis=0)
@@ -130,7 +130,7 @@ def _draw_bands(axes: Axes, bands: Part) -> Rows:
 
 
 def _name_ticks(bands: Part) -> dict[float, str]:
-    """Return names of special points by their place; of two at one place both."""
+    """Return names of special points by their place; two points at one place are joined."""
     names: dict[float, str] = {}
     for place, label in zip(bands["ticks"].tolist(), bands["labels"], strict=True):
         name = _format_label(label)
@@ -153,6 +153,6 @@ def _draw_density(axes: Axes, density: Part, window: tuple[float, float] | None)
     most = max(density[which][shown].max() for which in _LOOKS if which in density)
     axes.set(title="density of states", xlabel="states per eV and cell", xlim=(0, 1.05 * most))
     other = density.get("reference")
-    known = [None] * len(energy) if other is None else other.tolist()
-    columns = energy.tolist(), density["predicted"].tolist(), known
+    reference = [None] * len(energy) if other is None else other.tolist()
+    columns = energy.tolist(), density["predicted"].tolist(), reference
     return [list(cells) for cells in zip(*columns, strict=True)]

@@ -50,7 +50,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 Groups = Mapping[tuple[str, str], Floats]
 """Errors, meV, by name and kind of a group."""
 Violin = dict[str, Any]
-"""Name and kind of a group, what the table says of it, and its width over the magnitude."""
+"""Name and kind of a group, its numbers in the table, and its width over the magnitude."""
 
 
 def _make_panels(held_out: Elements | None) -> dict[str, list[Violin]] | None:

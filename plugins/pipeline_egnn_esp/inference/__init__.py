@@ -1,26 +1,26 @@
-"""Stage `infer`: Hamiltonians of structures that may be large, each over all ranks.
+"""Stage `infer`: Hamiltonians of possibly large structures, each divided over all ranks.
 
 Every rank works on its atoms and their edges; rank 0 writes. `matrices/<name>.h5` in the folder of
-the run holds one group a structure, which the reader `packed` takes where the overlap is known:
+the run holds one group a structure, which the reader `packed` takes if it has the overlap:
 
 | dataset                   | content                                                             |
 |---------------------------|---------------------------------------------------------------------|
 | `positions`, `cell`, `pbc`, `atomic_numbers` | the structure, atoms in [-1/2, 1/2) of the cell  |
 | `atom_pairs`              | (Rx, Ry, Rz, i, j) of one of each hermitian pair, sorted by i, j, R |
 | `chunk_shapes`            | rows and columns of each block                                      |
-| `H`                       | blocks one after the other, by rows, eV; of the zero of the labels  |
-| `S`                       | the same of the overlap, where it is known                          |
+| `H`                       | blocks one after the other, by rows, eV; zero as in the labels      |
+| `S`                       | the same for the overlap, if available                              |
 
 `run.inference` has a group for each structure:
 
 | group or attribute | content                                                                    |
 |--------------------|----------------------------------------------------------------------------|
-| `memory`           | JSON list: plan of each rank, and what was measured beside it, bytes       |
-| `structure`        | JSON: what was wanted                                                      |
+| `memory`           | JSON list: planned and measured memory of each rank, bytes                 |
+| `structure`        | JSON: the requested structure and outputs                                  |
 | `atoms`, `edges`, `rows`, `ranks`, `matrices` | counts, `rows` those of H, and the file of H    |
 | `atomic_numbers`   | of all atoms                                                               |
 | `picture/`         | largest elements in pixels, and atoms, see `picture.write_picture`         |
-| `levels/`          | `predicted`, and `reference` of the data where it is known, eV             |
+| `levels/`          | `predicted`, and `reference` of the data if available, eV                  |
 | `density/`         | `energy`, eV; `predicted`, `reference`, states per eV and cell             |
 | `bands/`           | `k`, `x`, `ticks`, attribute `labels`; `predicted`, `reference`, (n_k, n)  |
 """
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from pipeline_core.run import Run
 
 SCHEMA: Final = "plugin/egnn_esp/inference"
-"""Of `run.inference`."""
+"""Schema of `run.inference`."""
 
 
 def infer_run(run: Run) -> Summary:
-    """Predict the matrices of all structures of `infer.structures` and what is made of them.
+    """Predict the matrices of all structures of `infer.structures` and the requested outputs.
 
     Writes `run.inference` and the files of the matrices. All ranks call it and return the same but
-    for errors of levels, which rank 0 knows.
+    for errors of levels, which only rank 0 has.
 
     Raises:
-        ValueError: `run.model` is missing or not of this run, a structure cannot be had or holds an
-            element without a basis, something is too large, or memory does not suffice.
+        ValueError: `run.model` is missing or not of this run, a structure cannot be read or holds
+            an element without a basis, something is too large, or memory does not suffice.
     """
     from pipeline_core.distributed.ranks import connect_ranks
     from pipeline_egnn_esp.inference.infer import infer_structures

@@ -1,4 +1,4 @@
-"""From blocks on all ranks to one file of matrices, some atoms at a time."""
+"""Collection of blocks from all ranks into one file of matrices, some atoms at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 SCHEMA: Final = "plugin/egnn_esp/matrices"
 SLAB_BYTES: Final = 64
-"""Bytes that an element of a padded block takes while it is on its way, on all ranks together."""
+"""Bytes of an element of a padded block while it is sent, on all ranks together."""
 _CHUNK_ROWS: Final = 2**14
 """Rows of a piece of a dataset of the file."""
 
@@ -39,7 +39,7 @@ class Blocks:
 
     Attributes:
         names: (Rx, Ry, Rz, i, j) of each block, (n_blocks, 5).
-        entries: Of H, eV, and where it is known of S, one block after the other, each by rows,
+        entries: Elements of H, eV, and of S if available, one block after the other, each by rows,
             (1 or 2, n_entries).
     """
 
@@ -48,13 +48,13 @@ class Blocks:
 
 
 class Source:
-    """Gives blocks of this rank's atoms.
+    """Source of the blocks of this rank's atoms.
 
     Args:
-        slots: Of this rank.
-        predicted: What was predicted for it.
-        basis: That of the model.
-        tiling: Where the overlap comes from; None if it is unknown.
+        slots: Slots of this rank.
+        predicted: Predicted blocks of this rank.
+        basis: Basis of the model.
+        tiling: Source of the overlap; None if it is unknown.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Source:
         return self._basis.count_orbitals_per_atom(self._numbers)[names[:, 3:]]
 
     def sort(self, blocks: Blocks) -> Blocks:
-        """Return blocks by the atom of their rows; those of an atom stay in their order."""
+        """Return blocks sorted by the atom of their rows; blocks of an atom keep their order."""
         order = np.argsort(blocks.names[:, 3], kind="stable")
         sizes = self.find_shapes(blocks.names).prod(axis=1)
         begins, lengths = (np.cumsum(sizes) - sizes)[order], sizes[order]
@@ -110,16 +110,16 @@ class Source:
     def _add_overlap(
         self, own: Ints, atoms: Ints, shifts: Ints, blocks: Floats
     ) -> tuple[Ints, Ints, Floats]:
-        """Put the overlap beside the Hamiltonian; either is zero where only the other has blocks.
+        """Join the overlap to the Hamiltonian; either is zero where only the other has blocks.
 
         Returns:
             Atoms, shifts, and blocks (2, n_blocks, n_common, n_common).
         """
         assert self._tiling is not None
-        known, images, numbers = self._tiling.find_blocks(own)
-        ends = self._numbers[known].T
+        stored, images, numbers = self._tiling.find_blocks(own)
+        ends = self._numbers[stored].T
         overlap = self._basis.pad(self._tiling.gather_entries("overlap", numbers), *ends)
-        place = BlockIndex(known, images).find(atoms, shifts)
+        place = BlockIndex(stored, images).find(atoms, shifts)
         beside = np.zeros_like(blocks)
         beside[place >= 0] = overlap[place[place >= 0]]
         alone = np.ones(len(overlap), dtype=bool)
@@ -127,7 +127,7 @@ class Source:
         rest = overlap[alone]
         pair = [np.concatenate([blocks, np.zeros_like(rest)]), np.concatenate([beside, rest])]
         return (
-            np.concatenate([atoms, known[alone]]),
+            np.concatenate([atoms, stored[alone]]),
             np.concatenate([shifts, images[alone]]),
             np.stack(pair),
         )
@@ -136,14 +136,14 @@ class Source:
 def split_atoms(
     slots: BlockSlots, tiling: Tiling | None, block_bytes: int, work_bytes: int, ranks: Ranks
 ) -> Ints:
-    """Return bounds of ranges of atoms whose blocks are collected together, alike on all ranks.
+    """Return bounds of ranges of atoms whose blocks are collected together, equal on all ranks.
 
     Args:
-        slots: Of this rank.
-        tiling: Where the overlap comes from, if it is known.
-        block_bytes: What a block takes on its way.
-        work_bytes: What those of a range may take.
-        ranks: All of them.
+        slots: Slots of this rank.
+        tiling: Source of the overlap; None if it is unknown.
+        block_bytes: Bytes of a block while it is sent.
+        work_bytes: Bytes that the blocks of a range may take.
+        ranks: All ranks.
     """
     n_atoms = len(slots.domain.structure.positions)
     counts = np.bincount(slots.domain.edge_index[:, 0].numpy()[slots.first], minlength=1)
@@ -164,16 +164,16 @@ def write_matrices(
 ) -> None:
     """Write the blocks of all ranks to one file, on rank 0; all ranks call it.
 
-    The file is one that the reader `packed` reads if the overlap is known.
+    The reader `packed` reads the file if it has the overlap.
 
     Args:
         path: The file, written whole or not at all.
-        provenance: Where it comes from.
-        group: Name of the structure in it.
+        provenance: Provenance of the file.
+        group: Name of the structure in the file.
         structure: All atoms.
-        source: Of this rank.
+        source: Blocks of this rank.
         bounds: From `split_atoms`.
-        ranks: All of them.
+        ranks: All ranks.
     """
     pieces = (source.collect_blocks(*ends) for ends in pairwise(bounds.tolist()))
     if not ranks.is_rank_zero:
@@ -189,7 +189,7 @@ def write_matrices(
 
 
 class _Writer:
-    """The datasets of one structure, which grow."""
+    """Writer of the growing datasets of one structure."""
 
     def __init__(self, group: h5py.Group, structure: Structure) -> None:
         self._group = group
@@ -197,7 +197,7 @@ class _Writer:
             group.create_dataset(name, data=getattr(structure, name))
 
     def add(self, blocks: Blocks, shapes: Ints) -> None:
-        """Add blocks, of these shapes, after those that are there."""
+        """Append blocks of the given shapes."""
         columns = {"atom_pairs": blocks.names.astype("i4"), "chunk_shapes": shapes.astype("i4")}
         columns |= dict(zip("HS", blocks.entries, strict=False))
         for name, rows in columns.items():
@@ -217,7 +217,7 @@ class _Writer:
 
 
 def collect_blocks(own: Blocks, ranks: Ranks) -> Blocks:
-    """Return on rank 0 the blocks of one rank after the other; on others their own."""
+    """Return the blocks of all ranks in rank order on rank 0, and own blocks on the others."""
     transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
     shapes = ranks.gather((own.names.shape, own.entries.shape))
     sent, received = {}, {}
@@ -238,7 +238,7 @@ def collect_blocks(own: Blocks, ranks: Ranks) -> Blocks:
 
 
 def read_matrices(path: Path, group: str, basis: Basis) -> BlockMatrix:
-    """Read what `write_matrices` wrote of a structure whose overlap is known."""
+    """Read the matrices of a structure, with overlap, that `write_matrices` has written."""
     with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
         datasets = {name: data[()] for name, data in file[group].items()}
     names = datasets["atom_pairs"].astype(np.int64)

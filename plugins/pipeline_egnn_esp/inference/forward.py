@@ -1,15 +1,15 @@
-"""The network on the domain of a rank, some edges at a time.
+"""Forward pass of the network on the domain of a rank, some edges at a time.
 
-What is kept of all edges are their features between two layers and the blocks at the end; frames,
-messages and all else are made for some receivers at a time. As features of edges are updated by
-each edge itself, one pass over the edges ends a layer and begins the next:
+Only the features of edges between two layers and the blocks at the end are kept for all edges;
+frames, messages and all else are computed for some receivers at a time. Since each edge updates
+only its own features, one pass over the edges ends a layer and begins the next:
 
     pass 0          first features of edges, then atoms of layer 1
     pass k          edges of layer k, then atoms of layer k + 1
     last pass       edges of the last layer, then all blocks
 
-Between passes ranks exchange the atoms of the halo. Results are those of the module as a whole, but
-for rounding.
+Between passes ranks exchange the ghost atoms (halo exchange). Results equal those of the whole
+module but for rounding.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Module = Network | ScaledNetwork
 
 @dataclass(frozen=True, eq=False)
 class PredictedBlocks:
-    """Blocks of a rank, in the common layout; what is padding may hold anything.
+    """Blocks of a rank, in the common layout; padding has arbitrary values.
 
     Attributes:
-        nodes: Of own atoms, (n_own, n_common, n_common).
-        edges: Of own edges that are the first of their pair, (n_first, n_common, n_common).
+        nodes: Blocks of own atoms, (n_own, n_common, n_common).
+        edges: Blocks of own edges that are the first of their pair, (n_first, n_common, n_common).
     """
 
     nodes: Tensor
@@ -66,7 +66,7 @@ class Chunk:
 
 
 def split_edges(domain: Domain, n_edges: int) -> list[Chunk]:
-    """Return all edges in chunks of at most so many, more where one receiver has them."""
+    """Split all edges into chunks of at most `n_edges`, or of one receiver with more edges."""
     receivers, n_own = domain.edge_index[:, 0].numpy(), domain.n_own
     offsets = np.searchsorted(receivers, np.arange(n_own + 1))
     chunks, begin = [], 0
@@ -84,8 +84,8 @@ def predict_blocks(module: Module, slots: BlockSlots, n_edges: int) -> Predicted
 
     Args:
         module: On the device where it is to run, with the same weights on all ranks.
-        slots: Of this rank. The transport of its domain carries tensors of that device.
-        n_edges: How many edges are worked on at a time.
+        slots: Slots of this rank. The transport of its domain carries tensors of that device.
+        n_edges: Edges of a chunk.
 
     Returns:
         The blocks, on that device, in the unit of the labels.
@@ -113,7 +113,7 @@ def predict_blocks(module: Module, slots: BlockSlots, n_edges: int) -> Predicted
 
 
 def _add_reverse(blocks: Tensor, slots: BlockSlots) -> Tensor:
-    """Add what other ranks have of blocks that are kept here."""
+    """Add the contributions of other ranks to the blocks of this rank."""
     kept = blocks[: slots.n_first]
     received = blocks.new_empty(len(slots.received_slots), *blocks.shape[1:])
     parts = blocks[slots.n_first :].split([*slots.sends.values()])
@@ -125,7 +125,7 @@ def _add_reverse(blocks: Tensor, slots: BlockSlots) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Gathered:
-    """What a chunk needs: edges between rows that are picked for them, receivers first."""
+    """Inputs of a chunk: its edges, and the rows of atoms that they join, receivers first."""
 
     edges: Edges
     picked: Tensor
@@ -143,7 +143,7 @@ class _Forward:
         self._shifts, structure, rows = domain.edge_shift.numpy(), domain.structure, domain.rows
         self.device = self.network.length_embedding.weight.device
         numbers = structure.atomic_numbers[rows].astype(np.int64)
-        self.network.basis.count_orbitals_per_atom(numbers)  # refuses what it lacks
+        self.network.basis.count_orbitals_per_atom(numbers)  # raises for missing elements
         self._numbers, self._positions, self._cell = (
             torch.from_numpy(array).to(self.device)
             for array in (numbers, structure.positions[rows], structure.cell[None])
@@ -165,7 +165,7 @@ class _Forward:
         return updated
 
     def add_blocks(self, x: Tensor, e: Tensor | None, chunk: Chunk, slots: Tensor) -> Tensor:
-        """Finish the edges of the last layer; add their blocks to slots, return those of atoms."""
+        """Finish the edges of the last layer; add their blocks to slots, return blocks of atoms."""
         gathered, heads, n = self._gather(chunk), self.network.heads, chunk.n_receivers
         x = x[gathered.picked]
         features = self._update_edges(self.network.options.layers, x, e, chunk, gathered)
@@ -186,7 +186,7 @@ class _Forward:
     def _update_edges(
         self, layer: int, x: Tensor, e: Tensor | None, chunk: Chunk, gathered: _Gathered
     ) -> Tensor:
-        """Return the features of edges before a layer, the atoms being those before it, too."""
+        """Return the features of edges before a layer, from the atoms before the same layer."""
         if layer == 0 or e is None:
             features = self.network.embed_edges(gathered.batch, gathered.edges)
         else:

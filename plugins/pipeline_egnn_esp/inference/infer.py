@@ -1,4 +1,4 @@
-"""All structures that an experiment names, one after the other."""
+"""Prediction of all structures of an experiment, one after the other."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
 def _describe(name: str, options: ESPInferOptions, ranks: Ranks) -> str:
     return (
         f"in infer.structures: {name} on rank {ranks.rank}; start more ranks, lower "
-        f"infer.work_bytes (now {options.work_bytes}), take fewer copies of the cell, or ask for "
+        f"infer.work_bytes (now {options.work_bytes}), take fewer copies of the cell, or request "
         "fewer outputs and levels"
     )
 
 
 class _Inference:
-    """One structure, as one of the ranks sees it."""
+    """Prediction of one structure on one of the ranks."""
 
     def __init__(
         self, run: Run, module: Module, subject: Subject, options: ESPInferOptions, ranks: Ranks
@@ -109,7 +109,7 @@ class _Inference:
         self._path = run.folder / "matrices" / f"{subject.options.name}.h5"
 
     def run(self, group: h5py.Group | None) -> dict[str, Any]:
-        """Share, plan, predict, write; `group` of the artifact is there on rank 0."""
+        """Divide, plan, predict, write; rank 0 passes the `group` of the artifact."""
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.cutoff
         section = self._run.get_section("partition", PartitionOptions)
@@ -155,8 +155,8 @@ class _Inference:
         totals = np.sum(self._ranks.gather((n_entries, blocks)), axis=0)
         extra, cell = Extra(), self._subject.cell
         if cell is not None:
-            known = cell.n_copies * np.array([cell.n_entries, cell.n_blocks])
-            totals = np.maximum(totals, known)
+            stored = cell.n_copies * np.array([cell.n_entries, cell.n_blocks])
+            totals = np.maximum(totals, stored)
         if self._ranks.is_rank_zero:
             taken = count_matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
             extra = Extra(int(totals[1]), taken)
@@ -183,7 +183,7 @@ class _Inference:
         return errors
 
     def _write(self, slots: BlockSlots, plan: MemoryPlan) -> None:
-        """Predict the blocks of this rank and write those of all."""
+        """Predict the blocks of this rank and write the blocks of all ranks."""
         subject, ranks, basis = self._subject, self._ranks, self._network.basis
         blocks = predict_blocks(self._module, slots, plan.chunk)
         own, cell = slots.domain.rows[: slots.domain.n_own], subject.cell
@@ -220,14 +220,14 @@ def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) 
     wanted, n_orbitals = subject.options, int(counts.sum())
     if is_dense(wanted) and n_orbitals > options.dense_orbitals:
         raise ValueError(
-            f"infer.structures: {wanted.name}: all levels of {n_orbitals} orbitals are wanted, "
+            f"infer.structures: {wanted.name}: all levels of {n_orbitals} orbitals are requested, "
             f"but infer.dense_orbitals allows {options.dense_orbitals}; set levels.energy for "
             "those near an energy, remove density_of_states and bands, or raise the limit"
         )
     if wanted.bands is not None and not subject.structure.pbc.any():
         raise ValueError(
-            f"infer.structures: {wanted.name}: bands of a structure that is not periodic; ask for "
-            "levels"
+            f"infer.structures: {wanted.name}: bands of a structure that is not periodic; "
+            "request levels"
         )
     near = wanted.levels if wanted.levels and wanted.levels.energy is not None else None
     if near is not None and near.count >= n_orbitals:
@@ -239,7 +239,7 @@ def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) 
 
 @contextmanager
 def _replace_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder that takes the place of another once it is complete."""
+    """Yield a folder that replaces `path` once it is complete."""
     temporary = store.name_part(path)
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""The section `infer`: structures whose Hamiltonian is predicted, and what is made of it."""
+"""Section `infer`: structures whose Hamiltonian is predicted, and the outputs made from it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Levels(Section):
     """Levels at the Gamma point."""
 
     energy: float | None = None
-    """The levels nearest to it are found, eV; null for all levels, which small structures allow."""
+    """Energy whose nearest levels are found, eV; null for all levels, for small structures."""
     count: Count = 20
-    """How many are found near `energy`."""
+    """Number of levels found near `energy`."""
 
 
 class DensityOfStates(Section):
-    """Gaussians at all levels of a grid of k-points; for structures that allow all levels."""
+    """Gaussians at all levels of a grid of k-points; for structures small enough for all levels."""
 
     k_points: tuple[Count, Count, Count] = (1, 1, 1)
     """Points of a Monkhorst-Pack grid along each reciprocal lattice vector."""
     width: Positive = 0.1
     """Standard deviation of a Gaussian, eV."""
     points: Annotated[int, Field(ge=2)] = 400
-    """Energies at which it is given, from below the lowest level to above the highest."""
+    """Number of energies, from below the lowest level to above the highest."""
 
 
 class Bands(Section):
@@ -41,7 +41,7 @@ class Bands(Section):
 
 
 class PredictedStructure(Section):
-    """A structure, and what is wanted of it."""
+    """A structure and its requested outputs."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     start: str = "test:0"
@@ -49,8 +49,8 @@ class PredictedStructure(Section):
     repeat: Copies = (1, 1, 1)
     """Copies of the cell along its vectors."""
     overlap: Literal["dataset", "unknown"] = "dataset"
-    """dataset: that of the sample, exact in repeated cells, too. unknown: there is none, so
-    there are no levels, and the file of the matrices holds the Hamiltonian alone."""
+    """dataset: overlap of the sample, exact in repeated cells, too. unknown: no overlap, hence no
+    levels, and the file of the matrices holds the Hamiltonian alone."""
     outputs: list[Literal["deeph", "cp2k_csr"]] = []
     """Files of the matrices beside `matrices/<name>.h5`, which is always written.
 
@@ -67,7 +67,7 @@ class PredictedStructure(Section):
 
     @property
     def wants_levels(self) -> bool:
-        """Whether the eigenvalue problem is solved, for which the overlap is needed."""
+        """True if the eigenvalue problem is solved, which needs the overlap."""
         return any((self.levels, self.density_of_states, self.bands))
 
     @model_validator(mode="after")
@@ -94,18 +94,18 @@ class ESPInferOptions(Section):
 
     structures: list[PredictedStructure] = []
     partition: PartitionMethod = "auto"
-    """How the atoms are shared between the ranks; auto and grid choose by `partition.link`."""
+    """Domain decomposition over the ranks; auto and grid choose by `partition.link`."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
     """Memory for what is calculated of some edges at a time: less saves memory, too little costs
     time."""
     memory_limit: Positive | None = None
-    """Bytes that a rank may use; null for what its machine has free, shared between its ranks."""
+    """Bytes that a rank may use; null for the free memory of its machine, shared by its ranks."""
     dense_orbitals: Count = 6000
-    """Largest number of orbitals of which all levels are calculated: time grows with its cube."""
+    """Largest number of orbitals for which all levels are calculated: time grows with its cube."""
 
     @property
     def files(self) -> list[Path]:
-        """Files that are read: of predicted structures."""
+        """Files of structures that are read."""
         return [Path(one.start) for one in self.structures if parse_start(one.start) is None]
 
     @field_validator("structures")
@@ -115,5 +115,5 @@ class ESPInferOptions(Section):
     ) -> list[PredictedStructure]:
         names = [one.name for one in structures]
         if len(set(names)) < len(names):
-            raise ValueError(f"structures: names {names} have to differ; rename one")
+            raise ValueError(f"structures: the names {names} are not unique; rename one")
         return structures

@@ -29,9 +29,9 @@ def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixe
     matrix with fewer rows than `n_pixels` has a pixel for each element.
 
     Args:
-        group: Where to write.
+        group: Group to write to.
         path: File of the matrices.
-        name: Group of the structure in it.
+        name: Group of the structure in the file.
         basis: Shells of the elements.
         n_pixels: Pixels of a side.
     """

@@ -1,4 +1,4 @@
-"""What a prediction will hold in memory, known before it starts."""
+"""Memory plan of a prediction, computed before it starts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _EDGE_INDICES: Final = 800
 _BLOCK_ELEMENT: Final = 60
 """Bytes of an element of a block while two-centre tables are read in double precision."""
 _KEPT: Final = 1.15
-"""Memory of a chunk over that of its tensors: the allocator keeps some of chunks that are done."""
+"""Memory of a chunk over that of its tensors: the allocator retains some of earlier chunks."""
 _LEFT: Final = 2**25
-"""Bytes that the allocator keeps of all chunks while matrices are read back."""
+"""Bytes that the allocator retains from all chunks while matrices are read back."""
 _READ: Final = 23
 """Bytes of an element of the kept blocks in memory: of H and S, and its share of the names."""
 _WRITTEN: Final = {"deeph": 35, "cp2k_csr": 58}
@@ -43,11 +43,11 @@ real, complex: all levels, of the Gamma point alone and of others."""
 
 @dataclass(frozen=True)
 class Extra:
-    """What rank 0 does after all have predicted; zeros on others.
+    """Memory needs of rank 0 after the prediction; zeros on other ranks.
 
     Attributes:
         n_blocks: Blocks of all ranks.
-        matrices: Bytes of what is read back for other files and levels.
+        matrices: Bytes of matrices read back for other files and levels.
     """
 
     n_blocks: int = 0
@@ -55,12 +55,12 @@ class Extra:
 
 
 def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
-    """Return the bytes that rank 0 takes for files beside the first one and for levels.
+    """Return the bytes that rank 0 needs for files other than the first one and for levels.
 
     Args:
         n_entries: Elements of the kept blocks of the structure.
         n_orbitals: Rows of its matrix.
-        options: What is wanted.
+        options: Requested outputs.
     """
     steps = [n_entries * (_READ + _WRITTEN[output]) for output in options.outputs]
     solved = []
@@ -69,7 +69,7 @@ def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStruct
     if is_dense(options):
         solved.append("complex" if is_complex(options) else "real")
     for name in solved:
-        # The matrices of the data lie beside the predicted ones.
+        # The matrices of the data are in memory, too.
         per_entry, per_square = _SOLVED[name]
         steps.append(n_entries * (2 * _READ + per_entry) + n_orbitals**2 * per_square)
     return _LEFT + max(steps) if steps else 0
@@ -77,21 +77,21 @@ def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStruct
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one rank.
+    """Planned memory of one rank, bytes, with its counts of atoms and edges.
 
     Attributes:
         atoms: Own atoms.
-        halo: Atoms of other ranks that it needs.
+        halo: Ghost atoms, owned by other ranks.
         edges: Edges of own atoms.
         messages: Blocks sent to and received from other ranks.
-        chunk: Edges that are worked on at a time.
-        node_features: Features of own atoms and halo, before and after a layer.
-        edge_features: Of all edges, between two layers; none for a single layer.
-        work: Frames, operands and messages of one chunk, and what is kept of those before.
-        outputs: Blocks, those sent included.
+        chunk: Edges of a chunk.
+        node_features: Features of own and ghost atoms, before and after a layer.
+        edge_features: Features of all edges, between two layers; none for a single layer.
+        work: Frames, operands and messages of one chunk, and memory retained from earlier chunks.
+        outputs: Blocks, including sent ones.
         received: Blocks from other ranks.
-        collected: Blocks of some atoms on their way to the file.
-        matrices: What rank 0 reads back for other files and levels, all at once.
+        collected: Blocks of some atoms while they are collected for the file.
+        matrices: Matrices that rank 0 reads back for other files and levels, all at once.
     """
 
     atoms: int
@@ -109,23 +109,23 @@ class MemoryPlan:
 
     @property
     def peak(self) -> int:
-        """Bytes at most, beside what is there before."""
+        """Peak bytes, in addition to the memory in use before."""
         return max(self.network, self.outputs + self.collected, self.matrices)
 
     @property
     def network(self) -> int:
-        """Bytes at most of the network and its messages, which on a GPU are all that it holds."""
+        """Peak bytes of the network and its messages, which are all that a GPU holds."""
         passes = self.node_features + self.edge_features + self.work + self.outputs
         return max(passes, self.outputs + self.received)
 
 
 def count_edge_bytes(options: ESPOptions, basis: Basis, size: int, device: str) -> int:
-    """Return the bytes that an edge of a chunk takes at most, numbers having `size` bytes.
+    """Return the peak bytes of an edge of a chunk, for numbers of `size` bytes.
 
-    Each of the steps of a pass has a moment at which it holds most: the first features when they
-    are added up, a node block when it has the values of all heads, an edge block when its
-    feed-forward network maps the highest degree, and the heads when blocks are scaled. The factors
-    count tensors that are alive then. On a device of type "cpu" that network keeps nothing.
+    Each step of a pass has a peak: the first features when they are summed, a node block when it
+    has the values of all heads, an edge block when its feed-forward network maps the highest
+    degree, and the heads when blocks are scaled. The factors count the tensors alive at this peak.
+    On a device of type "cpu" the feed-forward network retains nothing.
     """
     dim, degrees, n_common = (options.lmax + 1) ** 2, options.lmax + 1, basis.n_common
     features, messages = dim * options.channels, dim * options.hidden_channels
@@ -148,8 +148,8 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Ext
     Args:
         network: The model.
         slots: Atoms and edges of this rank.
-        work_bytes: What a chunk may take, and blocks on their way to the file.
-        extra: What follows on rank 0.
+        work_bytes: Bytes for a chunk, and for the blocks that are collected for the file.
+        extra: Memory needs of rank 0 after the prediction.
     """
     options, n, domain = network.options, network.basis.n_common, slots.domain
     weight = network.length_embedding.weight
@@ -182,16 +182,16 @@ def require_memory(
     """Print the plans of all ranks, and stop if one does not fit.
 
     Args:
-        name: Of the structure.
-        plan: Of this rank.
-        ranks: All of them call it.
-        limit: Bytes that a rank may use; None for what its machine has free.
+        name: Name of the structure.
+        plan: Plan of this rank.
+        ranks: All ranks, which all call it.
+        limit: Bytes that a rank may use; None for the free memory of its machine.
 
     Returns:
         The plans of all ranks, as JSON-able dicts.
 
     Raises:
-        ValueError: A rank needs more than it may use; on all ranks alike.
+        ValueError: A rank needs more than it may use; raised on all ranks.
     """
     free = find_free_bytes(ranks.device)
     place = socket.gethostname() if ranks.device.type == "cpu" else ranks.rank
@@ -214,7 +214,7 @@ def require_memory(
     if worst is not None:
         raise ValueError(
             f"infer.structures: {name}: rank {worst} would need {_format_gb(rows[worst]['peak'])} "
-            "beside what it holds already, but may use "
+            "in addition to what it holds, but may use "
             f"{_format_gb(rows[worst]['allowed'])}; start more "
             "ranks, lower infer.work_bytes, take fewer copies of the cell, or set "
             "infer.memory_limit if there is more"
@@ -223,7 +223,7 @@ def require_memory(
 
 
 def count_held_bytes() -> int:
-    """Return the resident memory of this process; 0 on a system that does not tell."""
+    """Return the resident memory of this process; 0 on a system that does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,4 +1,4 @@
-"""Where the two edges of a pair add up to the one block that is kept of them."""
+"""Slots in which the two edges of a pair are summed into one block."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Ints = NDArray[np.int64]
 class BlockSlots:
     """Slots for blocks of pairs on one rank.
 
-    Of the two edges of a pair one block is kept, that of the first; its slot is its number among
-    the first edges of this rank. The other edge adds to the same slot, or, if the first one is on
-    another rank, to a slot of a message.
+    Of the two edges of a pair only the block of the first is kept; its slot is its number among
+    the first edges of this rank. The other edge adds to the same slot or, if another rank owns the
+    first one, to a slot of a message.
 
     Attributes:
         domain: Atoms and edges of this rank, on the CPU.
-        first: Which edges are the first of their pair, (n_edges,).
-        slots: Slot of each edge, (n_edges,) int32: below n_first one of this rank's, from there on
+        first: Mask of the edges that are the first of their pair, (n_edges,).
+        slots: Slot of each edge, (n_edges,) int32: below n_first a slot of this rank, above it
             a row of the messages that it sends, by rank.
         sends: Slots sent to each rank that gets any, ascending.
         receives: Slots received from each rank that sends any, ascending.
-        received_slots: Where the received ones are added, (n_received,).
+        received_slots: Slots to which received blocks are added, (n_received,).
     """
 
     domain: Domain
@@ -41,12 +41,12 @@ class BlockSlots:
 
     @property
     def n_first(self) -> int:
-        """Edges whose block this rank keeps."""
+        """Number of edges whose block this rank keeps."""
         return int(np.count_nonzero(self.first))
 
     @property
     def n_sent(self) -> int:
-        """Slots of messages."""
+        """Number of slots in messages."""
         return sum(self.sends.values())
 
 

@@ -1,4 +1,4 @@
-"""Levels of predicted matrices, beside those of the matrices of the data where these are known."""
+"""Levels, density of states and bands of predicted matrices, beside those of the data if any."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Matrices = Mapping[str, BlockMatrix]
 
 
 def is_dense(options: PredictedStructure) -> bool:
-    """Tell whether all levels are calculated, with dense matrices."""
+    """Return True if all levels are calculated, with dense matrices."""
     near = options.levels is not None and options.levels.energy is not None
     wanted = options.levels, options.density_of_states, options.bands
     return sum(one is not None for one in wanted) > near
 
 
 def is_complex(options: PredictedStructure) -> bool:
-    """Tell whether levels are calculated elsewhere than at the Gamma point."""
+    """Return True if levels are calculated at other k-points than the Gamma point."""
     density = options.density_of_states
     return options.bands is not None or (density is not None and max(density.k_points) > 1)
 
@@ -44,12 +44,12 @@ def is_complex(options: PredictedStructure) -> bool:
 def write_spectra(
     group: h5py.Group, options: PredictedStructure, matrices: Matrices
 ) -> dict[str, Any]:
-    """Write levels, density of states and bands, as far as they are wanted.
+    """Write levels, density of states and bands where requested.
 
     Args:
-        group: Of the structure.
-        options: What is wanted.
-        matrices: `predicted`, and `reference` if it is known.
+        group: Group of the structure.
+        options: Requested outputs.
+        matrices: `predicted`, and `reference` if the data have it.
 
     Returns:
         Figures for the screen.
@@ -72,7 +72,7 @@ def _write_levels(group: h5py.Group, options: Levels, matrices: Matrices) -> dic
         else:
             energies[name] = compute_levels_near(matrix, options.energy, options.count)
         group.create_dataset(name, data=energies[name])
-    # Those nearest to an energy need not be the same of both.
+    # The levels nearest to an energy may differ between the two.
     return _compute_error("levels_mae_eV", energies) if options.energy is None else {}
 
 

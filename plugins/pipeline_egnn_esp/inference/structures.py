@@ -1,4 +1,4 @@
-"""The structures that are predicted: where they come from, and what is known of them."""
+"""Structures to be predicted: their sources, and their reference matrices."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Subject:
     """A structure to be predicted.
 
     Attributes:
-        options: What is wanted.
-        structure: Atoms, in [-1/2, 1/2) of periodic directions, so that the images of all outputs
-            are those that CP2K means.
-        cell: The sample whose matrices are known; None if the overlap is unknown.
+        options: Requested outputs.
+        structure: Atoms, in [-1/2, 1/2) of periodic directions, so that all outputs count images
+            as CP2K does.
+        cell: The sample with the reference matrices; None if the overlap is unknown.
     """
 
     options: PredictedStructure
@@ -46,13 +46,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A sample of the data whose cell is repeated, and of which each rank reads a part.
+    """A sample of the data whose cell is repeated; each rank reads a part of it.
 
     Attributes:
         path: The data.
-        number: Place of the sample in it.
-        n_blocks: Blocks that the data hold of it.
-        n_entries: Their elements.
+        number: Place of the sample in the data.
+        n_blocks: Number of blocks in the data.
+        n_entries: Number of elements of these blocks.
         repeat: Copies along its vectors.
         structure: The repeated cell.
         moved: See `Tiling`.
@@ -72,7 +72,7 @@ class StoredCell:
         return int(np.prod(self.repeat))
 
     def read_tiling(self, rows: Ints) -> Tiling:
-        """Return matrices that have some atoms for their rows; no others may be taken from them.
+        """Return the matrices from which blocks with some atoms as rows can be taken.
 
         Args:
             rows: Atoms of the repeated cell, (n,).
@@ -88,12 +88,12 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
 
     Args:
         run: The run whose dataset samples come from.
-        options: Which one.
-        basis: That of the model.
+        options: Options of the structure.
+        basis: Basis of the model.
 
     Raises:
         ValueError: There is no such sample or file, it cannot be repeated, or it holds an element
-            that the model does not know.
+            that the model lacks.
     """
     place = f"infer.structures: {options.name}"
     named = parse_start(options.start)
@@ -150,7 +150,7 @@ def _repeat(one: Structure, repeat: tuple[int, int, int]) -> Structure:
 
 
 def _compute_moves(before: Structure, after: Structure) -> Ints:
-    """Return by how many lattice vectors each atom has been moved back, (n_atoms, 3)."""
+    """Return the lattice vectors by which each atom has been moved back, (n_atoms, 3)."""
     if not before.pbc.any():
         return np.zeros((len(before.positions), 3), dtype=np.int64)
     moves = (before.positions - after.positions) @ np.linalg.inv(before.cell)

@@ -1,4 +1,4 @@
-"""Matrices of repeated cells, made of those of the cell by translation: exact."""
+"""Exact matrices of repeated cells, from the matrices of one cell by translation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Tiling:
     repeated cell, the image is R + m_j - m_i.
 
     Attributes:
-        cell: Matrices of the cell, or all blocks that have one of some atoms at either end; then
+        cell: Matrices of the cell, or all of its blocks with one of some atoms at either end; then
             only these atoms may be rows.
-        repeat: Copies n along its vectors.
+        repeat: Copies n along the vectors of the cell.
         structure: The repeated cell.
         moved: m of each of its atoms, (n_atoms, 3).
     """
@@ -42,7 +42,7 @@ class Tiling:
         return self.build_part(np.arange(len(self.moved)))
 
     def build_part(self, rows: Ints) -> BlockMatrix:
-        """Return the blocks that are kept of pairs and have some atoms for their rows.
+        """Return the kept blocks that have some atoms as their rows.
 
         Args:
             rows: Atoms of the repeated cell, (n,).
@@ -55,11 +55,11 @@ class Tiling:
 
     @property
     def most_blocks(self) -> int:
-        """Blocks that have one atom for their rows, at most, both members of pairs counted."""
+        """Largest number of blocks with one atom as rows, counting both members of pairs."""
         return int(self._by_atom[1].max())
 
     def find_blocks(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return which blocks are kept of pairs and have some atoms for their rows.
+        """Find the kept blocks that have some atoms as their rows.
 
         Args:
             rows: Atoms of the repeated cell, (n,).
@@ -92,7 +92,7 @@ class Tiling:
         sizes = shapes.prod(axis=1)
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         is_turned = np.repeat(numbers >= n_stored, sizes)
-        # Of a transposed block the rows are the columns of the stored one.
+        # The rows of a transposed block are the columns of the stored block.
         row, column = np.divmod(within, np.repeat(shapes[:, 0], sizes))
         turned = column * np.repeat(shapes[:, 1], sizes) + row
         places = np.repeat(self.cell.offsets[stored], sizes)
@@ -113,7 +113,7 @@ class Tiling:
 
     @cached_property
     def _by_atom(self) -> tuple[Ints, Ints]:
-        """Where the blocks of the rows of each atom begin in `_order`, and how many they are."""
+        """Begin in `_order`, and number, of the blocks with each atom as rows."""
         counts = np.bincount(self._both[0][:, 0], minlength=len(self.cell.structure.positions))
         return np.cumsum(counts) - counts, counts
 

@@ -5,7 +5,7 @@ A sample holds one of each hermitian pair of blocks. Beside the shared fields of
     block_atoms (n_blocks, 2), block_shift (n_blocks, 3)   block (i, j, R)
     hamiltonian (n_entries,), overlap (n_entries,)         the blocks one after the other, by rows
 
-where the atoms say, by the attribute `basis` of the file, how many rows and columns a block has.
+where the atoms and the attribute `basis` of the file determine the rows and columns of a block.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def make_data(run: DatasetRun) -> Summary:
         Figures for the screen.
 
     Raises:
-        ValueError: The dataset file, a raw file, or what the files say is wrong; nothing is
+        ValueError: The dataset file, a raw file, or the content of one is wrong; nothing is
             written.
     """
     options = run.options
     assert isinstance(options, MatrixDataset)
-    # Outside of what follows, since this error names the line of the dataset file.
+    # Outside of the block below, since this error names the line of the dataset file.
     files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
     record = run.make_provenance()
     columns, report, basis = Columns(), Report(run.name, options.split), Basis({})

@@ -1,4 +1,4 @@
-"""What CP2K's output says of a run whose matrices were written."""
+"""Reader of CP2K's output of a run that has written its matrices."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _ROUNDING: Final = 2e-3
 
 @dataclass(frozen=True)
 class Log:
-    """An output.
+    """Content of an output of CP2K.
 
     Attributes:
-        project: Name that the files of the run begin with.
+        project: Prefix of the files of the run.
         input_name: Name of the input.
         images: Image of each file, by kind of matrix, "KS" or "S"; empty for Gamma points.
         shells: Degree of each shell by element; empty if the output does not print them.
         elements: Symbol of each atom; empty if not printed.
         positions: Å, as the input has them, (n_atoms, 3); empty if not printed.
         cell: Å, as the input has it, (3, 3); empty if not printed.
-        n_atoms: Atoms.
-        n_shells: Shells of all atoms.
-        n_orbitals: Orbitals of all atoms.
+        n_atoms: Number of atoms.
+        n_shells: Number of shells of all atoms.
+        n_orbitals: Number of orbitals of all atoms.
     """
 
     project: str
@@ -80,7 +80,7 @@ class Log:
         for symbol in dict.fromkeys(symbols):
             if symbol not in shells:
                 raise ValueError(
-                    f"no shells are known of {symbol}; print them (PRINT_LEVEL MEDIUM), or give "
+                    f"the shells of {symbol} are unknown; print them (PRINT_LEVEL MEDIUM), or give "
                     f"the degree of each under `basis`, such as {symbol}: [0, 0, 1]"
                 )
         counts = (
@@ -89,16 +89,16 @@ class Log:
         )
         if counts != (self.n_shells, self.n_orbitals):
             raise ValueError(
-                f"the basis gives {counts[0]} shells and {counts[1]} orbitals, the output says "
+                f"the basis gives {counts[0]} shells and {counts[1]} orbitals, the output has "
                 f"{self.n_shells} and {self.n_orbitals}; correct `basis`: the degree of each "
                 "shell of an element, as in {O: [0, 1]}"
             )
 
     def require_input(self, structure: Structure) -> None:
-        """Check a structure that was read from the input against what the output prints of it.
+        """Check a structure that was read from the input against the output.
 
         Raises:
-            ValueError: An atom or a vector of the cell lies elsewhere.
+            ValueError: An atom or a vector of the cell differs.
         """
         for name, ours, theirs in (
             ("cell", structure.cell, self.cell),
@@ -116,7 +116,7 @@ def read_log(path: Path) -> Log:
     """Read an output, plain or compressed.
 
     Raises:
-        ValueError: It is no complete output, or the run did not converge.
+        ValueError: The output is not complete, or the run did not converge.
     """
     try:
         with open_text(path) as file:
@@ -127,8 +127,8 @@ def read_log(path: Path) -> Log:
     text = text[max(0, text.rfind("PROGRAM STARTED AT")) :]
     if "PROGRAM ENDED AT" not in text:
         raise ValueError(
-            f"{path}: is no complete output of CP2K: the line PROGRAM ENDED is missing; let the "
-            "run end"
+            f"{path}: is not a complete output of CP2K: the line PROGRAM ENDED is missing; let "
+            "the run end"
         )
     if "SCF run NOT converged" in text:
         raise ValueError(
@@ -150,7 +150,7 @@ def read_log(path: Path) -> Log:
 def _find_text(path: Path, text: str, pattern: str) -> str:
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
-        raise ValueError(f"{path}: is no output of CP2K's Quickstep: it lacks {pattern!r}")
+        raise ValueError(f"{path}: is not an output of CP2K's Quickstep: it lacks {pattern!r}")
     return match[1]
 
 

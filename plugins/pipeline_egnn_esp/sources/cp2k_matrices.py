@@ -1,8 +1,8 @@
-"""Source `cp2k_matrices`: Kohn-Sham and overlap matrices that CP2K has written beside its output.
+"""Source `cp2k_matrices`: Kohn-Sham and overlap matrices written by CP2K, beside its output.
 
 With k-points and REAL_SPACE .TRUE. there is one file for each image R, and the output lists the
-images. R refers to atoms wrapped into [-1/2, 1/2) of the cell. Without, the matrices are those of
-the Gamma point, sums over all images, which are told apart only where the cell is large enough.
+images. R refers to atoms wrapped into [-1/2, 1/2) of the cell. Without, the matrices are for the
+Gamma point, sums over all images, which can be separated only if the cell is large enough.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _GAMMA_AGREES: Final = 1e-5
 
 @dataclass(frozen=True)
 class Read:
-    """Matrices of one run with what was found about them.
+    """Matrices of one run, with facts for the report.
 
     Attributes:
         matrix: The matrices, in eV.
-        facts: Of the report, JSON-able.
+        facts: Entries of the report, JSON-able.
     """
 
     matrix: BlockMatrix
@@ -52,8 +52,8 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
     """Read the matrices of one run.
 
     Args:
-        log_path: Its output; the other files lie beside it.
-        source: Cutoff, basis and structure, as far as they are given.
+        log_path: Output of the run; the other files lie beside it.
+        source: Cutoff, basis and structure, where given.
 
     Raises:
         ValueError: A file is missing, damaged, or contradicts another.
@@ -108,8 +108,8 @@ def _read_structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
     path = log_path.with_name(name)
     if not path.is_file():
         raise ValueError(
-            f"{log_path}: {name} does not lie beside it, from which cell and positions are read; "
-            "put the input there, or name it, or a restart file, by `structure` of the source"
+            f"{log_path}: the input {name}, from which cell and positions are read, is not beside "
+            "it; put it there, or name it, or a restart file, by `structure` of the source"
         )
     try:
         return read_structure(path)
@@ -135,8 +135,8 @@ def _find_files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
             )
         if key in files:
             raise ValueError(
-                f"{path}: is a second file of the same matrix beside {files[key].name}; keep that "
-                "of the last step alone"
+                f"{path}: is a second file of the same matrix beside {files[key].name}; keep only "
+                "the file of the last step"
             )
         files[key] = path
     return files
@@ -161,7 +161,7 @@ def _get_file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: i
     if (kind, number) not in files:
         name = f"{log.project}-*{kind}_SPIN_1{f'_R_{number}' if number else ''}-1_*.csr"
         raise ValueError(
-            f"no file {name} lies beside the output; print it with &DFT &PRINT &{_OPTION[kind]}"
+            f"there is no file {name} beside the output; print it with &DFT &PRINT &{_OPTION[kind]}"
         )
     return files[kind, number]
 
@@ -169,7 +169,7 @@ def _get_file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: i
 def _shift_to_nearest(
     matrix: tuple[NDArray[np.int64], NDArray[np.int64], Floats], atoms: Structure, basis: Basis
 ) -> Elements:
-    """Give each element of a matrix of the Gamma point the nearest image of its column."""
+    """Assign each element of a matrix of the Gamma point to the nearest image of its column."""
     from ase.geometry import find_mic
 
     row, column, value = matrix
@@ -178,7 +178,7 @@ def _shift_to_nearest(
     i, j = atom[row], atom[column]
     if not atoms.pbc.any():
         return Elements(np.zeros((len(row), 3), dtype=np.int64), row, column, value)
-    # Both members of a pair have to get opposite images, also where two are equally near.
+    # Both members of a pair must have opposite images, also where two are equally near.
     low, high = np.minimum(i, j), np.maximum(i, j)
     pairs, place = np.unique(low * len(counts) + high, return_inverse=True)
     low, high = np.divmod(pairs, len(counts))
@@ -191,7 +191,7 @@ def _shift_to_nearest(
 def _require_gamma_agrees(
     log_path: Path, log: Log, files: dict[tuple[str, int], Path], overlap: Elements
 ) -> None:
-    """Check that the images add up to the overlap at the Gamma point, if that lies there too."""
+    """Check that the images add up to the overlap at the Gamma point, if its file exists."""
     if ("S", 0) not in files:
         return
     import scipy.sparse
@@ -204,7 +204,7 @@ def _require_gamma_agrees(
     if difference > _GAMMA_AGREES:
         raise ValueError(
             f"{log_path}: the overlap summed over all images differs from {files['S', 0].name} by "
-            f"up to {difference:.3g}; files of different runs lie in one folder: separate them"
+            f"up to {difference:.3g}; files of different runs are in one folder: separate them"
         )
 
 

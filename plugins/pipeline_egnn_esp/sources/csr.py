@@ -29,14 +29,14 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
     """Read a matrix, text or binary, plain or compressed; an empty file is a matrix of zeros.
 
     Args:
-        path: What &KS_CSR_WRITE or &S_CSR_WRITE wrote.
+        path: File from &KS_CSR_WRITE or &S_CSR_WRITE.
         n_orbitals: Rows and columns of the matrix.
 
     Returns:
         Rows, columns, both counted from 0, and values, (n,) each.
 
     Raises:
-        ValueError: The file is damaged, or is that of a larger matrix.
+        ValueError: The file is damaged, or holds a larger matrix.
     """
     try:
         with open_bytes(path) as file:
@@ -58,7 +58,7 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
 def _parse_binary(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
     if len(content) % _RECORD.itemsize:
         raise ValueError(
-            f"{path}: truncated: {len(content)} bytes are no whole number of records of "
+            f"{path}: truncated: {len(content)} bytes are not a whole number of records of "
             f"{_RECORD.itemsize}; write it again"
         )
     records = np.frombuffer(content, dtype=_RECORD)
@@ -77,7 +77,7 @@ def _parse_text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
             warnings.simplefilter("error", UserWarning)
             table = np.loadtxt(io.BytesIO(content), ndmin=2, dtype=np.float64)
     except (ValueError, UserWarning) as error:
-        raise ValueError(f"{path}: is no matrix of CP2K ({error}); write it again") from error
+        raise ValueError(f"{path}: is not a matrix of CP2K ({error}); write it again") from error
     if table.shape[1] != 3:
         raise ValueError(
             f"{path}: lines of {table.shape[1]} numbers, expected row, column, value; set "
@@ -85,7 +85,7 @@ def _parse_text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
         )
     places = table[:, :2]
     if not (np.isfinite(places).all() and (places == np.rint(places)).all()):
-        raise ValueError(f"{path}: a row or column is no whole number; write it again")
+        raise ValueError(f"{path}: a row or column is not a whole number; write it again")
     if (np.abs(places) > _MOST).any():
         raise ValueError(f"{path}: a row or column is beyond any matrix; write it again")
     return _count_from_zero(*table.T)

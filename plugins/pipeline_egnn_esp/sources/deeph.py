@@ -42,7 +42,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     """Read one folder.
 
     Args:
-        path: Its hamiltonians.h5.
+        path: hamiltonians.h5 of the folder.
         source: Order of the orbitals, periodic directions and cutoff.
 
     Raises:
@@ -84,15 +84,15 @@ def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> N
 
     Args:
         folder: Made if it does not exist.
-        matrix: What is written.
-        order: Order of the orbitals; other programs expect that of OpenMX.
+        matrix: Matrices to write.
+        order: Order of the orbitals; other programs expect the order of OpenMX.
     """
     folder.mkdir(parents=True, exist_ok=True)
     atoms = matrix.structure
     symbols = [chemical_symbols[z] for z in atoms.atomic_numbers]
     shells = [matrix.basis.shells[symbol] for symbol in symbols]
     np.savetxt(folder / "element.dat", atoms.atomic_numbers, fmt="%d")
-    cell = complete_cell(atoms.cell)  # the layout has no other word for directions without one
+    cell = complete_cell(atoms.cell)  # the layout requires all vectors
     np.savetxt(folder / "lat.dat", cell.T)
     np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(cell))
     np.savetxt(folder / "site_positions.dat", atoms.positions.T)
@@ -129,7 +129,7 @@ def _read_table(path: Path, columns: int | None = None) -> Floats:
             warnings.simplefilter("error", UserWarning)
             table = np.loadtxt(path, ndmin=2)
     except (ValueError, UserWarning) as error:
-        raise ValueError(f"{path}: is no table of numbers ({error}); write it again") from error
+        raise ValueError(f"{path}: is not a table of numbers ({error}); write it again") from error
     if columns is not None and table.shape != (3, columns):
         raise ValueError(
             f"{path}: has the shape {table.shape}, expected (3, {columns}): a column for each "
@@ -146,8 +146,7 @@ def _read_structure(folder: Path, source: DeepHSource) -> Structure:
     unknown = given[(numbers < 1) | (numbers >= len(chemical_symbols)) | (numbers != given)]
     if len(unknown):
         raise ValueError(
-            f"{folder / 'element.dat'}: {unknown[0]:g} is the atomic number of no element; "
-            "correct it"
+            f"{folder / 'element.dat'}: {unknown[0]:g} is not an atomic number; correct it"
         )
     return Structure(
         numbers,
@@ -168,7 +167,7 @@ def _read_shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
     if len(lines) != len(atoms.atomic_numbers) or not {w for x in lines for w in x} <= _DEGREES:
         raise ValueError(
             f"{path}: {len(lines)} lines for {len(atoms.atomic_numbers)} atoms, or words that are "
-            "no degrees; write a line for each atom, such as 0 0 1"
+            "not degrees; write a line for each atom, such as 0 0 1"
         )
     return [tuple(int(word) for word in line) for line in lines]
 
@@ -191,10 +190,10 @@ def _require_spinless(folder: Path) -> None:
     try:
         info = json.loads(path.read_text()) if path.is_file() else {}
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is no JSON ({error}); write it again") from error
+        raise ValueError(f"{path}: is not JSON ({error}); write it again") from error
     if not isinstance(info, dict) or info.get("isspinful"):
         raise ValueError(
-            f"{path}: the matrices are those of spinors, which are not supported; calculate "
+            f"{path}: the matrices are for spinors, which are not supported; calculate "
             "without spin-orbit coupling"
         )
 
@@ -224,12 +223,12 @@ def _parse_key(path: Path, name: str, n_atoms: int) -> Key:
         x, y, z, i, j = (int(word) for word in name.strip("[]").split(","))
     except ValueError as error:
         raise ValueError(
-            f"{path}: {name!r} names no block, expected [Rx, Ry, Rz, i, j]; write it again"
+            f"{path}: {name!r} is not a block, expected [Rx, Ry, Rz, i, j]; write it again"
         ) from error
     if not (1 <= i <= n_atoms and 1 <= j <= n_atoms):
         raise ValueError(
-            f"{path}: block {name} names an atom of {n_atoms}; atoms count from 1: the files are "
-            "those of different structures"
+            f"{path}: block {name} is out of the range 1 to {n_atoms} of the atoms; the files "
+            "belong to different structures"
         )
     return x, y, z, i - 1, j - 1
 

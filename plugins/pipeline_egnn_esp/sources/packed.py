@@ -41,7 +41,7 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
     with open_hdf5(path) as file:
         if "energy_unit" not in file.attrs:
             raise ValueError(
-                f"{path}: does not say the unit of H; set the attribute energy_unit of the "
+                f"{path}: does not state the unit of H; set the attribute energy_unit of the "
                 "file, such as hartree or eV"
             )
         unit = str(file.attrs["energy_unit"])
@@ -93,13 +93,13 @@ def _require_shapes(arrays: dict[str, Any], place: str) -> None:
             )
     numbers = arrays["atomic_numbers"]
     if ((numbers < 1) | (numbers >= len(chemical_symbols))).any():
-        raise ValueError(f"{place}: an atomic number is no element's; write the file again")
+        raise ValueError(f"{place}: an atomic number belongs to no element; write the file again")
     if not (np.isfinite(arrays["positions"]).all() and np.isfinite(arrays["cell"]).all()):
         raise ValueError(f"{place}: positions or cell are not finite; write the file again")
 
 
 def _unpack(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> Any:
-    """Return the elements that whole numbers and the exponent of each block stand for."""
+    """Return the elements from whole numbers and the exponent of each block."""
     powers = f"{name}_powers"
     if powers not in group or len(group[powers]) != len(sizes):
         raise ValueError(
@@ -126,7 +126,7 @@ def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> 
         raise ValueError("atom_pairs names atoms that the structure lacks; write the file again")
     if not is_first(block_atoms[:, 0], block_atoms[:, 1], shift).all():
         raise ValueError(
-            "atom_pairs holds both of a hermitian pair; keep R > 0, and of R = 0 those with i <= j"
+            "atom_pairs holds both of a hermitian pair; keep R > 0, and for R = 0 pairs with i <= j"
         )
     shapes = basis.count_orbitals_per_atom(atoms.atomic_numbers)[block_atoms]
     wrong = np.flatnonzero((shapes != arrays["chunk_shapes"]).any(axis=1))
@@ -151,7 +151,7 @@ def _make_basis(atoms: Structure, source: PackedSource) -> Basis:
     unknown = [symbol for symbol in symbols if symbol not in source.basis]
     if unknown:
         raise ValueError(
-            f"holds {unknown[0]}, of which `basis` of the source says nothing; add the degrees of "
+            f"holds {unknown[0]}, which `basis` of the source lacks; add the degrees of "
             f"its shells, such as {unknown[0]}: [0, 1]"
         )
     return Basis({symbol: tuple(source.basis[symbol]) for symbol in symbols})

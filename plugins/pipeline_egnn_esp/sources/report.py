@@ -1,4 +1,4 @@
-"""What the data stage says of matrices: the report file and the summary on the screen."""
+"""Report of the data stage on matrices: the report file and the summary on the screen."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LISTED_GROUPS: Final = 200
 
 
 class Report:
-    """Collects what is to be said, structure by structure.
+    """Statistics of a dataset of matrices, collected structure by structure.
 
     Args:
-        name: Of the dataset.
-        split: How it is divided.
+        name: Name of the dataset.
+        split: Division of the dataset.
     """
 
     def __init__(self, name: str, split: Split) -> None:
@@ -37,7 +37,7 @@ class Report:
         self._decay: dict[int, list[tuple[int, float, float]]] = {}
 
     def add(self, matrix: BlockMatrix, group: str, facts: Mapping[str, float]) -> None:
-        """Note one structure; `facts` are numbers of which the largest is reported."""
+        """Add one structure; the largest value of each number in `facts` is reported."""
         self._groups.append(group)
         self._n_atoms[len(matrix.structure.atomic_numbers)] += 1
         self._n_blocks += len(matrix.block_atoms)
@@ -55,9 +55,9 @@ class Report:
         """Return the report.
 
         Args:
-            basis: Of all structures.
-            codes: Split of each, (n_samples,).
-            duplicates: What is known of equal ones.
+            basis: Basis of all structures.
+            codes: Split of each structure, (n_samples,).
+            duplicates: Facts about equal structures.
         """
         counts = {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
         return {

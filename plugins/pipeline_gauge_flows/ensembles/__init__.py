@@ -1,1 +1,1 @@
-"""Ensembles of link configurations: Markov chains, files, and what is measured of them."""
+"""Ensembles of link configurations: Markov chains, files, and measurements."""

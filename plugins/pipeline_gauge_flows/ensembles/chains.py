@@ -1,4 +1,4 @@
-"""Markov chains side by side, advanced by one update at a time."""
+"""Several Markov chains in parallel, advanced by one update at a time."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _STARTS: Final[dict[str, Callable[[Lattice, int, torch.Generator], Tensor]]] = {
     "cold": lambda lattice, n, generator: make_cold(lattice, n),
 }
 _REVERSED: Final = 10
-"""Trajectories that are followed back to see whether they are reversible."""
+"""Trajectories that are integrated backwards to check reversibility."""
 _CHANCE: Final = 1e-4
-"""Probability below which refused trajectories are no accident."""
+"""Probability below which a run of rejected trajectories is not attributed to chance."""
 
 
 class Chains(Protocol):
     """Several Markov chains of one action."""
 
     links: Tensor
-    """Where they are, (chains, D, V, N, N) complex128."""
+    """Current configurations, (chains, D, V, N, N) complex128."""
 
     def update(self) -> None:
         """Make one update of every chain."""
         ...
 
     def begin(self) -> None:
-        """Start the statistics anew: all chains are thermalised.
+        """Reset the statistics: all chains are thermalised.
 
         Raises:
             ValueError: A chain is stuck.
@@ -58,13 +58,13 @@ class Chains(Protocol):
 def make_chains(
     action: ActionOptions, lattice: Lattice, options: HeatbathOptions | HmcOptions, n_updates: int
 ) -> Chains:
-    """Return chains at their start.
+    """Return chains with their initial configurations.
 
     Args:
-        action: What is sampled.
-        lattice: Where.
-        options: How.
-        n_updates: Updates that will be made after `begin`.
+        action: Action that is sampled.
+        lattice: The lattice.
+        options: Options of the chains.
+        n_updates: Number of updates after `begin`.
     """
     if isinstance(options, HeatbathOptions):
         return HeatbathChains(GaugeAction(action, lattice), options)
@@ -72,11 +72,11 @@ def make_chains(
 
 
 class HeatbathChains:
-    """Heat bath and overrelaxation.
+    """Markov chains by heat bath and overrelaxation.
 
     Args:
         action: A Wilson action.
-        options: How.
+        options: Options of the chains.
     """
 
     def __init__(self, action: GaugeAction, options: HeatbathOptions) -> None:
@@ -86,7 +86,7 @@ class HeatbathChains:
         self._sweeps = [Sweeps(action, options.seed, i, threads) for i in range(options.chains)]
 
     def update(self) -> None:
-        """Make one heat-bath sweep of every chain, and the overrelaxation after it."""
+        """Make one heat-bath sweep of every chain, followed by overrelaxation."""
         for sweeps, links in zip(self._sweeps, self.links.numpy(), strict=True):
             sweeps.update_heatbath(links)
             for _ in range(self._overrelaxation):
@@ -101,13 +101,13 @@ class HeatbathChains:
 
 
 class HmcChains:
-    """Hybrid Monte Carlo, all chains in one batch.
+    """Markov chains by Hybrid Monte Carlo, all in one batch.
 
     Args:
-        action: What is sampled.
-        lattice: Where.
-        options: How.
-        n_updates: Updates that will be made after `begin`.
+        action: Action that is sampled.
+        lattice: The lattice.
+        options: Options of the chains.
+        n_updates: Number of updates after `begin`.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class HmcChains:
         self._forget()
 
     def begin(self) -> None:
-        """Forget the trajectories so far, unless a chain is stuck."""
+        """Discard the statistics so far, unless a chain is stuck."""
         if self._accepted:
             refuse_stuck(torch.stack(self._accepted, dim=1))
         self._forget()
@@ -132,7 +132,7 @@ class HmcChains:
         self._irreversible: list[float] = []
 
     def update(self) -> None:
-        """Follow one trajectory of every chain."""
+        """Integrate one trajectory of every chain."""
         if len(self._violations) % self._every == 0:
             self._irreversible.append(self._sampler.measure_irreversibility(self.links))
         trajectory = self._sampler.run_trajectory(self.links)
@@ -146,13 +146,13 @@ class HmcChains:
         accepted = torch.stack(self._accepted, dim=1)
         refuse_stuck(accepted)
         finite = torch.isfinite(violation)
-        known = torch.where(finite, violation, torch.zeros(())).numpy()
+        violations = torch.where(finite, violation, torch.zeros(())).numpy()
         weight = torch.where(finite, (-violation).exp(), torch.zeros(())).numpy()
         return {
             "acceptance": float(accepted.double().mean()),
             "energy_violation": {
-                "mean": estimate(list(known)).to_dict(),
-                "largest": float(np.abs(known).max()),
+                "mean": estimate(list(violations)).to_dict(),
+                "largest": float(np.abs(violations).max()),
                 "not_finite": int((~finite).sum()),
             },
             # Equal to 1 in equilibrium: Creutz, Phys. Rev. D 38, 1228 (1988).
@@ -162,22 +162,22 @@ class HmcChains:
 
 
 def refuse_stuck(accepted: Tensor) -> None:
-    """Refuse chains that stay where they are while others move on.
+    """Refuse chains that reject all trajectories while others accept some.
 
     Args:
-        accepted: Which trajectories were accepted, (chains, updates) bool.
+        accepted: True for accepted trajectories, (chains, updates) bool.
 
     Raises:
-        ValueError: A chain accepted none of them, and that is no accident.
+        ValueError: A chain accepted none of them, with a probability too low for chance.
     """
     n_chains, n = accepted.shape
     stuck = (~accepted.any(dim=1)).nonzero().flatten().tolist()
     rate = float(accepted.double().mean())
-    # Nobody wants a tenth or less, so that chains which are all stuck are found, too.
+    # An acceptance below a tenth is never intended: so chains that are all stuck are found, too.
     if stuck and n_chains * (1 - max(rate, 0.1)) ** n < _CHANCE:
         raise ValueError(
             f"generate: {len(stuck)} of {n_chains} chains accepted none of {n} trajectories, while "
-            f"{rate:.0%} of all were; their steps are too long for where they start: raise "
+            f"{rate:.0%} of all were; their steps are too long for their start: raise "
             "generate.n_steps"
         )
 
@@ -198,5 +198,5 @@ def _draw_start(lattice: Lattice, options: HeatbathOptions | HmcOptions) -> Tens
 
 
 def _derive_seed(seed: int, use: int) -> int:
-    """Return a seed of its own for each use of random numbers."""
+    """Return a separate seed for each use of random numbers."""
     return int(np.random.SeedSequence([seed, use]).generate_state(1, np.uint64)[0] >> 1)

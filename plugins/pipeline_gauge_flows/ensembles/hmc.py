@@ -6,9 +6,9 @@
 | dU/dt = P U, dP/dt = F     | `HybridMonteCarlo.integrate`; F is `Action.force`, of all terms   |
 | dH                         | `Trajectory.violation`: H at the end less H at the start          |
 
-S is a sum of terms. Those of one time scale move the momenta together; in each half of its step the
-next faster scale makes all of its own steps, and the fastest moves the links: Sexton and
-Weingarten, Nucl. Phys. B 380, 665 (1992). Terms with pseudofermions draw them anew before each
+S is a sum of terms. Terms of one time scale move the momenta together; in each half of its step the
+next faster scale takes all of its own steps, and the fastest moves the links: Sexton and
+Weingarten, Nucl. Phys. B 380, 665 (1992). Pseudofermions are redrawn before each
 trajectory.
 """
 
@@ -26,7 +26,7 @@ from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_kernels.su3 import exponential
 
 _LAMBDA: Final = 0.1931833275037836
-"""Of the second-order minimum-norm integrator: Omelyan, Mryglod and Folk, Comput. Phys. Commun.
+"""Second-order minimum-norm integrator: Omelyan, Mryglod and Folk, Comput. Phys. Commun.
 151, 272 (2003); Takaishi and de Forcrand, Phys. Rev. E 73, 036706 (2006)."""
 
 
@@ -36,7 +36,7 @@ class TimeScale:
 
     Attributes:
         terms: The terms.
-        n_steps: Steps in a half step of the next slower scale; of the slowest, in a trajectory.
+        n_steps: Steps in a half step of the next slower scale; for the slowest, in a trajectory.
     """
 
     terms: Sequence[Action]
@@ -52,10 +52,10 @@ class TimeScale:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The end of a trajectory of each chain, after the acceptance test.
+    """End of a trajectory of each chain, after the acceptance test.
 
     Attributes:
-        links: (batch, D, V, N, N); where the trajectory started if it was not accepted.
+        links: (batch, D, V, N, N); the start of the trajectory if it was rejected.
         accepted: (batch,) bool.
         violation: dH, (batch,) float64.
     """
@@ -69,9 +69,9 @@ class HybridMonteCarlo:
     """Trajectories of several Markov chains at once.
 
     Args:
-        scales: The terms of the action by their time scales, the fastest first.
+        scales: Terms of the action by time scale, the fastest first.
         tau: Length of a trajectory.
-        generator: Of momenta, pseudofermions and acceptance tests, on the CPU.
+        generator: Generator of momenta, pseudofermions and acceptance tests, on the CPU.
     """
 
     def __init__(self, scales: Sequence[TimeScale], tau: float, generator: torch.Generator) -> None:
@@ -79,10 +79,10 @@ class HybridMonteCarlo:
         self._forces: list[tuple[Tensor, Tensor] | None] = [None] * len(scales)
 
     def run_trajectory(self, links: Tensor) -> Trajectory:
-        """Integrate from fresh momenta and pseudofermions; accept by Metropolis' test.
+        """Integrate from new momenta and pseudofermions; accept by the Metropolis test.
 
         Raises:
-            ValueError: The action of the start is not finite.
+            ValueError: The action at the start is not finite.
         """
         momenta = self.refresh(links)
         start = self.energy(links, momenta)
@@ -94,13 +94,13 @@ class HybridMonteCarlo:
         moved, momenta = self.integrate(links, momenta)
         violation = self.energy(moved, momenta) - start
         draws = torch.rand(len(links), generator=self.generator, dtype=torch.float64)
-        # A violation that is not finite fails every comparison: such a trajectory is refused.
+        # A violation that is not finite fails every comparison: the trajectory is rejected.
         accepted = draws.to(links.device).log() < -violation
         chosen = accepted[:, None, None, None, None]
         return Trajectory(torch.where(chosen, moved, links), accepted, violation)
 
     def refresh(self, links: Tensor) -> Tensor:
-        """Draw pseudofermions of all terms, and return momenta."""
+        """Draw the pseudofermions of all terms, and return momenta."""
         for scale in self.scales:
             for term in scale.terms:
                 term.refresh(links, self.generator)
@@ -123,7 +123,7 @@ class HybridMonteCarlo:
         return self._advance(len(self.scales) - 1, self.tau, links, momenta)
 
     def measure_irreversibility(self, links: Tensor) -> float:
-        """Return the largest change of an element of a link by going there and back."""
+        """Return the largest change of a link element after integrating forth and back."""
         momenta = self.refresh(links)
         back, _ = self.integrate(*_reverse(self.integrate(links, momenta)))
         return float((back - links).abs().max())
@@ -131,7 +131,7 @@ class HybridMonteCarlo:
     def _advance(
         self, level: int, time: float, links: Tensor, momenta: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Integrate over a time with a time scale and all that are faster."""
+        """Integrate over a time with a time scale and all faster ones."""
         if level < 0:
             return exponential(time * momenta) @ links, momenta
         step = time / self.scales[level].n_steps
@@ -144,7 +144,7 @@ class HybridMonteCarlo:
         return links, momenta
 
     def _compute_force(self, level: int, links: Tensor) -> Tensor:
-        """Return the force of a time scale; where one step ends the next begins, with the same."""
+        """Return the force of a time scale; the last force of a step is reused by the next step."""
         last = self._forces[level]
         if last is None or last[0] is not links:
             last = self._forces[level] = links, self.scales[level].force(links)

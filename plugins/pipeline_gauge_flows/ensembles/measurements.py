@@ -1,4 +1,4 @@
-"""What is measured of every configuration in the data stage, and what follows for the ensemble."""
+"""Measurements on every configuration in the data stage, and their estimates for the ensemble."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from pipeline_gauge_flows.observables import average_plaquettes
 Floats = NDArray[np.float64]
 
 _SEED: Final = 0
-"""Of the pseudofermions with which the action is checked."""
+"""Seed of the pseudofermions with which the action is checked."""
 _SIGMAS: Final = 6.0
-"""Standard errors by which the identity of the action may fail."""
+"""Deviation from the identity of the action that is allowed, in standard errors."""
 _RELATIVE: Final = 1e-3
-"""Relative deviation that is forgiven however small the errors are."""
+"""Relative deviation that is always allowed, however small the errors are."""
 _DRIFT: Final = 4.0
 _LOW_ACCEPTANCE: Final = 0.5
 _IRREVERSIBLE: Final = 1e-8
 _THERMALISATION: Final = 20
-"""Autocorrelation times that thermalisation should last."""
+"""Recommended length of the thermalisation in autocorrelation times."""
 
 
 class Measurements:
-    """Series of each Markov chain.
+    """Time series of each Markov chain.
 
     Args:
-        action: What the configurations should be of.
-        lattice: Where.
+        action: Expected action of the configurations.
+        lattice: The lattice.
     """
 
     def __init__(self, action: ActionOptions, lattice: Lattice) -> None:
@@ -81,7 +81,7 @@ class Measurements:
             self._series[name][chain].append(value)
 
     def list_chains(self, name: str) -> list[Floats]:
-        """Return a quantity, the values of each chain in order."""
+        """Return the values of a quantity in order, one array per chain."""
         return [np.array(values) for _, values in sorted(self._series[name].items())]
 
     def summarize(self) -> dict[str, Any]:
@@ -102,11 +102,11 @@ class Measurements:
         }
 
     def compute_identity(self) -> dict[str, Any] | None:
-        """Return <grad S . grad S_all> beside <Laplacian of S>, S the action of the gauge field.
+        """Return <grad S . grad S_all> and <Laplacian of S>, S the action of the gauge field.
 
-        Ensembles of the whole action S_all have them equal. Its gradient by quarks is that of
-        pseudofermions that are drawn for each configuration: on average the same. None where
-        it cannot be told.
+        They are equal in ensembles of the whole action S_all. For the gradient of the quarks,
+        pseudofermions are drawn for each configuration: it is the same on average. None if beta is
+        0, or if rectangles wind around the lattice.
         """
         if not self._check or self.action.options.beta == 0:
             return None
@@ -118,7 +118,7 @@ class Measurements:
             "gradient_square": square + product,
             "laplacian": laplacian,
             "sigmas": difference.mean / difference.error if difference.error > 0 else 0.0,
-            # The action of the same form, with the same quarks, that the configurations look like.
+            # Coupling at which the identity holds, for this form of the action and these quarks.
             "beta": self.action.options.beta * (laplacian - product) / square,
         }
 
@@ -126,7 +126,7 @@ class Measurements:
         """Check the identity.
 
         Raises:
-            ValueError: The configurations are of another action.
+            ValueError: The configurations belong to another action.
         """
         identity = self.compute_identity()
         if identity is None:
@@ -144,7 +144,7 @@ class Measurements:
             )
 
     def _find_known_plaquette(self, measured: Estimate) -> dict[str, Any] | None:
-        """Return what the plaquette should be, where that is known."""
+        """Return the plaquette from theory; None without a prediction."""
         lattice, options = self.action.lattice, self.action.options
         if options.name != "wilson" or options.anisotropy != 0 or options.fermions is not None:
             return None
@@ -158,7 +158,7 @@ class Measurements:
                 series = expand_strong_coupling(options.beta, lattice)
             except ValueError:
                 return None
-            # The neglected terms are of order u^10, so their slope is about 10 times them / beta.
+            # The neglected terms are of order u^10, so their slope is about 10 / beta times them.
             missing = 10 * series.next_log_z / lattice.n_plaquettes / max(abs(options.beta), 1e-9)
             if missing > measured.error / 2:
                 return None
@@ -170,16 +170,16 @@ class Measurements:
 def find_warnings(
     summary: dict[str, Any], facts: dict[str, Any], updates: int | None
 ) -> Iterator[str]:
-    """Yield what a user should know although the ensemble was written.
+    """Yield warnings about an ensemble that was written.
 
     Args:
-        summary: Of the measurements.
-        facts: Of the origin.
+        summary: Summary of the measurements.
+        facts: Summary of the origin.
         updates: Updates of the thermalisation in units of the separation; None for files.
     """
-    plaquette, known = summary["plaquette"], summary["known_plaquette"]
+    plaquette, theory = summary["plaquette"], summary["known_plaquette"]
     if plaquette["tau_int"] is None:
-        yield "too few configurations a chain to see autocorrelation: errors do without it"
+        yield "too few configurations per chain for an autocorrelation time: errors neglect it"
     elif updates is not None and updates < _THERMALISATION * plaquette["tau_int"]:
         yield (
             f"thermalisation is shorter than {_THERMALISATION} autocorrelation times of the "
@@ -190,10 +190,10 @@ def find_warnings(
             f"the plaquette of the second halves of the chains differs from the first by "
             f"{abs(summary['drift_sigmas']):.1f} standard errors; thermalise longer"
         )
-    if known is not None and known["sigmas"] is not None and abs(known["sigmas"]) > _SIGMAS:
+    if theory is not None and theory["sigmas"] is not None and abs(theory["sigmas"]) > _SIGMAS:
         yield (
-            f"the plaquette {plaquette['mean']:.6f} is {abs(known['sigmas']):.1f} standard errors "
-            f"from {known['value']:.6f} ({known['how']})"
+            f"the plaquette {plaquette['mean']:.6f} is {abs(theory['sigmas']):.1f} standard errors "
+            f"from {theory['value']:.6f} ({theory['how']})"
         )
     if facts.get("acceptance", 1.0) < _LOW_ACCEPTANCE:
         yield f"acceptance {facts['acceptance']:.2f} is low; raise generate.n_steps"

@@ -1,4 +1,4 @@
-"""Configurations one after the other, from Markov chains or from files."""
+"""Sources of configurations: Markov chains and files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Sample:
 
     Attributes:
         links: (D, V, N, N) complex128.
-        chain: Number of the Markov chain that it belongs to.
-        group: What a split may keep together.
-        source: Where it is from.
+        chain: Number of its Markov chain.
+        group: Group that a split may keep together.
+        source: File or chain it comes from, for messages.
     """
 
     links: NDArray[np.complex128]
@@ -40,34 +40,34 @@ class Sample:
     source: str
 
     def make_fields(self) -> dict[str, NDArray[Any]]:
-        """Return it as fields of a file; see `storage.make_configuration_fields`."""
+        """Return the fields for a file; see `storage.make_configuration_fields`."""
         texts = {"group": np.asarray(self.group), "source": np.asarray(self.source)}
         return {"links": self.links, "chain": np.asarray(self.chain), **texts}
 
 
 class Origin(Protocol):
-    """Where configurations come from."""
+    """Source of configurations."""
 
     def __iter__(self) -> Iterator[Sample]:
-        """Yield them, those of each chain in order."""
+        """Yield the configurations, in order within each chain."""
         ...
 
     def summarize(self) -> dict[str, Any]:
-        """Return statistics of all of them, JSON-able; call it after the last."""
+        """Return statistics of all configurations, JSON-able; to be called after the last."""
         ...
 
     def hash_files(self) -> dict[str, str]:
-        """Return the SHA-256 of files by their names."""
+        """Return the SHA-256 of each file by name."""
         ...
 
 
 class GeneratedEnsemble:
-    """Configurations of Markov chains.
+    """Configurations from Markov chains.
 
     Args:
         action: The action.
-        lattice: Where.
-        options: How.
+        lattice: The lattice.
+        options: Options of the chains.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GeneratedEnsemble:
         """Return statistics of the updates.
 
         Raises:
-            ValueError: None was accepted.
+            ValueError: No update was accepted.
         """
         facts = self._chains.summarize()
         if facts["acceptance"] == 0:
@@ -102,18 +102,18 @@ class GeneratedEnsemble:
         return {"method": self._options.method, **facts}
 
     def hash_files(self) -> dict[str, str]:
-        """Return nothing: there are no files."""
+        """Return an empty mapping: there are no files."""
         return {}
 
 
 class FileEnsemble:
-    """Configurations of files.
+    """Configurations from files.
 
     Args:
         sources: The sources.
-        files: Names and paths of the files of each.
-        lattice: What they have to be of.
-        action: What they have to be of.
+        files: Names and paths of the files of each source.
+        lattice: Required lattice.
+        action: Required action.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class FileEnsemble:
         self._lattice, self._action = lattice, action
 
     def __iter__(self) -> Iterator[Sample]:
-        """Yield the configurations in the order of their names, numbers in them by their value.
+        """Yield the configurations in the natural order of their file names.
 
         Raises:
-            ValueError: A file is damaged, or of another lattice or action.
+            ValueError: A file is damaged, or has another lattice or action.
         """
         for number, (source, files) in enumerate(zip(self._sources, self._files, strict=True)):
             for name in sorted(files, key=_split_numbers):
@@ -140,7 +140,7 @@ class FileEnsemble:
                 yield Sample(configuration.links, number, group, name)
 
     def summarize(self) -> dict[str, Any]:
-        """Return the numbers of files."""
+        """Return the number of files."""
         return {"files": [len(files) for files in self._files]}
 
     def hash_files(self) -> dict[str, str]:
@@ -152,12 +152,12 @@ class FileEnsemble:
         if theirs != self._lattice:
             raise ValueError(
                 f"{name}: SU({theirs.n_colours}) on {list(theirs.extents)} sites "
-                f"(t, x, y, z), but the dataset says SU({self._lattice.n_colours}) on "
+                f"(t, x, y, z), but the dataset has SU({self._lattice.n_colours}) on "
                 f"{list(self._lattice.extents)}; correct `lattice`, or remove the file"
             )
         if configuration.action not in (None, self._action):
             raise ValueError(
-                f"{name}: says that it was drawn from the action {configuration.action!r}, but the "
+                f"{name}: was drawn from the action {configuration.action!r}, but the "
                 f"dataset has {self._action!r}; correct `action`, or remove the file"
             )
 

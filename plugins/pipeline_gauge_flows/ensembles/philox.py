@@ -1,4 +1,4 @@
-"""Random numbers that are a function of a counter: the same for every order and number of threads.
+"""Counter-based random numbers, independent of the order of draws and the number of threads.
 
 Philox-4x32-10 of Salmon, Moraes, Dror and Shaw, SC11 (2011), doi:10.1145/2063384.2063405.
 """
@@ -57,6 +57,6 @@ def draw_uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
 
 
 def make_key(seed: int, number: int) -> Key:
-    """Return a key (2,) uint32 for a seed and a number, such as that of a Markov chain."""
+    """Return a key (2,) uint32 for a seed and a number, such as a Markov chain's."""
     state = np.random.SeedSequence([seed, number]).generate_state(2, np.uint32)
     return state.astype(np.uint32)

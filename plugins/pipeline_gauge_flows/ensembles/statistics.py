@@ -17,20 +17,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _ENOUGH: Final = 16
-"""Values of the shortest chain from which on an autocorrelation can be seen."""
+"""Length of the shortest chain for which an autocorrelation time is estimated."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An expectation value from Markov chains.
+    """Expectation value from Markov chains.
 
     Attributes:
-        mean: Over all values.
-        error: Standard error with autocorrelation; without it where it is not known.
+        mean: Mean over all values.
+        error: Standard error with autocorrelation; without it if `tau_int` is None.
         tau_int: Integrated autocorrelation time in units of the distance of values, 0.5 for
-            independent ones: of chains that are long enough to see it, else as it was given; None
-            where it is not known.
-        tau_error: Its standard error; None where some chains are too short.
+            independent ones: estimated from long chains, else as given; None if unknown.
+        tau_error: Standard error of `tau_int`; None if some chains are too short.
         count: Number of values.
     """
 
@@ -47,12 +46,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ChainRows:
-    """Which rows of a table are of which Markov chain.
+    """Rows of each Markov chain in a table.
 
     Attributes:
-        rows: Of each chain, in order, (n,) each.
-        tau_int: Autocorrelation time of the chains in units of the distance of rows, for those that
-            are too short to see it; None if it is not known.
+        rows: Indices of the rows of each chain, in order, (n,) each.
+        tau_int: Autocorrelation time in units of the distance of rows, for chains that
+            are too short for an estimate; None if unknown.
     """
 
     rows: Sequence[NDArray[np.int64]] = ()
@@ -64,12 +63,11 @@ class ChainRows:
 
 
 def estimate(chains: Sequence[Floats], tau_int: float | None = None) -> Estimate:
-    """Return the mean of a quantity over chains of equal distribution.
+    """Return the mean of a quantity over chains of the same distribution.
 
     Args:
         chains: The values of each chain in their order, (n,) each.
-        tau_int: Autocorrelation time where all chains are too short to see it; None if it is not
-            known.
+        tau_int: Autocorrelation time if all chains are too short for an estimate; None if unknown.
     """
     values = np.concatenate(chains)
     mean, spread, count = float(values.mean()), float(values.std()), len(values)
@@ -92,9 +90,9 @@ def estimate(chains: Sequence[Floats], tau_int: float | None = None) -> Estimate
 
 
 def compute_drift(chains: Sequence[Floats]) -> float | None:
-    """Return by how many standard errors the second halves of chains exceed the first.
+    """Return the mean of second halves of chains minus first halves, in standard errors.
 
-    Beyond about 4 the chains were not in equilibrium. None if they are too short to say.
+    Above about 4 the chains were not in equilibrium. None if they are too short.
     """
     if min(len(chain) for chain in chains) < 2 * _ENOUGH:
         return None
@@ -105,9 +103,9 @@ def compute_drift(chains: Sequence[Floats]) -> float | None:
 
 
 def import_pyerrors() -> Any:
-    """Return the module, imported without warnings of what it imports."""
+    """Return the module, imported without the warnings of its own imports."""
     with warnings.catch_warnings():
-        # It imports a module that SciPy announces to remove.
+        # It imports a module that SciPy has deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
         import pyerrors
     return pyerrors

@@ -1,4 +1,4 @@
-"""The file `data.h5` of a lattice gauge theory: lattice, action, and configurations if any."""
+"""File `data.h5` of a lattice gauge theory: lattice, action, and configurations if any."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ def make_configuration_fields(lattice: Lattice) -> list[Field]:
 
 
 def write_theory(writer: SampleWriter, theory: Mapping[str, Any], statistics: Any) -> None:
-    """Write what holds for all configurations of a file.
+    """Write the data common to all configurations of a file.
 
     Args:
-        writer: Of the file.
-        theory: Lattice and action, as `EnsembleDataset.describe_theory` gives them.
-        statistics: What the report says of the ensemble, JSON-able.
+        writer: Writer of the file.
+        theory: Lattice and action, from `EnsembleDataset.describe_theory`.
+        statistics: Statistics of the ensemble in the report, JSON-able.
     """
     for key, value in {**theory, "statistics": statistics}.items():
         writer.attributes[key] = json.dumps(value)
 
 
 class Ensemble:
-    """Lattice, action and configurations of a `data.h5`; read at random, small files from memory.
+    """Lattice, action and configurations of a `data.h5`, with random access; small files in memory.
 
     Args:
         path: The file.
 
     Attributes:
         lattice: The lattice.
-        action: What the configurations were drawn from.
-        tau_int: Autocorrelation time of the plaquette in configurations; None if it is not known.
-        split: (n,) place in `SPLITS`.
+        action: Action of the configurations.
+        tau_int: Autocorrelation time of the plaquette in configurations; None if unknown.
+        split: (n,) index in `SPLITS`.
         chain: (n,) number of the Markov chain.
 
     Raises:
@@ -85,7 +85,7 @@ class Ensemble:
         self.chain = self._read_chain()
 
     def _read_chain(self) -> NDArray[np.int32]:
-        """Return the chain of each configuration; files once held the group of a chain alone."""
+        """Return the chain of each configuration; older files hold only its group."""
         if "chain" in self._file.fields:
             chain: NDArray[np.int32] = self._file.read_column("chain")
             return chain
@@ -111,20 +111,20 @@ class Ensemble:
         self._file.close()
 
     def select(self, *splits: str) -> NDArray[np.int64]:
-        """Return the numbers of the configurations in some splits, in order."""
+        """Return the indices of the configurations in some splits, in order."""
         return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
 
     def read_links(self, numbers: Sequence[int]) -> Tensor:
-        """Return configurations by their numbers, (n, D, V, N, N) complex128."""
+        """Return configurations by index, (n, D, V, N, N) complex128."""
         configurations = [self._file.read(int(number))["links"] for number in numbers]
         shape = (len(configurations), *self.lattice.shape)
         return torch.from_numpy(np.array(configurations, dtype=np.complex128).reshape(shape))
 
     def require(self, lattice: Lattice, action: ActionOptions) -> None:
-        """Check that the configurations are of a lattice and an action.
+        """Check the lattice and the action of the configurations.
 
         Raises:
-            ValueError: They are of others.
+            ValueError: They differ.
         """
         for name, ours, expected in (
             ("lattice", self.lattice, lattice),
@@ -132,6 +132,6 @@ class Ensemble:
         ):
             if ours != expected:
                 raise ValueError(
-                    f"{self.path}: its configurations are of {name} {ours!r}, not {expected!r}; "
-                    "choose a dataset that fits"
+                    f"{self.path}: its configurations have the {name} {ours!r}, not {expected!r}; "
+                    "choose another dataset"
                 )

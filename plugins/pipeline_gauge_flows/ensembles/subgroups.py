@@ -1,8 +1,8 @@
 """Small matrices, and updates of one link through the SU(2) subgroups of SU(N), in numba.
 
 A quaternion (q0, q1, q2, q3) stands for the matrix q0 + i (q1 s1 + q2 s2 + q3 s3) with the Pauli
-matrices s. What closes loops through a link U is called its closing C: S = -(1/N) Re tr(U C) + what
-is free of U.
+matrices s. The closing C of a link U is its weighted staple sum: S = -(1/N) Re tr(U C) + terms
+independent of U.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Tables = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
 """Weights of the planes (D, D), sites x + mu and x - mu, (D, V) each."""
 
 _KENNEDY_PENDLETON = 1.7
-"""Concentration from which on their method needs fewer draws than Creutz's."""
+"""Concentration above which their method needs fewer draws than Creutz's."""
 _FLAT = 1e-9
-"""Concentration below which the distribution is that of Haar in double precision."""
+"""Concentration below which the distribution equals Haar's in double precision."""
 
 
 @njit(nogil=True, inline="always")
@@ -67,15 +67,15 @@ def multiply_adjoint(a: Matrix, b: Matrix, out: Matrix) -> None:
 def sum_staples(
     links: Matrix, tables: Tables, mu: int, x: int, total: Matrix, room: tuple[Matrix, Matrix]
 ) -> None:
-    """Write the weighted sum of the staples that transform like U_mu(x) to `total`.
+    """Write the weighted sum of the staples, which transform like U_mu(x), to `total`.
 
     Args:
         links: (D, V, N, N).
         tables: Weights of the planes, and neighbours.
         mu: Direction of the link.
-        x: Its site.
+        x: Site of the link.
         total: (N, N), written.
-        room: Two (N, N) for products.
+        room: Work space, two (N, N).
     """
     weights, forward, backward = tables
     first, second = room
@@ -132,7 +132,7 @@ def rotate_rows(q: Quaternion, m: Matrix, i: int, j: int) -> None:
 def draw_cosine(concentration: float, draw: int, stream: Stream, key: Key) -> tuple[float, int]:
     """Draw x in [-1, 1] with density sqrt(1 - x^2) exp(concentration x).
 
-    By Kennedy and Pendleton, Phys. Lett. B 156, 393 (1985), or, where the concentration is low,
+    By Kennedy and Pendleton, Phys. Lett. B 156, 393 (1985), or, for a low concentration,
     by Creutz, Phys. Rev. D 21, 2308 (1980).
 
     Returns:
@@ -177,15 +177,15 @@ def draw_quaternion(
 
 @njit(nogil=True)
 def draw_heatbath_link(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
-    """Draw a link anew in each SU(2) subgroup in turn (Cabibbo and Marinari).
+    """Redraw a link in each SU(2) subgroup in turn (Cabibbo and Marinari).
 
     Phys. Lett. B 119, 387 (1982).
 
     Args:
         u: The link, changed in place.
-        m: u times its closing, changed alike.
-        stream: Of random numbers.
-        key: Of random numbers.
+        m: u times its closing, updated with u.
+        stream: Stream of random numbers.
+        key: Key of random numbers.
     """
     n, draw = u.shape[0], 0
     for i in range(n - 1):
@@ -201,7 +201,7 @@ def draw_heatbath_link(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
 
 @njit(nogil=True)
 def reflect(u: Matrix, m: Matrix) -> None:
-    """Move a link to the opposite side of each subgroup's distribution; the action stays.
+    """Reflect a link in each SU(2) subgroup at constant action.
 
     Creutz, Phys. Rev. D 36, 515 (1987); Brown and Woch, Phys. Rev. Lett. 58, 2394 (1987).
     """
@@ -220,7 +220,7 @@ def reflect(u: Matrix, m: Matrix) -> None:
 
 @njit(nogil=True)
 def reunitarize(u: Matrix) -> None:
-    """Take out rounding errors: the rows are made orthonormal in turn, the determinant 1."""
+    """Remove rounding errors: orthonormalise the rows in turn, and set the determinant to 1."""
     n = u.shape[0]
     for i in range(n - 1):
         for j in range(i):

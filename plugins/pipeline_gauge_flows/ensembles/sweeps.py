@@ -1,8 +1,8 @@
 """Heat-bath and overrelaxation sweeps over the links of one configuration (Wilson action).
 
-Links of one direction whose sites have one colour do not meet in a plaquette, so that they are
+Links of one direction at sites of one colour do not share a plaquette, so that they are
 updated together. There are two colours, like those of a checkerboard, or three where an extent is
-odd. Random numbers belong to links and sweeps: the result does not depend on threads.
+odd. Random numbers are tied to links and sweeps: the result does not depend on threads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Sites = NDArray[np.int64]
 Body = Callable[[Links, Tables, int, Sites], None]
 
 _PIECE: Final = 512
-"""Links that a thread takes at a time."""
+"""Links per task of a thread."""
 
 
 class Sweeps:
@@ -42,13 +42,13 @@ class Sweeps:
 
     Args:
         action: A Wilson action.
-        seed: Of all random numbers.
-        number: Of the Markov chain, each with random numbers of its own.
+        seed: Seed of all random numbers.
+        number: Number of the Markov chain; each chain has its own random numbers.
         threads: Number of threads.
     """
 
     def __init__(self, action: GaugeAction, seed: int, number: int = 0, threads: int = 1) -> None:
-        assert action.rectangle_weight == 0, "rectangles hold several links of one colour"
+        assert action.rectangle_weight == 0, "rectangles contain several links of one colour"
         self.lattice, self.threads = action.lattice, threads
         self._key, self._sweep = make_key(seed, number), 0
         dimension = self.lattice.dimension
@@ -60,17 +60,17 @@ class Sweeps:
 
     @cached_property
     def colours(self) -> list[Sites]:
-        """Sites of each colour; neighbours differ in colour."""
+        """Sites of each colour; neighbours have different colours."""
         coordinates = self.lattice.coordinates.numpy()
         extents = np.array(self.lattice.extents)
         odd = extents % 2 == 1
-        # Around an odd ring two colours do not suffice: its last site gets the third.
+        # Two colours do not suffice around an odd ring: its last site gets the third.
         single = np.where(odd & (coordinates == extents - 1), 2, coordinates % 2)
         colour = single.sum(axis=1) % (3 if odd.any() else 2)
         return [np.flatnonzero(colour == c) for c in range(colour.max() + 1)]
 
     def update_heatbath(self, links: Links) -> None:
-        """Draw every link anew from its distribution given the others, links (D, V, N, N)."""
+        """Redraw every link from its distribution given the others, links (D, V, N, N)."""
         self._update_all(partial(_draw_heatbath_links, self._key, np.uint32(self._sweep)), links)
         self._sweep += 1
 

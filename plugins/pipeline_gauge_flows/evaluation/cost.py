@@ -1,10 +1,10 @@
-"""What an independent configuration costs: by the flow, by heat bath, by Hybrid Monte Carlo.
+"""Cost of an independent configuration: by the flow, by heat bath, by Hybrid Monte Carlo.
 
-All are timed in one process on one machine. The cost is the time of all cores together, which other
-programs on the machine and the number of threads say little about; of a flow on a GPU it is that of
-the GPU. A flow draws one for every 1 / ESS proposals if averages are reweighted, and for every
-2 tau_int of its Markov chain; heat bath and HMC for every 2 tau_int updates; tau_int is that of the
-plaquette. Neither is said of a flow whose weights have too long a tail, or whose chain stood still.
+All are timed in one process on one machine. The cost is the total CPU time of all cores, which
+depends little on other programs and on the number of threads; for a flow on a GPU it is the time of
+the GPU. A flow needs 1 / ESS proposals per configuration if averages are reweighted, or 2 tau_int
+proposals of its Markov chain; heat bath and HMC need 2 tau_int updates; tau_int is the plaquette's.
+No cost is given for a flow whose weights have too long a tail, or whose chain was stuck.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline_gauge_flows.observables import plaquette
 Floats = NDArray[np.float64]
 
 _SHORTEST: Final = 32
-"""Trajectories of each HMC chain at least, to see an autocorrelation."""
+"""Fewest trajectories of each HMC chain for an autocorrelation time."""
 
 
 def measure_costs(
@@ -43,16 +43,16 @@ def measure_costs(
     tau_int: float | None,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Return the costs, JSON-able; in seconds of wall time, and of all cores together (`cpu_`).
+    """Return the costs, JSON-able; in seconds of wall time, and of CPU time of all cores (`cpu_`).
 
     Args:
-        run: For its seed and the time of its training.
-        action: What is sampled.
-        options: What is timed beside the flow.
-        series: Of the flow's samples, with their times.
-        ess: Of the flow; None if it is not to be trusted.
-        tau_int: Of the Markov chain of its proposals; None if it is not known.
-        device: Where the flow was timed; the others are on the CPU.
+        run: The run, for its seed and the time of its training.
+        action: Action that is sampled.
+        options: Algorithms timed for comparison.
+        series: Series of the flow's samples, with their times.
+        ess: Effective sample size of the flow; None if it is not reliable.
+        tau_int: Autocorrelation time of the Markov chain of its proposals; None if unknown.
+        device: Device on which the flow was timed; the others run on the CPU.
     """
     costs: dict[str, Any] = {
         "device": device.type,
@@ -70,7 +70,7 @@ def measure_costs(
 def compute_flow_cost(
     series: Series, ess: float | None, tau_int: float | None, device: torch.device
 ) -> dict[str, Any]:
-    """Return what the flow's configurations cost; medians over batches."""
+    """Return the cost of the flow's configurations; medians over batches."""
     wall, cpu = (float(np.median(series[name])) for name in ("seconds", "cpu_seconds"))
     one = cpu if device.type == "cpu" else wall
     proposals = {
@@ -90,13 +90,13 @@ def compute_flow_cost(
 def measure_chain_cost(
     chains: Chains, action: WholeAction, warm: int, n_updates: int
 ) -> dict[str, Any]:
-    """Time updates of Markov chains and find their autocorrelation.
+    """Time updates of Markov chains and estimate their autocorrelation time.
 
     Args:
-        chains: At their start.
-        action: For the lattice.
-        warm: Updates before.
-        n_updates: Updates that are timed, each of all chains.
+        chains: Chains at their start.
+        action: The action, for the lattice.
+        warm: Updates of the thermalisation.
+        n_updates: Number of timed updates, each of all chains.
     """
     for _ in range(warm):
         chains.update()
@@ -109,30 +109,30 @@ def measure_chain_cost(
         times[number] = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
         values[number] = plaquette(chains.links, action.lattice).numpy()
     average = estimate(list(values.T))
-    # The clock of a process may tick more seldom than chains are updated.
+    # The resolution of the process clock may be coarser than an update.
     wall, cpu = np.median(times[:, 0]) / n_chains, times[:, 1].mean() / n_chains
     facts = chains.summarize()
-    # Chains that stand still have no autocorrelation time.
-    known = average.tau_int is not None and facts["acceptance"] > 0
-    independent = float(cpu) * max(1.0, 2 * (average.tau_int or 0)) if known and cpu else None
+    # Stuck chains have no autocorrelation time.
+    moves = average.tau_int is not None and facts["acceptance"] > 0
+    independent = float(cpu) * max(1.0, 2 * (average.tau_int or 0)) if moves and cpu else None
     return {
         "seconds": float(wall),
         "cpu_seconds": float(cpu),
-        "tau_int": average.tau_int if known else None,
-        "tau_error": average.tau_error if known else None,
+        "tau_int": average.tau_int if moves else None,
+        "tau_error": average.tau_error if moves else None,
         "seconds_per_independent": independent,
         **facts,
     }
 
 
 def compare_costs(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare the flow with the cheapest of the others.
+    """Compare the flow with the cheapest other algorithm.
 
     Returns:
         `rival`, its name, None if no other chain moves; `flow_over_rival`, the ratio of the costs
-        of an independent configuration, training left out, None where that of the flow is not
-        known; and `break_even`, how many have to be drawn until the flow has paid for its training:
-        None where it never does.
+        of an independent configuration without training, None if the flow's cost is unknown; and
+        `break_even`, the number of configurations after which the flow has paid for its training:
+        None if it never does.
     """
     named = {k: report[k]["seconds_per_independent"] for k in ("heatbath", "hmc") if k in report}
     costs = {name: cost for name, cost in named.items() if cost is not None}
@@ -151,7 +151,7 @@ def compare_costs(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_cheapest(report: Mapping[str, Any]) -> float | None:
-    """Return what an independent configuration of the flow costs; None if nothing can be said."""
+    """Return the cost of an independent configuration of the flow; None if unknown."""
     return min(
         (x for x in report["flow"]["seconds_per_independent"].values() if x is not None),
         default=None,
@@ -159,26 +159,26 @@ def find_cheapest(report: Mapping[str, Any]) -> float | None:
 
 
 def compute_training_cost(run: Run, device: torch.device) -> float | None:
-    """Return the time of all cores or GPUs that trained; None if that is not known, or of others.
+    """Return the time of all cores or GPUs of the training; None if unknown, or on another device.
 
     Args:
-        run: The run, whose model says how many there were.
-        device: Where the flow was timed.
+        run: The run, whose model records their number.
+        device: Device on which the flow was timed.
     """
     seconds = read_training_seconds(run)
     made = json.loads(load_model(run.model)["provenance"])
-    each = made.get("threads") if device.type == "cpu" else 1  # earlier versions did not say
+    each = made.get("threads") if device.type == "cpu" else 1  # absent in earlier versions
     if seconds is None or each is None or made["device"] != device.type:
         return None
     return seconds * int(each) * int(made["ranks"])
 
 
 def read_training_seconds(run: Run) -> float | None:
-    """Return the wall time of the training, from the history; None if it does not say."""
+    """Return the wall time of the training from the history; None if not recorded."""
     text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
     times = [json.loads(line).get("seconds") for line in text.splitlines()]
-    known = [one for one in times if one is not None]
-    return sum(known) if known else None
+    recorded = [one for one in times if one is not None]
+    return sum(recorded) if recorded else None
 
 
 def _measure_heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The stage `evaluate` of a trained flow."""
+"""Stage `evaluate` of a trained flow."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from pipeline_gauge_flows.task import make_base_action, read_quarks, read_target
 
 @dataclass(frozen=True)
 class LatticeSeries:
-    """A lattice, with the series of the flow there, and of an ensemble if there is one."""
+    """Lattice, with the series of the flow on it, and of an ensemble if there is one."""
 
     lattice: Lattice
     series: Series
@@ -76,9 +76,9 @@ def evaluate_flow(run: Run) -> Summary:
     Called on every rank: they share the samples, rank 0 does the rest and returns the summary.
 
     Raises:
-        ValueError: The model does not belong to the run, the flow does not act on a lattice that is
-            asked for, there are no configurations to map, a weight is not finite, or memory does
-            not suffice.
+        ValueError: The model does not belong to the run, the flow does not act on a requested
+            lattice, there are no configurations to map, a weight is not finite, or memory does not
+            suffice.
     """
     options = run.get_section("evaluate", GaugeEvaluateOptions)
     model = run.get_section("model", GaugeOptions)
@@ -117,7 +117,7 @@ def evaluate_flow(run: Run) -> Summary:
 
 
 def read_lattices(run: Run, flow: Flow, options: GaugeEvaluateOptions) -> list[Lattice]:
-    """Return the lattices of an evaluation, that of the training first.
+    """Return the lattices of an evaluation, the lattice of the training first.
 
     Raises:
         ValueError: The flow does not act on one of them.
@@ -137,7 +137,7 @@ def read_lattices(run: Run, flow: Flow, options: GaugeEvaluateOptions) -> list[L
 def _evaluate_haar(
     run: Run, flow: Flow, options: GaugeEvaluateOptions, ensemble: Ensemble | None, ranks: Ranks
 ) -> tuple[dict[str, Any], list[LatticeSeries]]:
-    """Evaluate a flow of the Haar measure; the content is that of rank 0."""
+    """Evaluate a flow of the Haar measure; the content is complete on rank 0."""
     lattices = read_lattices(run, flow, options)
     parts = [
         _evaluate_lattice(run, flow.move_to(lattice), number, options, ensemble, ranks)
@@ -168,7 +168,7 @@ def _evaluate_lattice(
     lattice = flow.lattice
     action = make_action(read_target_action(run), lattice)
     observables = Observables(options.observables, lattice)
-    # Other configurations on each lattice.
+    # Different configurations on each lattice.
     samples = HaarSamples(lattice, options.samples, run.seed, "test", torch.complex128, number)
     ours = draw_series(flow, action, samples, observables, options.batch_size, ranks)
     theory = compute_known(action)
@@ -196,11 +196,11 @@ def _evaluate_ensemble(
     ensemble: Ensemble,
     ranks: Ranks,
 ) -> tuple[dict[str, Any], list[LatticeSeries]]:
-    """Evaluate a flow from an ensemble to another action; the content is that of rank 0.
+    """Evaluate a flow from an ensemble to another action; the content is complete on rank 0.
 
     Raises:
-        ValueError: Further lattices are named, of which there is no ensemble, or costs of drawing,
-            or no configurations are left, or a further ensemble is not one for the flow.
+        ValueError: Further lattices are named that have no ensemble, or costs of drawing,
+            or no configurations are left, or a further ensemble does not match the flow.
     """
     module, flow = modules
     _refuse_drawing(run, options)
@@ -234,7 +234,7 @@ def _evaluate_ensemble(
 
 
 def _refuse_drawing(run: Run, options: GaugeEvaluateOptions) -> None:
-    """Refuse what is asked of a flow that draws its configurations."""
+    """Refuse options that apply only to a flow that draws its configurations."""
     if options.lattices:
         raise ValueError(
             f"{run.experiment}: evaluate.lattices: the flow starts from an ensemble, which is of "
@@ -275,9 +275,9 @@ def _map_configurations(
     part = LatticeSeries(lattice, own, Reference())
     if not ranks.is_rank_zero:
         return part, {}
-    known = (compute_known(base), compute_known(target))
+    theory = (compute_known(base), compute_known(target))
     bootstrap, chains = _make_bootstrap(run, options, number), split_chains(*pair)
-    report = report_ensemble(own, lattice, chains, known, bootstrap)
+    report = report_ensemble(own, lattice, chains, theory, bootstrap)
     if shots is not None:
         draws = bootstrap.n_resamples, bootstrap.derive_seed(3)
         report["pseudofermions"] = report_shots(series, chains, *draws)

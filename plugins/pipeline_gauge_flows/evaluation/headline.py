@@ -1,4 +1,4 @@
-"""A flow in one sentence and a few numbers, for the first page of a report."""
+"""Summary of a flow in one sentence and a few numbers, for the first page of a report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _write_verdict(report: Mapping[str, Any]) -> str:
 
 
 def check_tail(report: Mapping[str, Any]) -> bool:
-    """Return whether the tail of the weights allows averages with errors."""
+    """Return True if the tail of the weights allows averages with errors."""
     return report["k_hat"] is None or report["k_hat"] < report["k_hat_limit"]
 
 
@@ -75,13 +75,13 @@ def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         )
     log_z = report["log_z"]
     bracket = f"between {_format_value(log_z['elbo'])} and {_format_value(log_z['eubo'])}"
-    known = (
+    theory = (
         ""
         if log_z["known"] is None
         else f"; {log_z['known']['how']} {_format_known(log_z['known'])}"
     )
     estimate, divergence = log_z["estimate"], report["kl"]["reverse"]
-    note = f"{bracket}{known}"
+    note = f"{bracket}{theory}"
     yield _make_number("log Z", _format_value(estimate), note, amount=estimate["value"])
     yield _make_number(
         "KL(q, p)",
@@ -130,7 +130,7 @@ def _list_cost(cost: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 
 def _make_number(title: str, value: str, note: str, **facts: Any) -> dict[str, Any]:
-    """Return a number; `amount`, `unit` and `better` are what variants are compared by."""
+    """Return a number; variants are compared by `amount`, `unit` and `better`."""
     return {"title": title, "value": value, "note": note, **facts}
 
 

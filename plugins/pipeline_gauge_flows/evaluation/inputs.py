@@ -23,7 +23,7 @@ def load_flow(run: Run, device: torch.device) -> tuple[Task, Flow]:
     """Load the task of a run with trained weights, and its flow in double precision.
 
     Raises:
-        ValueError: The model is missing or damaged, or not that of this run.
+        ValueError: The model is missing, damaged, or of another run.
     """
     task = load_trained_task(run, device)
     assert isinstance(task.module, GaugeModule)
@@ -42,17 +42,17 @@ def open_ensemble(run: Run) -> Ensemble | None:
 
 
 def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, Flow]:
-    """Open an ensemble that a flow was not trained on, and put the flow on its lattice.
+    """Open an ensemble that a flow was not trained on, and move the flow to its lattice.
 
     Args:
-        run: Of the flow.
-        flow: It starts from an ensemble.
-        name: Of the dataset.
-        key: Of the option that names it.
+        run: The run of the flow.
+        flow: A flow that starts from an ensemble.
+        name: Name of the dataset.
+        key: Option that names it, for messages.
 
     Raises:
-        ValueError: It is that of the experiment, it holds no configurations, or none of the action
-            that the flow starts from, or the flow does not act there: by its group, its dimension
+        ValueError: It is the experiment's own, it holds no configurations, or none of the action
+            from which the flow starts, or the flow does not act on it: by its group, its dimension
             or its masks.
     """
     own = read_ensemble_options(run)
@@ -76,7 +76,7 @@ def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, 
 
 
 def list_unseen_splits(run: Run) -> list[str]:
-    """Return the splits that the training of a run has not seen."""
+    """Return the splits that were not used in the training of a run."""
     model = run.get_section("model", GaugeOptions)
     train = run.get_section("train", GaugeTrainOptions)
     learned = model.prior == "ensemble" or train.objective == "forward_kl"
@@ -86,13 +86,13 @@ def list_unseen_splits(run: Run) -> list[str]:
 def select_configurations(
     run: Run, ensemble: Ensemble, splits: Sequence[str], key: str
 ) -> NDArray[np.int64]:
-    """Return the numbers of the configurations in some splits.
+    """Return the indices of the configurations in some splits.
 
     Args:
-        run: For messages.
+        run: The run, for messages.
         ensemble: The file.
-        splits: Their names.
-        key: Of the option that names them.
+        splits: Names of the splits.
+        key: Option that names them, for messages.
 
     Raises:
         ValueError: There are none.
@@ -101,6 +101,6 @@ def select_configurations(
     if len(chosen) < 2:
         raise ValueError(
             f"{run.experiment}: {key}: {len(chosen)} configurations in {' and '.join(splits)}; "
-            "name other splits, or divide the dataset differently"
+            "name other splits, or split the dataset differently"
         )
     return chosen

@@ -1,7 +1,7 @@
-"""The Markov chain whose proposals a flow draws, each independent of where the chain is.
+"""Independence Metropolis chain with proposals of a flow.
 
 A proposal U' is accepted with probability min(1, w(U') / w(U)), so that the chain has the
-distribution exp(-S) / Z whatever the flow (Albergo, Kanwar and Shanahan, arXiv:1904.12072).
+distribution exp(-S) / Z for any flow (Albergo, Kanwar and Shanahan, arXiv:1904.12072).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 _STUCK: Final = 0.05
-"""Part of a chain for which it must not stand still."""
+"""Fraction of a chain's length above which a rejection run makes it unreliable."""
 _FEW: Final = 5
-"""Proposals for which it may in any case."""
+"""Length of a rejection run that is always accepted."""
 _UNKNOWN: Final = {"error": None, "tau_int": None, "tau_error": None}
 
 
 class Acceptance:
-    """The acceptance test, proposal by proposal.
+    """Metropolis acceptance test, proposal by proposal.
 
     Args:
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
 
     Attributes:
-        log_weight: Of the configuration where the chain is; minus infinity before the first.
+        log_weight: log w of the current configuration; minus infinity before the first.
     """
 
     def __init__(self, seed: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Acceptance:
         self.log_weight = -np.inf
 
     def step(self, log_weight: float) -> bool:
-        """Accept or refuse a proposal; return whether the chain moved to it."""
+        """Accept or reject a proposal; return True if it was accepted."""
         draw = self._random.exponential()
         if log_weight - self.log_weight >= -draw:
             self.log_weight = log_weight
@@ -48,11 +48,11 @@ class Acceptance:
 
 
 def run_chain(log_weight: Floats, seed: Sequence[int]) -> Numbers:
-    """Return where the chain is after each proposal: the number of the proposal, (n,).
+    """Return the state of the chain after each proposal, as the number of a proposal, (n,).
 
     Args:
-        log_weight: Of the proposals in order, (n,).
-        seed: Of the acceptance tests.
+        log_weight: log w of the proposals in order, (n,).
+        seed: Seed of the acceptance tests.
     """
     test, place = Acceptance(seed), 0
     places = np.empty(len(log_weight), dtype=np.int64)
@@ -66,14 +66,14 @@ def run_chain(log_weight: Floats, seed: Sequence[int]) -> Numbers:
 def describe_chain(places: Numbers, observables: Mapping[str, Floats]) -> dict[str, Any]:
     """Return acceptance, autocorrelation and averages of a chain, JSON-able.
 
-    Proposals are independent, so that the lengths of the stays alone give the autocorrelation time
-    of what does not depend on the weight: half the mean length of the stay that a step is part of.
-    It bounds what the series of an observable shows from below: a chain that stood still for long
-    shows too little. Errors and times are None where it did so for a large part of its length.
+    Proposals are independent, so that the lengths of stays give the autocorrelation time
+    of quantities independent of the weight: half the mean length of the stay that contains a step.
+    It is a lower bound for the time estimated from the series of an observable, which a stuck chain
+    underestimates. Errors and times are None if the chain was stuck for a large part of its length.
 
     Args:
-        places: Where the chain is, as `run_chain` says.
-        observables: Of the proposals, name -> (n,).
+        places: States of the chain, from `run_chain`.
+        observables: Observables of the proposals, name -> (n,).
     """
     moved = np.diff(places) > 0
     stays = np.diff(np.flatnonzero(np.concatenate([[True], moved, [True]])))
@@ -91,7 +91,7 @@ def describe_chain(places: Numbers, observables: Mapping[str, Floats]) -> dict[s
 
 
 def _bound_errors(average: Mapping[str, Any], least: float) -> dict[str, float]:
-    """Return time and error of an average, neither less than stays allow; none if there is none."""
+    """Return corrected time and error of an average with a time below `least`, else nothing."""
     tau = average["tau_int"]
     if tau is None or tau >= least:
         return {}

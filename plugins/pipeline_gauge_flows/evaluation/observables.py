@@ -1,14 +1,14 @@
-"""Which observables are measured, by name.
+"""Measured observables by name.
 
 | name              | content                                                                     |
 |-------------------|-----------------------------------------------------------------------------|
 | `plaquette`       | mean of Re tr P / N over all plaquettes                                     |
-| `plaquette_time`  | over those with a side in time; in more than two dimensions                 |
-| `plaquette_space` | over the others                                                             |
+| `plaquette_time`  | over plaquettes with a side in time; in more than two dimensions            |
+| `plaquette_space` | over the other plaquettes                                                   |
 | `wilson_<R>x<T>`  | mean of Re tr W / N over rectangular loops of these sides in all planes     |
 | `polyakov`        | real part of the mean of tr / N of loops around time; 0 by centre symmetry  |
 | `polyakov_abs`    | magnitude of that mean                                                      |
-| `smooth_energy`   | t² E of links smoothed by the gradient flow for a time t, if asked for      |
+| `smooth_energy`   | t² E of links smoothed by the gradient flow for a time t, if requested      |
 | `charge`          | topological charge of the smoothed links; in four dimensions                |
 | `charge_square`   | its square: the volume times the topological susceptibility                 |
 """
@@ -37,8 +37,8 @@ class Observables:
     """Observables on one lattice.
 
     Attributes:
-        options: Which.
-        lattice: Where.
+        options: Selection of observables.
+        lattice: The lattice.
     """
 
     options: ObservableOptions

@@ -1,4 +1,4 @@
-"""The section `evaluate`: samples of a trained flow, and what they are compared with."""
+"""Section `evaluate`: samples of a trained flow, and their comparisons."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ SplitName = Literal["train", "val", "test"]
 
 
 class SmoothOptions(Section):
-    """The gradient flow of the Wilson action, by which links are smoothed."""
+    """Gradient flow of the Wilson action, which smooths links."""
 
     time: Positive = 1.0
     """Flow time in squared lattice spacings."""
     steps: Count = 50
-    """Of the integration; from random links a step of 0.02 is off by 1e-4."""
+    """Integration steps; from random links a step size of 0.02 has an error of 1e-4."""
 
 
 class ObservableOptions(Section):
-    """What is measured of a configuration beside its plaquettes."""
+    """Observables of a configuration besides its plaquettes."""
 
     wilson_loops: list[Sides] = [(2, 2)]
     """Sides of rectangular loops, averaged over all planes and both orientations."""
     polyakov: bool = True
-    """Whether Polyakov loops in the direction of time are measured."""
+    """Measure Polyakov loops in the direction of time."""
     smooth: SmoothOptions | None = None
-    """How links are smoothed before their energy density and, in four dimensions, their
+    """Smoothing of links before their energy density and, in four dimensions, their
     topological charge are measured; null to measure neither."""
 
 
 class CostOptions(Section):
-    """Markov chains of the same action that are timed beside the flow, on this machine."""
+    """Markov chains of the same action that are timed for comparison, on the same machine."""
 
     updates: Annotated[int, Field(ge=32)] = 400
     """Heat bath: timed updates of one chain. HMC: timed trajectories of all chains together, at
     least 32 each."""
     thermalisation: NotNegativeInt = 30
-    """Updates of each chain before."""
+    """Updates of each chain before the timing."""
     overrelaxation: NotNegativeInt = 1
-    """Sweeps after each one of the heat bath, which is there for the Wilson action only."""
+    """Sweeps after each heat-bath sweep; heat bath supports the Wilson action only."""
     hmc_steps: Count = 10
-    """Steps of a trajectory of length 1."""
+    """Integration steps of a trajectory of length 1."""
     hmc_chains: Count = 8
-    """Chains that HMC moves in one batch."""
+    """Number of HMC chains in one batch."""
 
 
 class GaugeEvaluateOptions(Section):
-    """What a trained flow is asked."""
+    """Evaluation of a trained flow."""
 
     samples: Annotated[int, Field(ge=2)] = 4096
-    """Configurations that are drawn on each lattice; errors of effective sample sizes below a third
-    need tens of thousands. A flow that starts from an ensemble has those of `splits` instead."""
+    """Number of configurations on each lattice; errors of effective sample sizes below a third
+    need tens of thousands. A flow that starts from an ensemble maps those of `splits` instead."""
     batch_size: Count = 256
-    """Configurations that a rank maps at a time."""
+    """Configurations per batch of a rank."""
     lattices: list[Extents] = []
     """Further lattices on which the same flow is evaluated, for ESS(V) = ESS(V0)^(V/V0)."""
     ensembles: list[str] = []
-    """Further datasets whose configurations a flow that starts from an ensemble maps, all of them
-    and without training: of the action that it starts from, on any lattice that its masks close on.
-    They stand beside ESS(V) = ESS(V0)^(V/V0)."""
+    """Further datasets for a flow that starts from an ensemble; all configurations are mapped,
+    without training: with the flow's base action, on any lattice on which its masks close.
+    They are compared with ESS(V) = ESS(V0)^(V/V0)."""
     splits: list[SplitName] | None = None
-    """Configurations of the dataset that are mapped; null for all that the training has not
-    seen."""
+    """Splits of the dataset that are mapped; null for all splits that were not used in the
+    training."""
     observables: ObservableOptions = ObservableOptions()
     resamples: Annotated[int, Field(ge=50)] = 500
-    """Of the bootstrap that errors are from."""
+    """Bootstrap resamples for errors."""
     shots: Count = 8
-    """Noise shots of each configuration, if the flow has `model.pseudofermions`."""
+    """Noise shots per configuration, if the flow has `model.pseudofermions`."""
     cost: CostOptions | None = CostOptions()
-    """What an independent configuration costs beside heat bath and HMC; null to time nothing."""
+    """Cost of an independent configuration compared with heat bath and HMC; null for no timing."""
 
     @property
     def datasets(self) -> list[str]:
-        """Datasets that the stage reads beside that of the experiment."""
+        """Datasets read by the stage besides the experiment's own."""
         return self.ensembles

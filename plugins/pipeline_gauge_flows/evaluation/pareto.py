@@ -1,4 +1,4 @@
-"""The shape k of the tail of importance weights, which says how far averages can be trusted.
+"""Pareto shape k of the tail of importance weights, a diagnostic of the reliability of averages.
 
 Vehtari, Simpson, Gelman, Yao and Gabry, J. Mach. Learn. Res. 25, 72 (2024), arXiv:1507.02646; fit
 of Zhang and Stephens, Technometrics 51, 316 (2009).
@@ -22,14 +22,14 @@ Floats = NDArray[np.float64]
 _FEWEST = 5
 """Weights in the tail below which no shape is fitted."""
 _ALIKE = 1e-9
-"""Largest difference of logarithms of weights that are alike."""
+"""Largest difference of log-weights that are considered equal."""
 _LIMIT = 0.7
 
 
 def fit_tail_shape(log_weight: Floats) -> float | None:
-    """Return k of the generalised Pareto distribution that the largest weights look like.
+    """Return k of the generalised Pareto distribution fitted to the largest weights.
 
-    None where there is no tail: too few weights, or weights that are all alike.
+    None without a tail: too few weights, or weights that are all equal.
 
     Args:
         log_weight: Logarithms of weights up to a constant, (n,).
@@ -45,13 +45,13 @@ def fit_tail_shape(log_weight: Floats) -> float | None:
 
 
 def fit_pareto_shape(excess: Floats) -> float:
-    """Fit a generalised Pareto distribution of threshold 0, and draw its shape towards 1/2.
+    """Fit a generalised Pareto distribution of threshold 0, with its shape shrunk towards 1/2.
 
     The density is (1 + k x / s)^(-1 - 1/k) / s. For theta = -k / s given, k is the mean of
     log(1 - theta x); theta is averaged over its likelihood on a grid.
 
     Args:
-        excess: x > 0, rising, (n,).
+        excess: x > 0, ascending, (n,).
     """
     n = len(excess)
     n_grid = 30 + int(sqrt(n))
@@ -68,5 +68,5 @@ def fit_pareto_shape(excess: Floats) -> float:
 
 
 def compute_shape_limit(n_samples: int) -> float:
-    """Return the k beyond which averages of so many samples are not to be trusted."""
+    """Return the k above which averages of `n_samples` samples are not reliable."""
     return min(_LIMIT, 1 - 1 / log10(n_samples)) if n_samples > 10 else 0.0

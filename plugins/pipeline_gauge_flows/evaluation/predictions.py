@@ -1,11 +1,11 @@
-"""The file of predictions of a flow: weights, actions and plaquettes of configurations.
+"""Predictions of a flow: file of weights, actions and plaquettes of configurations.
 
-It has the layout of all files of samples (`pipeline_core.samples`):
+The file has the layout of all sample files (`pipeline_core.samples`):
 
 | field           | content                                                                       |
 |-----------------|-------------------------------------------------------------------------------|
 | `lattice`       | number of the lattice in the attribute `lattices`, JSON: extents of each      |
-| `from_ensemble` | whether the configuration is one of the target's ensemble, mapped back        |
+| `from_ensemble` | True for a configuration of the target's ensemble, mapped by the inverse      |
 | `log_weight`    | log w                                                                         |
 | `action`        | S                                                                             |
 | `plaquette`     | mean of Re tr P / N in each plane, (planes,)                                  |
@@ -33,7 +33,7 @@ def write_predictions(
     Args:
         run: The run.
         lattices: All lattices.
-        parts: Number of the lattice, whether from an ensemble, and the series of each part.
+        parts: For each part the number of the lattice, True if from an ensemble, and the series.
     """
     planes = (len(lattices[0].planes),)
     fields = [

@@ -1,4 +1,4 @@
-"""What is said of a flow on one lattice, from the series of its samples."""
+"""Report on a flow on one lattice, from the series of its samples."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How errors are computed.
+    """Parameters of the bootstrap for errors.
 
     Attributes:
-        n_resamples: Of the bootstrap.
-        seed: Of all random numbers of a report.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of all random numbers of a report.
     """
 
     n_resamples: int
     seed: tuple[int, ...]
 
     def derive_seed(self, use: int) -> tuple[int, ...]:
-        """Return a seed of its own for each use of random numbers."""
+        """Return a separate seed for each use of random numbers."""
         return (*self.seed, use)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a flow is compared with.
+    """Reference values for a flow.
 
     Attributes:
         known: Values from theory; None for none.
-        series: Of configurations of the target, mapped back by the flow; None for none.
-        chains: Rows of each Markov chain among them.
+        series: Series of target configurations, mapped by the inverse flow; None for none.
+        chains: Rows of each Markov chain in the series.
     """
 
     known: KnownValues | None = None
@@ -59,10 +59,10 @@ def report_haar(
     """Report on a flow of the Haar measure: the content of `lattices` in `run.metrics`.
 
     Args:
-        series: Of its samples, see `series.draw_series`.
-        lattice: Where.
-        reference: What it is compared with.
-        bootstrap: For errors.
+        series: Series of its samples, see `series.draw_series`.
+        lattice: The lattice.
+        reference: Reference values.
+        bootstrap: Parameters of the bootstrap.
     """
     log_weight = series["log_weight"]
     values = {name: series[name] for name in list_observables(series)}
@@ -91,15 +91,15 @@ def report_ensemble(
     known: tuple[KnownValues | None, KnownValues | None],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
-    """Report on a flow between two actions; log Z is that of the target less that of the start.
+    """Report on a flow between two actions; log Z is the target's minus the start's.
 
     Args:
-        series: Of the configurations that it maps, see `series.map_ensemble`; observables after
+        series: Series of the mapped configurations, see `series.map_ensemble`; observables after
             the map.
-        lattice: Where.
+        lattice: The lattice.
         chains: Rows of each Markov chain.
-        known: What theory says of the start and of the target.
-        bootstrap: For errors.
+        known: Theory values of the start and of the target.
+        bootstrap: Parameters of the bootstrap.
     """
     log_weight = series["log_weight"]
     values = {name: series[name] for name in list_observables(series)}
@@ -124,7 +124,7 @@ def report_ensemble(
 
 
 def compare_volumes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compare ESS on each lattice with ESS(V) = ESS(V0)^(V/V0), V0 that of the first."""
+    """Compare ESS on each lattice with ESS(V) = ESS(V0)^(V/V0), V0 the first volume."""
     first = reports[0]
     entries = []
     for report in reports:
@@ -169,28 +169,28 @@ def _estimate_forward(reference: Reference, bootstrap: Bootstrap) -> TargetEstim
 
 
 def _report_log_z(
-    weighted: FlowEstimates, forward: TargetEstimates | None, known: KnownValues | None
+    weighted: FlowEstimates, forward: TargetEstimates | None, theory: KnownValues | None
 ) -> dict[str, Any]:
     """Return bounds and estimates of log Z, and both divergences."""
     above, place = (weighted.eubo, "reweighted") if forward is None else (forward.eubo, "ensemble")
-    log_z: Floats | float = weighted.log_z if known is None else known.log_z
+    log_z: Floats | float = weighted.log_z if theory is None else theory.log_z
     return {
         "log_z": {
             "elbo": compute_value(weighted.elbo).to_dict(),
             "estimate": compute_value(weighted.log_z).to_dict(),
             "eubo": {**compute_value(above).to_dict(), "from": place},
-            "known": None if known is None else known.describe_log_z(),
+            "known": None if theory is None else theory.describe_log_z(),
             "sigmas": None
-            if known is None
+            if theory is None
             else compute_value(weighted.log_z).measure_distance(
-                known.log_z, known.log_z_uncertainty
+                theory.log_z, theory.log_z_uncertainty
             ),
         },
         "kl": {
             "reverse": compute_value(log_z - weighted.elbo).to_dict(),
             "reverse_estimate": compute_value(weighted.log_z - weighted.elbo).to_dict(),
             "forward": {**compute_value(above - log_z).to_dict(), "from": place},
-            "log_z": "estimate" if known is None else known.how,
+            "log_z": "estimate" if theory is None else theory.how,
         },
     }
 
@@ -207,13 +207,13 @@ def _report_forward(forward: TargetEstimates, reference: Reference) -> dict[str,
 def _compare_observables(
     weighted: FlowEstimates, chain: Mapping[str, Any], lattice: Lattice, reference: Reference
 ) -> dict[str, Any]:
-    """Return each observable by all means that there are."""
-    known = reference.known.average_plaquettes(lattice) if reference.known else {}
+    """Return each observable by all available methods."""
+    plaquettes = reference.known.average_plaquettes(lattice) if reference.known else {}
     uncertainty = reference.known.plaquette_uncertainty if reference.known else 0.0
     report = {}
     for name in weighted.observables:
         ours, ensemble = compute_value(weighted.average(name)), _estimate_reference(reference, name)
-        theory = known.get(name)
+        theory = plaquettes.get(name)
         report[name] = {
             "flow": ours.to_dict(),
             "chain": chain.get(name),

@@ -1,8 +1,8 @@
-"""Errors of functions of means, by the bootstrap.
+"""Bootstrap errors of functions of means.
 
-All means that are resampled together see the same draws of configurations, so that errors of
-whatever is computed from them take their correlations into account. Of few values with a long tail,
-such as weights of a poor flow, they are too small: see `pareto`.
+All means that are resampled together use the same draws of configurations, so that errors of
+functions of them take their correlations into account. For few values with a long tail,
+such as weights of a poor flow, errors are too small: see `pareto`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 _ROUNDING: Final = 1e-9
-"""Errors that are nothing but rounding."""
+"""Errors up to this size are due to rounding."""
 _INVERSE_PART: Final = 10
-"""Inverse of the part of a variance that blocks may leave out."""
+"""Inverse of the fraction of a variance that blocks may miss."""
 _FEWEST_BLOCKS: Final = 20
-"""Below which the errors of errors would be larger than what blocks leave out."""
+"""Fewest blocks; with fewer, errors of errors would exceed the variance that blocks miss."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its standard error."""
+    """Number with its standard error."""
 
     value: float
     error: float
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return value and error, JSON-able: None for what is not finite."""
+        """Return value and error, JSON-able; None if not finite."""
         return {key: x if np.isfinite(x) else None for key, x in asdict(self).items()}
 
     def measure_distance(self, expected: float, uncertainty: float = 0.0) -> float | None:
@@ -44,7 +44,7 @@ class Value:
 
         Args:
             expected: The value.
-            uncertainty: Its own.
+            uncertainty: Uncertainty of the expected value.
         """
         error = float(np.hypot(self.error, uncertainty))
         return (self.value - expected) / error if error > 0 and np.isfinite(error) else None
@@ -61,18 +61,18 @@ class Value:
 
 
 def compute_value(series: Floats) -> Value:
-    """Return value and error of what was computed of all means, (1 + n_resamples,)."""
+    """Return value and error of a function of the means, (1 + n_resamples,)."""
     with np.errstate(invalid="ignore"):
         return Value(float(series[0]), float(series[1:].std()))
 
 
 class Resampled:
-    """Means of columns over all rows, and over resampled ones.
+    """Means of columns over all rows, and over resampled rows.
 
     Args:
         columns: Name -> (n,).
-        n_resamples: How often rows are drawn, as many as there are, with replacement.
-        seed: Of the draws.
+        n_resamples: Number of resamples: all rows, drawn with replacement.
+        seed: Seed of the draws.
         blocks: Number of the block of each row, (n,), counted from 0: blocks are drawn in place of
             rows, as rows of one block may be correlated. None for independent rows.
     """
@@ -96,17 +96,17 @@ class Resampled:
         self._means = sums[:, :-1] / sums[:, -1:]
 
     def __getitem__(self, name: str) -> Floats:
-        """Return the means of a column, (1 + n_resamples,); the first is that of all rows."""
+        """Return the means of a column, (1 + n_resamples,), first the mean of all rows."""
         means: Floats = self._means[:, self._places[name]]
         return means
 
 
 def make_blocks(chains: ChainRows, series: Sequence[Floats], n: int) -> Numbers:
-    """Return blocks so long that little of the autocorrelation of some quantities is cut.
+    """Return blocks long enough to preserve the autocorrelation of some quantities.
 
-    Blocks of length B leave out a part (tau - 1 / (4 tau)) / B of the variance of a mean if
-    autocorrelations fall exponentially. It is a tenth, and errors are a twentieth too small, or
-    more where there would be fewer than 20 blocks.
+    Blocks of length B miss a fraction (tau - 1 / (4 tau)) / B of the variance of a mean if
+    autocorrelations fall exponentially. It is a tenth, so that errors are a twentieth too small,
+    or more if there would be fewer than 20 blocks.
 
     Args:
         chains: Rows of each Markov chain.

@@ -1,7 +1,7 @@
-"""Configurations mapped by a flow and measured, batch by batch, shared between ranks.
+"""Mapping and measurement of configurations, batch by batch, data-parallel over ranks.
 
-Every configuration follows from its number, and batches are cut alike whatever the number of
-ranks: so are the results. Links are kept for one batch only.
+Configurations depend on their number alone, and batches do not depend on the world size: results
+are the same for any number of ranks. Links are held for one batch only.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Numbers = NDArray[np.int64]
 Series = dict[str, Floats]
 """Name -> (n, ...), a row for each configuration, in order."""
 Measure = Callable[[Tensor, Sequence[int]], Mapping[str, Tensor]]
-"""From links (batch, D, V, N, N) and the numbers of the configurations in their file to columns."""
+"""Function of links (batch, D, V, N, N) and indices of the configurations in their file."""
 
 Shots = Callable[[Sequence[int], Tensor, Tensor], Mapping[str, Tensor]]
-"""From numbers in the file and links before and after the map to columns."""
+"""Function of indices in the file and links before and after the map, which returns columns."""
 
 START, END = "start:", "end:"
-"""Prefixes of what is measured before and after a map."""
+"""Prefixes of measurements before and after a map."""
 
 
 def draw_series(
@@ -49,7 +49,7 @@ def draw_series(
     """Map configurations of the Haar measure.
 
     Returns:
-        `log_weight`, `action`, the observables, and `seconds` and `cpu_seconds`: the mean time of
+        `log_weight`, `action`, the observables, and `seconds` and `cpu_seconds`: the mean time for
         drawing and mapping a configuration of the same batch.
 
     Raises:
@@ -60,7 +60,7 @@ def draw_series(
         clocks = time.perf_counter(), time.process_time()
         links = samples.batch(numbers)["base_links"].to(ranks.device)
         proposals = push(flow, links, action)
-        log_weight = proposals.log_weight.cpu()  # where a GPU is waited for
+        log_weight = proposals.log_weight.cpu()  # synchronizes with a GPU
         seconds = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
         times = torch.tensor(seconds, dtype=torch.float64) / len(numbers)
         return {
@@ -86,11 +86,11 @@ def map_back(
 
     Args:
         flow: The flow.
-        action: The target's, which the configurations were drawn from.
-        ensemble: The file, and which of its configurations.
-        observables: What is measured of them.
-        batch_size: Configurations that a rank maps at a time.
-        ranks: Who shares the work.
+        action: Target action, from which the configurations were drawn.
+        ensemble: The file, and the indices of the configurations.
+        observables: Observables to measure.
+        batch_size: Configurations per batch of a rank.
+        ranks: The ranks, which share the work.
 
     Returns:
         `log_weight`, `action` and the observables.
@@ -119,22 +119,21 @@ def map_ensemble(
     correlate: Measure | None = None,
     shots: Shots | None = None,
 ) -> Series:
-    """Map configurations of the ensemble that a flow starts from.
+    """Map configurations of the ensemble from which a flow starts.
 
     Args:
         flow: The flow.
-        actions: Of the distributions where it starts and where it leads.
-        ensemble: The file, and which of its configurations.
-        observables: What is measured of them.
-        batch_size: Configurations that a rank maps at a time.
-        ranks: Who shares the work.
-        correlate: What is measured beside them, and depends on the numbers of configurations.
-        shots: What is drawn beside them, from their numbers in the file and the links before and
-            after the map; adds columns.
+        actions: Base and target action.
+        ensemble: The file, and the indices of the configurations.
+        observables: Observables to measure.
+        batch_size: Configurations per batch of a rank.
+        ranks: The ranks, which share the work.
+        correlate: Further measurements, which depend on the indices of configurations.
+        shots: Further columns, from the indices in the file and the links before and after the map.
 
     Returns:
-        `log_weight`; `log_weight_identity`, that without the flow; before (`start:`) and after
-        (`end:`) the map both actions (`base`, `target`) and the observables; and of each
+        `log_weight`; `log_weight_identity`, without the flow; before (`start:`) and after
+        (`end:`) the map both actions (`base`, `target`) and the observables; and for each
         configuration the mean times of its batch, `seconds_flow` for the map,
         `seconds_reweighting` for the two actions of its weight, and `seconds_measurement` for one
         measurement.
@@ -149,7 +148,7 @@ def map_ensemble(
         links = file.read_links(rows).to(ranks.device)
         clocks = [time.perf_counter()]
         moved, log_det = flow(links)
-        log_det = log_det.cpu()  # where a GPU is waited for
+        log_det = log_det.cpu()  # synchronizes with a GPU
         clocks.append(time.perf_counter())
         there, here = target(moved).cpu(), base(links).cpu()
         clocks.append(time.perf_counter())
@@ -178,7 +177,7 @@ def map_ensemble(
 
 
 def _exchange(value: Tensor, links: Tensor, old: WholeAction, new: WholeAction) -> Tensor:
-    """Return the new action of links from the old; quarks that both have are not computed again."""
+    """Return the new action of links from the old; common quarks are not computed again."""
     quarks = old.options.fermions
     if quarks is None or quarks != new.options.fermions:
         return new(links).cpu()
@@ -188,8 +187,8 @@ def _exchange(value: Tensor, links: Tensor, old: WholeAction, new: WholeAction) 
 def split_chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:
     """Return the rows of each Markov chain among chosen configurations.
 
-    Where too few of a chain are chosen to see its autocorrelation, that of the plaquette of all
-    configurations holds. Of a part f of a chain it is 1/2 + f (tau - 1/2).
+    If too few of a chain are chosen for its autocorrelation time, the plaquette's of all
+    configurations is used. For a fraction f of a chain it is 1/2 + f (tau - 1/2).
     """
     numbers = ensemble.chain[chosen]
     names, counts = np.unique(numbers, return_counts=True)
@@ -209,7 +208,7 @@ def select_prefix(series: Series, prefix: str) -> Series:
 def _gather_batches(
     n: int, batch_size: int, ranks: Ranks, work: Callable[[range], Mapping[str, Tensor]]
 ) -> Series:
-    """Return what `work` finds of n configurations, on every rank."""
+    """Return the result of `work` for n configurations, on every rank."""
     pieces = [range(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
     own: list[dict[str, Any]] = []
     for piece in pieces[ranks.rank :: ranks.size]:

@@ -1,6 +1,6 @@
-"""Ratios of determinants from noise shots, and what they leave of an effective sample size.
+"""Ratios of determinants from noise shots, and the resulting effective sample size.
 
-With r = w |det M|^2 / |det M'|^2, w that of `fermions.shots` and the determinants exact,
+With r = w |det M|^2 / |det M'|^2, w from `fermions.shots` and exact determinants,
 
 | quantity             | of configurations i and shots k                                        |
 |----------------------|------------------------------------------------------------------------|
@@ -8,7 +8,7 @@ With r = w |det M|^2 / |det M'|^2, w that of `fermions.shots` and the determinan
 | ESS given the links  | <r>^2 / <r^2>                                                          |
 | ESS of n shots       | <W>^2 / <W^2>, W_i = w_i times the mean of r over n shots of i         |
 
-where w_i is the weight of the flow of links, with exact determinants. All groups of n shots count.
+where w_i is the weight of the flow of links with exact determinants. All groups of n shots count.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ KINDS = ("flow", "identity")
 
 @dataclass(frozen=True)
 class NoiseShots:
-    """Noise shots of configurations, with a flow of pseudofermions and with none.
+    """Noise shots of configurations, with and without a flow of pseudofermions.
 
     Attributes:
-        flow: Of pseudofermions.
-        quarks: Of the actions before and after the flow of links.
-        actions: Those actions.
-        n_shots: Of each configuration.
-        seed: Of the noise, with the number of the configuration.
+        flow: Flow of pseudofermions.
+        quarks: Quarks of the actions before and after the flow of links.
+        actions: Actions before and after the flow of links.
+        n_shots: Shots per configuration.
+        seed: Seed of the noise, to which the number of the configuration is added.
     """
 
     flow: PseudofermionFlow
@@ -78,10 +78,10 @@ def report_shots(
     """Report on noise shots, JSON-able.
 
     Args:
-        series: Of `series.map_ensemble` with `NoiseShots`.
+        series: Series of `series.map_ensemble` with `NoiseShots`.
         chains: Rows of each Markov chain.
-        n_resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of the bootstrap.
     """
     exact = (series[f"{START}base"] - series[f"{START}gauge"]) - (
         series[f"{END}target"] - series[f"{END}gauge"]
@@ -119,7 +119,7 @@ def _compute_ess(means: Resampled, n: int) -> dict[str, Floats]:
 
 
 def _compare(ess: Mapping[str, Floats]) -> dict[str, Any]:
-    """Return both effective sample sizes and their difference, whose noise is the same."""
+    """Return both effective sample sizes and their difference, from the same noise."""
     gain: Value = compute_value(ess["flow"] - ess["identity"])
     return {
         **{kind: compute_value(ess[kind]).to_dict() for kind in KINDS},

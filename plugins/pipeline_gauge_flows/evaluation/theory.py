@@ -1,7 +1,7 @@
 """Values of log Z and of plaquettes from theory: in 2D, or at strong coupling.
 
-The Wilson action has a coupling beta_p in each plane p. A cube meets each of its three planes
-twice, so that the series of `exact.expand_strong_coupling` becomes
+The Wilson action has a coupling beta_p in each plane p. A cube has two faces in each of its three
+planes, so that the series of `exact.expand_strong_coupling` becomes
 
     log Z / V = sum over p of log a_0(beta_p) + c sum over cubes of the product of u_p^2.
 """
@@ -29,7 +29,7 @@ from pipeline_gauge_flows.lattice import Lattice
 Floats = NDArray[np.float64]
 
 _LARGEST: Final = 0.05
-"""Largest neglected term of log Z; beyond it the series is not used."""
+"""Largest neglected term of log Z, above which the series is not used."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class KnownValues:
     """Values from theory.
 
     Attributes:
-        how: Where they are from.
+        how: Method: exact or strong coupling.
         log_z: log Z.
         planes: Mean of Re tr P / N in each plane, (planes,).
         log_z_uncertainty: First neglected term of log Z; 0 where it is exact.
-        plaquette_uncertainty: What it means for plaquettes.
+        plaquette_uncertainty: The resulting uncertainty of plaquettes.
     """
 
     how: Literal["exact", "strong coupling"]
@@ -55,7 +55,7 @@ class KnownValues:
         return {"how": self.how, "value": self.log_z, "uncertainty": self.log_z_uncertainty}
 
     def average_plaquettes(self, lattice: Lattice) -> dict[str, float]:
-        """Return the values of those observables that are averages of plaquettes, by name."""
+        """Return the values of observables that are averages of plaquettes, by name."""
         averages = {"plaquette": float(self.planes.mean())}
         if lattice.dimension > 2:
             time = np.array([mu == 0 for mu, _ in lattice.planes])
@@ -65,7 +65,7 @@ class KnownValues:
 
 
 def compute_known(action: WholeAction) -> KnownValues | None:
-    """Return what theory knows of an action; None where it knows nothing."""
+    """Return the theory values for an action; None if there are none."""
     if not isinstance(action, GaugeAction) or action.rectangle_weight != 0:
         return None
     lattice, weights = action.lattice, action.weights.tolist()

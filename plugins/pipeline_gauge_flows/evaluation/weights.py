@@ -10,8 +10,8 @@ With w = exp(-S) / q, q the density of the flow and p = exp(-S) / Z:
 | EUBO >= log Z     | <w log w> / <w>, no strict bound | <log w> = log Z + KL(p, q)        |
 | <O>               | <w O> / <w>                      | <O>                               |
 
-Samples of q tell nothing of regions that the flow never reaches; configurations of p do.
-Numbers come as arrays (1 + n_resamples,), see `resampling`.
+Samples of q have no information about regions that the flow never reaches; configurations of p do.
+Results are arrays (1 + n_resamples,), see `resampling`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class FlowEstimates:
     Args:
         log_weight: log w, (n,).
         observables: Name -> (n,).
-        n_resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of the bootstrap.
         blocks: See `Resampled`.
 
     Attributes:
-        observables: Their names.
+        observables: Names of the observables.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FlowEstimates:
 
     @property
     def eubo(self) -> Floats:
-        """Upper bound of log Z, as far as the weights can be averaged with."""
+        """Upper bound of log Z, if averages with the weights are reliable."""
         eubo: Floats = self._means["w log w"] / self._means["w"] + self._middle
         return eubo
 
@@ -99,12 +99,12 @@ class FlowEstimates:
 
 
 class TargetEstimates:
-    """Estimates from configurations of the distribution that a flow leads to.
+    """Estimates from configurations of the target distribution of a flow.
 
     Args:
         log_weight: log w, (n,).
-        n_resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of the bootstrap.
         blocks: See `Resampled`.
     """
 

@@ -1,1 +1,1 @@
-"""Quarks on Wilson's Dirac operator (`pipeline_kernels.dirac`): solver, determinants, mesons."""
+"""Wilson quarks (Dirac operator: `pipeline_kernels.dirac`): solver, determinants, mesons."""

@@ -1,20 +1,20 @@
 """Flows of pseudofermions, conditional on links U and U' = f(U): linear maps T, gauge-equivariant.
 
-With odd sites only, and M, M' short for Mhat at U and at U', phi = M^dagger chi is drawn with the
+On odd sites only, with M, M' short for Mhat at U and at U', phi = M^dagger chi is drawn with the
 density exp(-|M^-dagger phi|^2), and
 
     w = exp(|chi|^2 - |M'^-dagger T phi|^2) |det T|^2
 
-has the mean |det M'|^2 / |det M|^2 whatever T is. It has no variance for T = M'^dagger M^-dagger.
+has the mean |det M'|^2 / |det M|^2 for any T. Its variance is zero for T = M'^dagger M^-dagger.
 
-A layer moves the odd sites of one class by what hops bring them from those of the other class,
+A layer updates the odd sites of one class by two hops from the sites of the other class,
 
     T_l = 1 + P_A sum_ab kappa_a H^dagger_oe(a) (c_ab + i d_ab gamma5) kappa_b H^dagger_eo(b) P_B,
 
-where a and b are U or U'. So det T = 1, and the inverse has the opposite coefficients. M^dagger has
+where a and b are U or U'. So det T = 1, and the inverse has opposite coefficients. M^dagger has
 the same hops. Classes are the parity of (s x - 1) / 2, where s x is a sum of coordinates with
-signs: so sites that two hops connect around a corner are divided by half of the patterns of
-signs, sites that two hops connect in a straight line by all of them.
+signs: so sites connected by two hops around a corner are separated by half of the patterns of
+signs, sites connected by two hops in a straight line by all of them.
 
 Abbott et al., arXiv:2502.00263, section 3, and arXiv:2207.08945 for pseudofermions of flows.
 """
@@ -38,11 +38,11 @@ _SIGNS: Final = {
 }
 """Patterns of signs in each dimension."""
 _PERIOD: Final = 4
-"""Extents have to be multiples of it, for classes to close around the lattice."""
+"""Divisor of all extents, for classes to close around the lattice."""
 
 _START: Final = 0.5
-"""Part of the hops around corners that a flow starts with; straight ones are twice that, whole. The
-divergence by random steps of smooth links in two dimensions is least near it, and larger at 1."""
+"""Initial fraction of the hops around corners; straight hops have twice as much, all of them. The
+divergence for random steps of smooth links in two dimensions is minimal near it, higher at 1."""
 
 
 class Operators(NamedTuple):
@@ -53,7 +53,7 @@ class Operators(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """Which odd sites a layer moves: those of one class of one pattern."""
+    """Odd sites moved by a layer: one class of one pattern of signs."""
 
     pattern: int
     side: int
@@ -63,7 +63,7 @@ def require_classes(lattice: Lattice) -> None:
     """Check that the odd sites of a lattice have classes.
 
     Raises:
-        ValueError: They have not.
+        ValueError: They do not.
     """
     if lattice.dimension not in _SIGNS or any(extent % _PERIOD for extent in lattice.extents):
         raise ValueError(
@@ -73,9 +73,9 @@ def require_classes(lattice: Lattice) -> None:
 
 
 def list_masks(n_layers: int, dimension: int) -> list[Mask]:
-    """Return the masks of a flow, the second half those of the first in the opposite order.
+    """Return the masks of a flow; the second half repeats the first in the opposite order.
 
-    So the layers of the second half can take back those of the first: with U' = U the best T is 1.
+    So the second half of the layers can invert the first: for U' = U the best T is 1.
     """
     n_patterns = len(_SIGNS[dimension])
     half = [Mask(k // 2 % n_patterns, k % 2) for k in range(n_layers // 2)]
@@ -85,7 +85,7 @@ def list_masks(n_layers: int, dimension: int) -> list[Mask]:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def make_mask(mask: Mask, lattice: Lattice, device: torch.device) -> Tensor:
-    """Return whether a layer moves an odd site, (V / 2, 1, 1) bool."""
+    """Return the mask of odd sites that a layer moves, (V / 2, 1, 1) bool."""
     require_classes(lattice)
     odd = lattice.coordinates[lattice.coordinates.sum(1) % 2 == 1]
     total = odd @ torch.tensor(_SIGNS[lattice.dimension][mask.pattern])
@@ -94,12 +94,12 @@ def make_mask(mask: Mask, lattice: Lattice, device: torch.device) -> Tensor:
 
 
 class PseudofermionLayer(nn.Module):
-    """One masked linear layer.
+    """Masked linear layer.
 
     Args:
-        mask: Which sites move.
-        before: c of two hops by U that it starts with; other coefficients start at zero.
-        after: That of two hops by U'.
+        mask: Sites that move.
+        before: Initial c of two hops by U; other coefficients start at zero.
+        after: Initial c of two hops by U'.
     """
 
     def __init__(self, mask: Mask, before: float, after: float) -> None:
@@ -108,18 +108,18 @@ class PseudofermionLayer(nn.Module):
         start = torch.zeros(2, 2, 2)
         start[0, 0, 0], start[0, 1, 1] = before, after
         self.coefficients = nn.Parameter(start)
-        """c and d as [:, a, b], of hops by b and then by a, each 0 for U and 1 for U'."""
+        """c and d as [:, a, b], for hops by b and then by a, each 0 for U and 1 for U'."""
 
     def forward(
         self, phi: Tensor, operators: Operators, lattice: Lattice, inverse: bool = False
     ) -> Tensor:
-        """Map pseudofermions, or map them back.
+        """Map pseudofermions, or map them by the inverse.
 
         Args:
             phi: (batch, shots, V / 2, S, N) complex128.
-            operators: Of the links that T is conditional on.
-            lattice: Where.
-            inverse: Whether to map back.
+            operators: Dirac operators at the links on which T is conditional.
+            lattice: The lattice.
+            inverse: Apply the inverse map.
         """
         active = make_mask(self.mask, lattice, phi.device)
         gamma5 = 1j * make_gammas(lattice.dimension, phi.device)[1].unsqueeze(-1)
@@ -134,14 +134,14 @@ class PseudofermionLayer(nn.Module):
 
 
 class PseudofermionFlow(nn.Module):
-    """Layers one after the other: T with det T = 1.
+    """Sequence of layers: T with det T = 1.
 
-    Before it is trained it has a part of the first hops of M'^dagger M^-dagger: those by U in the
-    first half of the layers, those by U' in the second. So it is 1 where U' = U.
+    Initially it has a fraction of the leading hopping terms of M'^dagger M^-dagger: by U in the
+    first half of the layers, by U' in the second. So it is 1 for U' = U.
 
     Args:
-        n_layers: How many, an even number.
-        lattice: Where; weights know of its dimension alone.
+        n_layers: Number of layers, even.
+        lattice: The lattice; weights depend on its dimension only.
 
     Raises:
         ValueError: The odd sites of the lattice have no classes.
@@ -151,7 +151,7 @@ class PseudofermionFlow(nn.Module):
         super().__init__()
         require_classes(lattice)
         masks, half = list_masks(n_layers, lattice.dimension), n_layers // 2
-        # Half of the patterns divide sites around a corner, and two layers a pattern move both.
+        # Half of the patterns separate sites around a corner; two layers per pattern move both.
         c = _START * 4 / half
         layers = [PseudofermionLayer(mask, c, 0.0) for mask in masks[:half]]
         layers += [PseudofermionLayer(mask, 0.0, -c) for mask in masks[half:]]

@@ -1,10 +1,10 @@
-"""Correlators of mesons from propagators.
+"""Meson correlators from propagators.
 
 | symbol                              | here                                               |
 |-------------------------------------|----------------------------------------------------|
 | C(t) = sum_x |S(x + t, source)|^2   | `compute_pion_correlator`, `correlate_pion`        |
 
-with S = M^-1 and a sum over spins and colours of both ends. It is that of the charged pseudoscalar:
+with S = M^-1 and a sum over spins and colours of both ends. It belongs to the charged pseudoscalar:
 by gamma5-hermiticity the propagator of the other flavour, with -mu, is the adjoint of S.
 """
 
@@ -27,9 +27,9 @@ def compute_pion_correlator(
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
-        quarks: Of which the meson is made.
-        source: Site of the source; t is counted from there.
+        lattice: The lattice.
+        quarks: Quarks of the meson.
+        source: Site of the source; t is counted from its time.
     """
     sources = stack_sources([make_point_sources(lattice, [source])])
     return correlate_pion(links, lattice, quarks, sources)
@@ -38,13 +38,13 @@ def compute_pion_correlator(
 def correlate_pion(
     links: Tensor, lattice: Lattice, quarks: FermionOptions, sources: Sources
 ) -> Tensor:
-    """Return C(t) of one point, as an average over sources, (batch, T) float64.
+    """Return C(t) of a point source as an average over sources, (batch, T) float64.
 
     Args:
         links: (batch, D, V, N, N).
-        lattice: Their lattice.
-        quarks: Of which the meson is made.
-        sources: Of each configuration, or the same for all in a batch of one.
+        lattice: The lattice.
+        quarks: Quarks of the meson.
+        sources: Sources of each configuration, or a batch of one for all.
     """
     operator = DiracOperator(links, lattice.extents, quarks.kappa, quarks.two_kappa_mu)
     eta = sources.spinors.to(links).expand(len(links), -1, -1, -1, -1)

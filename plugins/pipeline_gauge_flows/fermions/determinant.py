@@ -1,7 +1,7 @@
 """Exact determinants of Wilson's Dirac operator on small lattices, and their derivatives.
 
-With odd sites only, log |det M| = (N S V / 4) log(1 + mu~^2) + log |det Mhat|, where Mhat is a
-matrix of N S V / 2 rows: 48 for SU(3) on 4x4, 1536 on 4^4. The derivative by links is that of
+On odd sites only, log |det M| = (N S V / 4) log(1 + mu~^2) + log |det Mhat|, where Mhat is a
+matrix of N S V / 2 rows: 48 for SU(3) on 4x4, 1536 on 4^4. The derivative by links equals that of
 Re tr(log Mhat): with chi_k the columns of the adjoint of the inverse and e_k unit vectors,
 
     d log |det Mhat| = Re sum_k chi_k^dagger dMhat e_k.
@@ -24,11 +24,11 @@ def compute_log_determinant(
 ) -> Tensor:
     """Return log |det M| of one flavour, (batch,) float64, differentiable once by the links.
 
-    A degenerate doublet, twisted or not, has twice that: its determinant is |det M|^2.
+    A degenerate doublet, twisted or not, has twice this value: its determinant is |det M|^2.
 
     Args:
-        links: (batch, D, V, N, N) complex128, of a lattice with even extents and D = 2 or 4.
-        lattice: Their lattice; its boundary is antiperiodic in time.
+        links: (batch, D, V, N, N) complex128, on a lattice with even extents and D = 2 or 4.
+        lattice: The lattice; its boundary is antiperiodic in time.
         kappa: Hopping parameter.
         two_kappa_mu: Twisted mass, 2 kappa mu.
     """

@@ -1,4 +1,4 @@
-"""Actions with quarks as functions of the links alone, with exact determinants: small lattices."""
+"""Effective actions of the links with exact quark determinants, for small lattices."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def make_action(options: ActionOptions, lattice: Lattice) -> WholeAction:
     """Return an action as a function of the links, with or without quarks.
 
     Raises:
-        ValueError: There are quarks, and the lattice does not hold any.
+        ValueError: There are quarks, and the lattice does not support them.
     """
     kind = GaugeAction if options.fermions is None else EffectiveAction
     return kind(options, lattice)
 
 
 class EffectiveAction:
-    """S of the gauge field, and -2 log |det M| of a doublet of quarks.
+    """Effective action: S of the gauge field, and -2 log |det M| of a doublet of quarks.
 
     Args:
         options: The action, with quarks.
-        lattice: Where.
+        lattice: The lattice.
 
     Raises:
-        ValueError: The lattice does not hold any.
+        ValueError: The lattice does not support quarks.
     """
 
     def __init__(self, options: ActionOptions, lattice: Lattice) -> None:
@@ -45,7 +45,7 @@ class EffectiveAction:
         return self._gauge
 
     def __call__(self, links: Tensor) -> Tensor:
-        """Return S, (batch,) float64, of links (batch, D, V, N, N); differentiable by them."""
+        """Return S, (batch,) float64, of links (batch, D, V, N, N); differentiable by the links."""
         return self.gauge(links) - 2 * self._compute_log_determinant(links)
 
     def force(self, links: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class EffectiveAction:
         return self.gauge.force(links) - project_to_algebra(links @ gradient.mH)
 
     def refresh(self, links: Tensor, generator: torch.Generator) -> None:
-        """Draw nothing: there are no fields but the links."""
+        """Do nothing: there are no auxiliary fields."""
 
     def _compute_log_determinant(self, links: Tensor) -> Tensor:
         quarks = self._quarks

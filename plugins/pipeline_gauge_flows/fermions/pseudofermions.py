@@ -1,13 +1,13 @@
 """Pseudofermions: determinants of Wilson's operator, and ratios of two, as actions of the links.
 
-With odd sites only, and M_1, M_2 short for Mhat with the masses mu_1 < mu_2,
+On odd sites only, with M_1, M_2 short for Mhat with the masses mu_1 < mu_2,
 
 | weight                    | S                              | phi for given links        |
 |---------------------------|--------------------------------|----------------------------|
 | |det M_1|^2               | |M_1^-dagger phi|^2            | M_1^dagger chi             |
 | |det M_1|^2 / |det M_2|^2 | |M_1^-dagger M_2^dagger phi|^2 | M_2^-dagger M_1^dagger chi |
 
-where chi has the density exp(-|chi|^2). A product of them is the determinant of light quarks by
+where chi has the density exp(-|chi|^2). Their product is the determinant of light quarks by
 way of heavier ones, and the force of a ratio is small: Hasenbusch, Phys. Lett. B 519, 177 (2001);
 with twisted masses Urbach et al., Comput. Phys. Commun. 174, 87 (2006).
 """
@@ -35,9 +35,9 @@ def split_action(
 
     Args:
         options: The action.
-        lattice: Where.
-        masses: Twisted masses 2 kappa mu of heavier doublets, the heaviest first, above that of
-            the quarks: their determinant is that of the heaviest times the ratios of neighbours.
+        lattice: The lattice.
+        masses: Twisted masses 2 kappa mu of heavier doublets, the heaviest first, above the mass of
+            the quarks: their determinant is the heaviest's times the ratios of neighbours.
     """
     terms: list[Action] = [GaugeAction(options, lattice)]
     if options.fermions is not None:
@@ -50,15 +50,15 @@ def split_action(
 
 
 class Pseudofermions:
-    """The action of one pseudofermion of each configuration.
+    """Action of one pseudofermion per configuration.
 
     Args:
-        lattice: With even extents, of two or four dimensions.
+        lattice: The lattice, with even extents and two or four dimensions.
         kappa: Hopping parameter.
         two_kappa_mu: mu_1 as 2 kappa mu_1.
         heavier: mu_2 as 2 kappa mu_2; None for a determinant in place of a ratio.
-        tolerance: |r| / |b| of solutions for S and phi.
-        force_tolerance: That of solutions for forces, which the acceptance test makes up for.
+        tolerance: |r| / |b| of the solutions for S and phi.
+        force_tolerance: |r| / |b| of the solutions for forces; the acceptance test corrects for it.
     """
 
     def __init__(

@@ -6,7 +6,7 @@
 | S = |M^-dagger phi|^2     | `compute_action`                                             |
 | log w, |det T| = 1        | `weigh_shots`: |chi|^2 - |M'^-dagger T M^dagger chi|^2       |
 
-The mean of w over chi is |det M'|^2 / |det M|^2, that of log w is not: shots of one configuration
+The mean of w over chi is |det M'|^2 / |det M|^2, unlike the mean of log w: shots of a configuration
 are averaged before any logarithm is taken.
 """
 
@@ -26,7 +26,7 @@ from pipeline_gauge_flows.lattice import Lattice
 from pipeline_kernels.dirac import DiracOperator
 
 _TOLERANCE: Final = 1e-9
-"""|r| / |b| of solutions: of a weight of hundreds of sites well below its noise."""
+"""|r| / |b| of solutions: for hundreds of sites the error of a weight is well below its noise."""
 
 
 def make_operators(
@@ -47,7 +47,7 @@ def make_operators(
 
 
 def draw_noise(lattice: Lattice, n_shots: int, seeds: Sequence[Sequence[int]]) -> Tensor:
-    """Return chi, (n, n_shots, V / 2, S, N), of each configuration from a seed of its own."""
+    """Draw chi, (n, n_shots, V / 2, S, N), with a separate seed for each configuration."""
     shape = n_shots, lattice.volume // 2, lattice.dimension, lattice.n_colours
     fields = []
     for seed in seeds:
@@ -65,8 +65,8 @@ def weigh_shots(
     Args:
         flow: T; None for 1.
         chi: (batch, shots, V / 2, S, N) complex128.
-        operators: Of links before and after the map.
-        lattice: Where.
+        operators: Dirac operators at the links before and after the map.
+        lattice: The lattice.
     """
     with torch.no_grad():
         phi = operators.before.apply_even_odd(chi, adjoint=True)
@@ -78,10 +78,10 @@ def weigh_shots(
 def weigh_by_path(
     flow: PseudofermionFlow, chi: Tensor, operators: Operators, lattice: Lattice
 ) -> Tensor:
-    """Return log w as `weigh_shots` does, with the derivatives of a path gradient.
+    """Return log w as `weigh_shots`, with the derivatives of a path gradient.
 
-    They are those by T phi alone, with the density of T phi as a function of it: so they vanish
-    where T is exact, for each shot (Vaitl et al., arXiv:2207.08219).
+    The derivatives are by T phi alone, with the density of T phi as a function of it: they vanish
+    for each shot if T is exact (Vaitl et al., arXiv:2207.08219).
     """
     with torch.no_grad():
         phi = operators.before.apply_even_odd(chi, adjoint=True)

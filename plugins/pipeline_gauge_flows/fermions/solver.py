@@ -6,8 +6,8 @@
 | Mhat x = b, Mhat^dagger x = b | `DiracSolver.solve_even_odd`                                  |
 | M psi = eta                   | `DiracSolver.solve`, spinors on all sites                     |
 
-Iterations are in single precision. Each time the residual has fallen by `_REDUCTION` it is replaced
-by the true one, calculated in double, while the search keeps its direction: Sleijpen and van der
+Iterations are in single precision. When the residual has fallen by `_REDUCTION`, it is replaced
+by the true residual in double precision, and the search keeps its direction: Sleijpen and van der
 Vorst, Computing 56, 141 (1996); Clark et al., Comput. Phys. Commun. 181, 1517 (2010), section 4.
 """
 
@@ -22,21 +22,21 @@ from torch import Tensor
 from pipeline_kernels.dirac import DiracOperator, NormalSolver, compute_residual, join, split
 
 _REDUCTION: Final = {torch.complex64: 1e-3, torch.complex128: 1e-9}
-"""Of the residual in the precision of the iterations, before the true one replaces it."""
+"""Reduction of the residual in the iterations' precision, before the true one replaces it."""
 _MARGIN: Final = 0.5
-"""Iterations aim at this part of the goal: the true residual is a little larger than theirs."""
+"""Margin of the tolerance: the true residual is a little larger than the iterations'."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A solution and what it took.
+    """Solution with residual and iteration counts.
 
     Attributes:
-        spinors: Of the shape of the right-hand sides.
+        spinors: Solutions, of the shape of the right-hand sides.
         residual: |r| / |b| of the normal equation in the precision of the operator, (batch, n_rhs)
             float64.
-        n_iterations: Of conjugate gradients, for the right-hand side that took most.
-        n_replacements: How often the residual was calculated anew.
+        n_iterations: Most conjugate-gradient iterations of a right-hand side.
+        n_replacements: Number of replacements of the residual.
     """
 
     spinors: Tensor
@@ -46,15 +46,15 @@ class Solution:
 
 
 class DiracSolver:
-    """Solves equations of one operator for any number of right-hand sides at once.
+    """Solver of equations of one operator for many right-hand sides at once.
 
     Solutions are not differentiable.
 
     Args:
         operator: M, with links in double precision if the tolerance is below 1e-6.
         tolerance: Largest |r| / |b| of the normal equation.
-        mixed: Whether to iterate in single precision, with residuals in that of the operator.
-        max_iterations: More are an error.
+        mixed: Iterate in single precision, with residuals in the precision of the operator.
+        max_iterations: Most iterations, beyond which an error is raised.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DiracSolver:
         """
         dtype = self.inner.links.dtype
         search, n_replacements = NormalSolver(self.inner, b.shape), 0
-        # Of unit length: squares of small residuals are numbers of single precision, too.
+        # Unit length: squares of small residuals do not underflow in single precision.
         size = _square(b).sqrt()
         b = b * _spread(torch.where(size > 0, 1 / size, 1.0), b)
         x, residual, norm = torch.zeros_like(b), b, _square(b)
@@ -91,7 +91,7 @@ class DiracSolver:
             if stuck or search.n_iterations >= self.max_iterations:
                 self._refuse(norm, search.n_iterations)
             aim = (_REDUCTION[dtype] ** 2 * norm).clamp_min(_MARGIN**2 * goal)
-            aim = torch.where(pending, aim, torch.inf)  # what has arrived stays as it is
+            aim = torch.where(pending, aim, torch.inf)  # converged solutions stay unchanged
             left = self.max_iterations - search.n_iterations
             x = x + search.iterate(residual.to(dtype), aim, left).to(x.dtype)
             best = torch.minimum(best, norm)
@@ -145,5 +145,5 @@ def _square(psi: Tensor) -> Tensor:
 
 
 def _spread(numbers: Tensor, like: Tensor) -> Tensor:
-    """Return one number a field, (batch, n_rhs), as a factor of spinors."""
+    """Return one number per field, (batch, n_rhs), as a factor of spinors."""
     return numbers[:, :, None, None, None].to(like.real.dtype)

@@ -1,4 +1,4 @@
-"""Sources of quark propagators: points, and noise on a slice of time.
+"""Sources of quark propagators: points, and noise on a time slice.
 
 | source       | eta                                                                         |
 |--------------|-----------------------------------------------------------------------------|
@@ -6,7 +6,7 @@
 | `z2`, `z4`   | on one slice, a random +-1 or (+-1 +-i) / sqrt(2) for each site, spin and   |
 |              | colour: one right-hand side                                                 |
 
-The mean of eta eta^dagger over the noise is the unit matrix of the slice, so that the mean of
+The mean of eta eta^dagger over the noise is the unit matrix on the slice, so that the mean of
 |M^-1 eta|^2 is the sum over points of the slice: the one-end trick, Foster and Michael, Phys. Rev.
 D 59, 074503 (1999); McNeile and Michael, Phys. Rev. D 73, 074506 (2006).
 """
@@ -32,8 +32,8 @@ class Sources:
 
     Attributes:
         spinors: eta, (..., n_rhs, V, S, N) complex128.
-        times: Slice of each, (..., n_rhs).
-        weight: Of |M^-1 eta|^2 in the correlator of one point.
+        times: Time slice of each, (..., n_rhs).
+        weight: Weight of |M^-1 eta|^2 in the correlator of one point.
     """
 
     spinors: Tensor
@@ -54,7 +54,7 @@ def make_point_sources(lattice: Lattice, sites: Sequence[int]) -> Sources:
 def draw_sources(
     kind: SourceKind, n_sources: int, lattice: Lattice, generator: torch.Generator
 ) -> Sources:
-    """Draw sources of one configuration: points, or noise on slices, anywhere on the lattice."""
+    """Draw sources of one configuration: points, or noise on slices, at random places."""
     if kind == "point":
         sites = torch.randint(lattice.volume, (n_sources,), generator=generator)
         return make_point_sources(lattice, sites.tolist())
@@ -68,7 +68,7 @@ def draw_sources(
 
 
 def stack_sources(sources: Sequence[Sources]) -> Sources:
-    """Return the sources of several configurations as those of a batch."""
+    """Stack the sources of several configurations into a batch."""
     spinors, times = (
         torch.stack([one.spinors for one in sources]),
         torch.stack([one.times for one in sources]),

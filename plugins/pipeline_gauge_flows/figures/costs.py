@@ -1,4 +1,4 @@
-"""The cost of an independent configuration, by flows and by Markov chains."""
+"""Cost of an independent configuration, by flows and by Markov chains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def format_time(seconds: float | None) -> str:
-    """Return a time for readers: 12 µs, 3.1 ms, 2.4 min."""
+    """Format a time: 12 µs, 3.1 ms, 2.4 min."""
     if seconds is None:
         return "–"
     if seconds >= 100:
@@ -79,13 +79,13 @@ def _make_flow_cells(one: EvaluatedRun) -> list[str]:
 
 
 def _read_each(cost: Report) -> float:
-    """Return the time of a configuration of the flow, on the device that it was timed on."""
+    """Return the time of a configuration of the flow, on the device on which it was timed."""
     seconds: float = cost["flow"]["cpu_seconds" if cost["device"] == "cpu" else "seconds"]
     return seconds
 
 
 def _format_break_even(cost: Report) -> str:
-    """Return how many configurations pay for the training, beside the cheapest rival."""
+    """Format the number of configurations that pay for the training, against the best rival."""
     if cost["rival"] is None or cost["flow_over_rival"] is None:
         return "–"
     if cost["break_even"] is not None:
@@ -94,7 +94,7 @@ def _format_break_even(cost: Report) -> str:
 
 
 def _make_chain_cells(theory: str, key: str, timed: Sequence[EvaluatedRun]) -> list[str]:
-    """Return the fastest of equal measurements beside different flows."""
+    """Return the fastest of equal measurements made with different flows."""
     chains = [one.flow["cost"][key] for one in timed]
     best = min(chains, key=lambda one: one["cpu_seconds"])
     needed = None if best["tau_int"] is None else max(1.0, 2 * best["tau_int"])

@@ -1,4 +1,4 @@
-"""Curves of a training of a flow: effective sample size and divergence by optimizer steps."""
+"""Training curves of a flow: effective sample size and divergence by optimizer steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 Floats = NDArray[np.float64]
 
 _TAIL: Final = 4.0
-"""Standard deviations of log w within which all of it should be seen."""
+"""Standard deviations of log w within which all samples should lie."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What the history of a training says of its flow, by epoch.
+    """Training curve of a flow by epoch, from the history.
 
     Attributes:
-        steps: Optimizer steps, or epochs where their steps are not known.
-        ess: Effective sample size over the number of samples, NaN where it cannot be told.
-        loss: KL(q, p) - log Z; None where another divergence was trained.
+        steps: Optimizer steps, or epochs if the number of steps is unknown.
+        ess: Effective sample size over the number of samples, NaN where it cannot be estimated.
+        loss: KL(q, p) - log Z; None if another divergence was trained.
         split: "val" or "train".
     """
 
@@ -51,7 +51,7 @@ def read_curve(run: Run) -> Curve | None:
 
 
 def count_steps_per_epoch(run: Run) -> int | None:
-    """Return the optimizer steps of an epoch; None if the data are not there."""
+    """Return the optimizer steps per epoch; None if the data are missing."""
     options = run.get_section("model", GaugeOptions)
     train = run.get_section("train", GaugeTrainOptions)
     n: int | None = options.draws.train
@@ -70,6 +70,6 @@ def _compute_ess(terms: Mapping[str, float]) -> float:
         ess = 1 / product if product > 0 else np.nan
     else:
         ess = weight**2 / terms["weight_square"] if terms["weight_square"] > 0 else np.nan
-    # Weights beyond what the loss takes to the exponent are cut off and look alike.
+    # Weights beyond the exponent limit of the loss are clipped to the same value.
     reach = abs(terms["log_weight"]) + _TAIL * max(variance, 0.0) ** 0.5
     return float("nan") if reach > LARGEST_EXPONENT else float(ess)

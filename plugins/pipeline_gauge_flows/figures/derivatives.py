@@ -15,9 +15,9 @@ from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures.runs import Report
 
 CONJUGATE: Final = "conjugate"
-"""The derivative of the action by the parameter, among the observables."""
+"""Name of the derivative of the action by the parameter among the observables."""
 ELEMENT: Final = "pion_element"
-"""With `_<t_min>` the matrix element of Eq. 15."""
+"""Prefix of `_<t_min>` in the name of the matrix element of Eq. 15."""
 _TITLES: Final = {
     "plaquette": "plaquette",
     "plaquette_time": "temporal plaquettes",
@@ -36,7 +36,7 @@ _RATIOS: Final = {
 }
 """Keys of `error_ratio`: label, colour and marker."""
 _SYMBOLS: Final = {"beta": "β", "anisotropy": "λ", "kappa": "κ", "two_kappa_mu": "2κμ"}
-"""Of parameters of the action."""
+"""Symbols of parameters of the action."""
 _PAPERS: Final = ("error_ratio_low", "error_ratio_high")
 
 
@@ -46,7 +46,7 @@ class Derivatives:
 
     Attributes:
         run: The run.
-        report: What the stage `infer` says.
+        report: Report of the stage `infer`.
     """
 
     run: Run
@@ -54,35 +54,35 @@ class Derivatives:
 
     @property
     def observables(self) -> dict[str, Report]:
-        """Reports by name, that on the derivative of the action first."""
+        """Reports by name, the derivative of the action first."""
         reports: dict[str, Report] = self.report["observables"]
         return reports
 
     @property
     def pion(self) -> Report | None:
-        """What is said of the pion; None without one."""
+        """Report on the pion; None without one."""
         pion: Report | None = self.report["pion"]
         return pion
 
     @property
     def headline(self) -> str:
-        """Name of the observable of which the costs are told."""
+        """Name of the observable in the table of costs."""
         return CONJUGATE if self.pion is None else f"{ELEMENT}_{self.pion['t_min']}"
 
     @property
     def loops(self) -> dict[str, Report]:
-        """Reports on what is made of links alone."""
+        """Reports on observables of links alone."""
         return {k: one for k, one in self.observables.items() if not k.startswith("pion_")}
 
     @property
     def shown(self) -> list[str]:
-        """Names of the observables that have panels of their own."""
+        """Names of the observables with their own panels."""
         liked = [CONJUGATE, "plaquette_time", "plaquette", *self.loops]
         return list(dict.fromkeys(name for name in liked if name in self.loops))[:2]
 
 
 def read_derivatives(experiment: ExperimentRun) -> list[Derivatives]:
-    """Return the runs of which derivatives were taken."""
+    """Return the runs with derivatives."""
     differentiated = []
     for run in experiment.runs.values():
         group = results.read_attributes(run).get("derivatives")
@@ -92,7 +92,7 @@ def read_derivatives(experiment: ExperimentRun) -> list[Derivatives]:
 
 
 def name_observable(name: str, symbol: str = "λ") -> str:
-    """Return what an observable is called; `symbol` is that of the parameter."""
+    """Return the displayed name of an observable; `symbol` is the parameter's."""
     if name == CONJUGATE:
         return f"dS/d{symbol}"
     if name.startswith("wilson_"):
@@ -141,7 +141,7 @@ def _format_step(report: Report) -> str:
 
 
 def _draw_estimates(axes: Axes, report: Report) -> None:
-    """Draw estimates over the part of the step, which is halved from tick to tick."""
+    """Draw estimates over the fraction of the step, which is halved from tick to tick."""
     scan = sorted(report["epsilon_scan"], key=lambda one: one["fraction"])
     entries = [report["epsilon_limit"], *scan]
     parts = [0.0, *(one["fraction"] for one in scan)]
@@ -186,7 +186,7 @@ def _draw_bars(
 
 
 def _draw_ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
-    """Draw errors of the other estimators over that of the flow."""
+    """Draw errors of the other estimators over the flow's error."""
     observables, symbol = one.loops, _name_parameter(one.report)
     for key, (label, colour, marker) in _RATIOS.items():
         points = [
@@ -199,8 +199,8 @@ def _draw_ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> Non
             face = "white" if key == "best" else colour
             axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=label)
     axes.axvline(1, color=style.INK, linewidth=0.7)
-    known = read_paper(experiment)
-    low, high = (known.get(name) for name in _PAPERS)
+    values = read_paper(experiment)
+    low, high = (values.get(name) for name in _PAPERS)
     if low is not None and high is not None:
         look: Report = {"color": style.FAINT, "alpha": 0.25, "zorder": 0}
         axes.axvspan(low.value, high.value, label="error: the paper, for the pion", **look)

@@ -1,4 +1,4 @@
-"""Learning curves of flows, whose losses have either sign."""
+"""Learning curves of flows, with losses of either sign."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ History = Sequence[dict[str, Any]]
 Value = Callable[[dict[str, Any]], float | None]
 
 _EARLY: Final = 0.02
-"""Part of the epochs that the axis of the loss may leave out, when it falls from far above."""
+"""Fraction of the first epochs that may lie outside the axis of the loss, if it falls steeply."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
@@ -49,8 +49,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _draw_line(axes: Axes, group: Group, records: History, value: Value, line: str = "-") -> None:
-    known = [(record["epoch"], value(record)) for record in records]
-    points = [(epoch, number) for epoch, number in known if number is not None]
+    values = [(record["epoch"], value(record)) for record in records]
+    points = [(epoch, number) for epoch, number in values if number is not None]
     marker = "o" if len(points) < 2 else ""
     width = 0.7 if len(group.runs) > 1 else 1.2
     x, y = [epoch for epoch, _ in points], [number for _, number in points]
@@ -80,7 +80,7 @@ def _label_axes(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
 
 
 def _crop_loss(axes: Axes, histories: Sequence[History]) -> None:
-    """Leave out the first few epochs' losses, beside which the rest would look flat."""
+    """Crop the losses of the first few epochs, next to which the rest would look flat."""
     values = np.array([record["train"]["loss"] for records in histories for record in records])
     top, low = np.quantile(values, 1 - _EARLY), values.min()
     if np.isfinite(top) and values.max() > top + 2 * (top - low):

@@ -1,4 +1,4 @@
-"""Averages by the flow beside theory and an ensemble of the same action."""
+"""Averages by the flow compared with theory and an ensemble of the same action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPREAD: Final = 0.5
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the distance of each average from what it should be, in standard errors."""
+    """Draw the deviation of each average from its reference, in standard errors."""
     compared = [one for one in runs.list_evaluated(experiment) if _check_distances(one)]
     if not compared:
         return None
@@ -104,8 +104,8 @@ def _list_values(entry: Mapping[str, Any]) -> Rows:
     if entry["chain"] is not None:
         rows.append(["chain of proposals", entry["chain"]["mean"], entry["chain"]["error"], None])
     if entry["known"] is not None:
-        known = entry["known"]
-        rows.append(["theory", known["value"], known["uncertainty"], entry["sigmas"]["known"]])
+        theory = entry["known"]
+        rows.append(["theory", theory["value"], theory["uncertainty"], entry["sigmas"]["known"]])
     if entry["ensemble"] is not None:
         theirs, sigmas = entry["ensemble"], entry["sigmas"]["ensemble"]
         rows.append(["ensemble", theirs["mean"], theirs["error"], sigmas])

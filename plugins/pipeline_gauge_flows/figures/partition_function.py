@@ -22,7 +22,7 @@ _REFERENCES: Final = {
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw bounds and estimates of all runs, less what theory says or the flow estimates."""
+    """Draw bounds and estimates of all runs, less the value from theory or the flow's estimate."""
     evaluated = runs.list_evaluated(experiment)
     if not evaluated:
         return None
@@ -53,7 +53,7 @@ def _name_reference(evaluated: Sequence[EvaluatedRun]) -> str:
 
 
 def _check_strict_bound(one: EvaluatedRun) -> bool:
-    """Return whether the upper bound is one."""
+    """Return True if the upper bound is guaranteed."""
     return bool(one.first["log_z"]["eubo"]["from"] == "ensemble")
 
 
@@ -68,7 +68,7 @@ def _draw_bracket(axes: Axes, place: float, one: EvaluatedRun) -> None:
 
 
 def _make_handles(upper: Set[bool], forward: bool) -> list[Line2D]:
-    """Return the legend, with the kinds of upper bounds and of estimates that there are."""
+    """Return the legend of the upper bounds and estimates that are drawn."""
     marks = [(">", INK, "lower bound"), ("o", INK, "estimate")]
     if True in upper:
         marks.append(("<", INK, "upper bound, by an ensemble"))
@@ -122,6 +122,6 @@ def _list_quantities(report: Report) -> list[tuple[str, Report, str]]:
     if report["forward"] is not None:
         quantities.append(("estimate", report["forward"]["log_z"], "ensemble"))
     if log_z["known"] is not None:
-        known = log_z["known"]
-        quantities.append(("known", {**known, "error": known["uncertainty"]}, known["how"]))
+        theory = log_z["known"]
+        quantities.append(("known", {**theory, "error": theory["uncertainty"]}, theory["how"]))
     return quantities

@@ -1,4 +1,4 @@
-"""Trained flows as figures need them: what was evaluated, and which differ in the seed alone."""
+"""Trained flows for figures: evaluated runs, and groups that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Report = dict[str, Any]
 
 _LOOPS: Final = {"plaquette": "fixed plaquette", "learned": "learned loops"}
 _TRAINING: Final = ("model", "graph", "train")
-"""Sections that a trained flow follows from, beside the seed."""
+"""Sections that, with the seed, determine a trained flow."""
 _USUAL_COLOURS, _USUAL_ACTION = 3, "wilson"
 _ACTIONS: Final = {"symanzik": "Lüscher-Weisz", "iwasaki": "Iwasaki"}
 _NUMBER: Final = re.compile(r"_?(seed)?_?\d+$")
@@ -24,12 +24,12 @@ _NUMBER: Final = re.compile(r"_?(seed)?_?\d+$")
 
 @dataclass(frozen=True)
 class Group:
-    """Variants that differ in nothing but the seed, or in what was done after the training.
+    """Variants that differ only in the seed, or in stages after the training.
 
     Attributes:
-        name: For readers.
-        runs: All of them.
-        colour: Of whatever is drawn of them.
+        name: Displayed name.
+        runs: All runs of the group.
+        colour: Colour in figures.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Group:
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run that was evaluated.
+    """Evaluated run.
 
     Attributes:
         run: The run.
-        flow: `flow` of its metrics.
-        colour: Of its group.
+        flow: Key `flow` of its metrics.
+        colour: Colour of its group.
     """
 
     run: Run
@@ -67,14 +67,14 @@ class EvaluatedRun:
 
     @property
     def log_z(self) -> float:
-        """Log Z by theory, else by the flow."""
+        """Log Z from theory, else from the flow."""
         entry = self.first["log_z"]
         value: float = (entry["known"] or entry["estimate"])["value"]
         return value
 
 
 def group_runs(experiment: ExperimentRun) -> list[Group]:
-    """Return the variants of an experiment, those together that were trained alike."""
+    """Return the variants of an experiment, grouped by equal training."""
     alike: dict[str, list[Run]] = {}
     for run in experiment.runs.values():
         alike.setdefault(_identify_training(run), []).append(run)
@@ -97,14 +97,14 @@ def list_evaluated(experiment: ExperimentRun) -> list[EvaluatedRun]:
 
 
 def read_flow(run: Run) -> Report | None:
-    """Return what the evaluation says of the flow of a run; None if there was none."""
+    """Return the evaluation of the flow of a run; None without one."""
     content = results.read_json(run.metrics)
     flow: Report | None = content.get("flow") if isinstance(content, dict) else None
     return flow
 
 
 def identify_theory(run: Run) -> str:
-    """Return what tells apart the distributions that flows lead to, and where they start."""
+    """Return a key that identifies the base and target distributions of a flow."""
     options = run.get_section("model", GaugeOptions)
     action = options.action.model_dump(mode="json") if options.action else None
     lattice = run.sections["graph"].model_dump(mode="json").get("lattice")
@@ -114,7 +114,7 @@ def identify_theory(run: Run) -> str:
 
 
 def describe_theory(flow: Report) -> str:
-    """Return the theory for a title: 4 x 4, β = 6; group and action where they are not usual."""
+    """Return the theory for a title: 4 x 4, β = 6; group and action if not the default."""
     action, first = flow["action"], flow["lattices"][0]
     parts = [format_extents(first), f"β = {action['beta']:g}"]
     if first["n_colours"] != _USUAL_COLOURS:
@@ -138,7 +138,7 @@ def _identify_training(run: Run) -> str:
 
 
 def _name_groups(alike: Sequence[Sequence[Run]]) -> list[str]:
-    """Return what groups are called: by their loops if that tells them apart, else by variant."""
+    """Return the names of groups: by their loops if these differ, else by variant."""
     loops = [_describe_loops(runs[0]) for runs in alike]
     return loops if len(set(loops)) == len(alike) > 1 else [_strip_number(runs) for runs in alike]
 
@@ -148,6 +148,6 @@ def _describe_loops(run: Run) -> str:
 
 
 def _strip_number(runs: Sequence[Run]) -> str:
-    """Return the name of a variant, without the number at its end where there are more of them."""
+    """Return the name of a variant, without the number at its end if there are several."""
     name = runs[-1].variant
     return _NUMBER.sub("", name) or name if len(runs) > 1 else runs[0].label

@@ -1,4 +1,4 @@
-"""What noise shots of pseudofermions leave of the effective sample size."""
+"""Effective sample size with noise shots of pseudofermions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pipeline_gauge_flows.figures.runs import EvaluatedRun, Report
 from pipeline_gauge_flows.options import GaugeTrainOptions
 
 _KINDS = {"flow": ("o-", "flow of pseudofermions"), "identity": ("s--", "none")}
-"""Marker and line, and what pseudofermions are mapped by."""
+"""Marker, line and label, with and without a flow of pseudofermions."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw ESS against the number of noise shots, with a flow of pseudofermions and with none."""
+    """Draw ESS against the number of noise shots, with and without a flow of pseudofermions."""
     trained = list(_list_trained(experiment))
     if not trained:
         return None

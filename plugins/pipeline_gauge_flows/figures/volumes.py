@@ -1,4 +1,4 @@
-"""How the effective sample size falls with the volume."""
+"""Effective sample size as a function of the volume."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipeline_core.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 
 _SMALL: Final = 0.1
-"""Effective sample size from which on down the axis is logarithmic."""
+"""Effective sample size below which the axis is logarithmic."""
 _SIGMAS: Final = 2.0
-"""Standard errors of ESS(V0) that the band of the law is wide to both sides."""
+"""Half width of the band of the law, in standard errors of ESS(V0)."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw ESS on all lattices beside ESS(V0)^(V/V0)."""
+    """Draw ESS on all lattices, and ESS(V0)^(V/V0)."""
     evaluated = [one for one in runs.list_evaluated(experiment) if len(one.flow["volume_law"]) > 1]
     if not evaluated:
         return None

@@ -19,9 +19,9 @@ Span = tuple[float, float]
 
 _MOST_BINS: Final = 60
 _FEWEST: Final = 30
-"""Configurations of the target below which their histogram says nothing."""
+"""Fewest configurations of the target for a histogram."""
 _TAILS: Final = 0.001
-"""Part of the samples beyond each end of the axis."""
+"""Fraction of the samples beyond each end of the axis."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:

@@ -1,4 +1,4 @@
-"""Files of link configurations that other lattice programs read and write."""
+"""File formats of link configurations shared with other lattice programs."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ READERS: Final[dict[str, Callable[[Path], Configuration]]] = {
     "ildg": read_ildg,
     "nersc": read_nersc,
 }
-"""By the names that dataset files give them."""
+"""Readers by the names in dataset files."""

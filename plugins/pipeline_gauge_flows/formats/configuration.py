@@ -1,6 +1,6 @@
-"""One configuration, and the order in which files hold its links.
+"""One configuration, and the order of its links in files.
 
-Files number sites with x fastest and t slowest, and give the links of a site along x, y, z, t.
+Files number sites with x fastest and t slowest, and store the links of a site along x, y, z, t.
 Here time is direction 0 and x, y, z are 1, 2, 3, the last one fastest.
 """
 
@@ -24,7 +24,7 @@ from pipeline_kernels.su3 import project
 Complex = NDArray[np.complex128]
 
 TOLERANCE: Final = 1e-5
-"""Largest element of U U^dag - 1, and of det U - 1: rounding errors of single precision."""
+"""Largest element of U U^dag - 1 and of det U - 1: rounding errors of single precision."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Configuration:
     Attributes:
         lattice: The lattice.
         links: (4, V, N, N) complex128.
-        action: What they were drawn from, if the file says so.
-        facts: What else the file says, JSON-able.
+        action: Action of the ensemble, if the file states it.
+        facts: Other metadata of the file, JSON-able.
     """
 
     lattice: Lattice
@@ -56,7 +56,7 @@ class Configuration:
 
 
 def convert_to_file_order(configuration: Configuration) -> Complex:
-    """Return the links as files hold them, (t, z, y, x, 4, N, N)."""
+    """Return the links in the order of files, (t, z, y, x, 4, N, N)."""
     n = configuration.lattice.n_colours
     links = configuration.links.reshape(4, *configuration.lattice.extents, n, n)  # mu, t, x, y, z
     return np.ascontiguousarray(links[[1, 2, 3, 0]].transpose(1, 4, 3, 2, 0, 5, 6))
@@ -70,7 +70,7 @@ def convert_from_file_order(raw: Complex) -> tuple[Lattice, Complex]:
 
 
 def require_special_unitary(path: Path, links: Complex) -> Complex:
-    """Return links without their rounding errors.
+    """Return links without rounding errors.
 
     Args:
         path: The file, for messages.
@@ -82,8 +82,8 @@ def require_special_unitary(path: Path, links: Complex) -> Complex:
     if not np.isfinite(links).all():
         direction, site = np.argwhere(~np.isfinite(links))[0, :2]
         raise ValueError(
-            f"{path}: the link in direction {direction} at site {site} is not finite; get a sound "
-            "copy of the file"
+            f"{path}: the link in direction {direction} at site {site} is not finite; get an "
+            "intact copy of the file"
         )
     n = links.shape[-1]
     products = links @ links.conj().swapaxes(-2, -1) - np.eye(n)
@@ -94,21 +94,21 @@ def require_special_unitary(path: Path, links: Complex) -> Complex:
         raise ValueError(
             f"{path}: {np.count_nonzero(deviation > TOLERANCE)} of {deviation.size} links are not "
             f"in SU({n}); direction {worst[0]} at site {worst[1]} is off by {deviation.max():.2g}; "
-            "is the byte order, or the order of indices, another? Get a sound copy of the file"
+            "is the byte order or the order of indices wrong? Get an intact copy of the file"
         )
     return project(torch.from_numpy(links)).numpy()
 
 
 def read_action(path: Path, place: str, text: str | bytes) -> ActionOptions:
-    """Read the action that a file says its links were drawn from.
+    """Read the action that a file states for its links.
 
     Args:
         path: The file, for messages.
-        place: Of the text in it, for messages.
+        place: Place of the text in the file, for messages.
         text: JSON.
 
     Raises:
-        ValueError: It is no action.
+        ValueError: The text is not an action.
     """
     try:
         return ActionOptions.model_validate_json(text)

@@ -26,7 +26,7 @@ from pipeline_gauge_flows.formats.configuration import (
 from pipeline_gauge_flows.formats.lime import Record, read_records, write_records
 
 ACTION: Final = "gauge-action-json"
-"""Record of our own, which other programs skip."""
+"""Record of this package, which other programs skip."""
 _TYPES: Final[dict[int, np.dtype[Any]]] = {32: np.dtype(">c8"), 64: np.dtype(">c16")}
 _LENGTHS: Final = ("lt", "lz", "ly", "lx")
 
@@ -60,7 +60,7 @@ def write_ildg(
         precision: Bits of a real number.
 
     Raises:
-        ValueError: Of another group, or the file cannot be written.
+        ValueError: The group is not SU(3), or the file cannot be written.
     """
     if configuration.lattice.n_colours != 3:
         raise ValueError(
@@ -84,7 +84,7 @@ def read_ildg(path: Path) -> Configuration:
     """Read a configuration, and check its size, checksums and links.
 
     Raises:
-        ValueError: The file is truncated or damaged, or holds no SU(3) links.
+        ValueError: The file is truncated or damaged, or does not hold SU(3) links.
     """
     records: dict[str, bytes] = {}
     for record in read_records(path):
@@ -114,7 +114,7 @@ def read_ildg(path: Path) -> Configuration:
 
 
 def compute_checksums(links: NDArray[Any]) -> tuple[int, int]:
-    """Return SciDAC's two checksums of an array (t, z, y, x, 4, 3, 3) in the bytes of the file.
+    """Return SciDAC's two checksums of an array (t, z, y, x, 4, 3, 3) in the file's byte order.
 
     CRC-32 of every site, rotated by its number modulo 29 or 31, all combined by exclusive or.
     """
@@ -139,7 +139,7 @@ def _read_tag(path: Path, text: str, name: str) -> str:
 def _read_integer(path: Path, text: str, name: str) -> int:
     value = _read_tag(path, text, name)
     if not value.isdigit():
-        raise ValueError(f"{path}: <{name}> is {value!r}, no number; the file is damaged")
+        raise ValueError(f"{path}: <{name}> is {value!r}, not a number; the file is damaged")
     return int(value)
 
 
@@ -151,7 +151,7 @@ def _read_array(path: Path, data: bytes, shape: list[int], precision: int) -> ND
     if len(data) != expected:
         raise ValueError(
             f"{path}: {len(data)} bytes of links, expected {expected} for "
-            f"{' x '.join(map(str, shape))} sites (t, z, y, x) at {precision} bits; get a sound "
+            f"{' x '.join(map(str, shape))} sites (t, z, y, x) at {precision} bits; get an intact "
             "copy of the file"
         )
     return np.frombuffer(data, dtype).reshape(*shape, 4, 3, 3)
@@ -166,8 +166,8 @@ def _compare(path: Path, raw: NDArray[Any], record: bytes | None) -> str:
     wrong = [k for k, v in computed.items() if int(stated.get(k, "0"), 16) != v]
     if wrong:
         raise ValueError(
-            f"{path}: checksum {wrong[0]} is {computed[wrong[0]]:08x}, the file says "
-            f"{stated.get(wrong[0], 'nothing')}: its links are damaged; get a sound copy of the "
+            f"{path}: checksum {wrong[0]} is {computed[wrong[0]]:08x}, the file states "
+            f"{stated.get(wrong[0], 'nothing')}: its links are damaged; get an intact copy of the "
             "file"
         )
     return "agrees"

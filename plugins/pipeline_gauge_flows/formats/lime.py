@@ -1,7 +1,7 @@
 """LIME containers (Lattice QCD Interchange Message Encapsulation): records with a type and bytes.
 
 Every record has a header of 144 bytes, big-endian: magic number, version, flags, length, type.
-Data are filled up to a multiple of eight bytes.
+Data are padded to a multiple of eight bytes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FILLING: Final = 8
 
 @dataclass(frozen=True)
 class Record:
-    """A record.
+    """Record of a LIME file.
 
     Attributes:
-        kind: Its type, such as "ildg-format".
-        data: Its content.
+        kind: Type, such as "ildg-format".
+        data: Content.
     """
 
     kind: str
@@ -45,7 +45,7 @@ def read_records(path: Path) -> Iterator[Record]:
     """Yield the records of all messages of a file.
 
     Raises:
-        ValueError: It is no LIME file, or truncated.
+        ValueError: The file is not a LIME file, or is truncated.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -59,7 +59,7 @@ def read_records(path: Path) -> Iterator[Record]:
                     "damaged, or of another format: check `reader`"
                 )
             name = kind.rstrip(b"\0").decode("ascii", "replace")
-            # A damaged length may be of any size.
+            # A damaged length may have any value.
             if (left := size - file.tell()) < length:
                 raise ValueError(
                     f"{path}: record {name!r} has {left} of {length} bytes: the file is truncated "
@@ -70,4 +70,4 @@ def read_records(path: Path) -> Iterator[Record]:
             yield Record(name, data)
 
 
-_AGAIN: Final = "get a sound copy of the file"
+_AGAIN: Final = "get an intact copy of the file"

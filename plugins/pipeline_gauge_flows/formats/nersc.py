@@ -1,7 +1,7 @@
 """NERSC archive files (the Gauge Connection) of SU(2) and SU(3) links.
 
-A header of text, then the links as IEEE numbers, whole or without their last row. It carries a
-checksum, the mean plaquette and the mean trace of the links, and all three are compared.
+A text header, then the links as IEEE numbers, complete or without their last row. It contains a
+checksum, the mean plaquette and the mean trace of the links, which are all verified.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline_gauge_flows.formats.configuration import (
 Number = TypeVar("Number", int, float)
 
 ACTION: Final = "GAUGE_ACTION"
-"""Key of our own, which other programs skip."""
+"""Key of this package, which other programs skip."""
 _TYPES: Final[dict[str, list[str]]] = {
     "IEEE32BIG": [">c8"],
     "IEEE32LITTLE": ["<c8"],
@@ -35,10 +35,10 @@ _TYPES: Final[dict[str, list[str]]] = {
     "IEEE64LITTLE": ["<c16"],
     "IEEE64": [">c16", "<c16"],
 }
-"""Number types; programs disagree on the byte order where none is named, so both are tried."""
+"""Number types; programs disagree on the byte order if none is named, so both are tried."""
 _LONGEST_HEADER: Final = 65_536
 _PLAQUETTE, _TRACE = 1e-5, 1e-5
-"""Largest differences to the header; single precision."""
+"""Largest differences from the header, in single precision."""
 
 
 def write_nersc(
@@ -48,13 +48,13 @@ def write_nersc(
     number: int = 1,
     precision: Literal[32, 64] = 64,
 ) -> None:
-    """Write a configuration, with all rows of the links.
+    """Write a configuration with all rows of the links.
 
     Args:
         path: The file.
-        configuration: Four-dimensional.
+        configuration: Configuration in four dimensions.
         label: Name of the ensemble.
-        number: Of the configuration in it.
+        number: Number of the configuration in the ensemble.
         precision: Bits of a real number.
 
     Raises:
@@ -88,7 +88,7 @@ def read_nersc(path: Path) -> Configuration:
     """Read a configuration, and check size, checksum, plaquette, trace and links.
 
     Raises:
-        ValueError: The file is truncated or damaged, or holds something else.
+        ValueError: The file is truncated, damaged, or of another kind.
     """
     header, data = _split_header(path)
     n, rows = _count_rows(path, header)
@@ -114,7 +114,7 @@ def compute_checksum(links: NDArray[Any]) -> int:
 
 
 def _split_header(path: Path) -> tuple[dict[str, str], bytes]:
-    """Return the keys of the header, and the bytes after it."""
+    """Return the keys of the header and the bytes after it."""
     content = path.read_bytes()
     end = content.find(b"END_HEADER", 0, _LONGEST_HEADER)
     if not content.startswith(b"BEGIN_HEADER") or end < 0:
@@ -143,12 +143,12 @@ def _read_number(
         return kind(text)
     except ValueError:
         raise ValueError(
-            f"{path}: {key} = {text!r} in its header is no number; correct the file"
+            f"{path}: {key} = {text!r} in its header is not a number; correct the file"
         ) from None
 
 
 def _count_rows(path: Path, header: dict[str, str]) -> tuple[int, int]:
-    """Return the number of colours, and of the rows that the file holds."""
+    """Return the number of colours and the number of rows in the file."""
     kind = _read_value(path, header, "DATATYPE")
     kinds = {f"4D_SU{n}_GAUGE": (n, n - 1) for n in (2, 3)}
     kinds |= {f"4D_SU{n}_GAUGE_{n}x{n}": (n, n) for n in (2, 3)}
@@ -167,7 +167,7 @@ def _read_array(
     if len(data) != expected:
         raise ValueError(
             f"{path}: {len(data)} bytes of links, expected {expected} for "
-            f"{' x '.join(map(str, shape[:4]))} sites (t, z, y, x); get a sound copy of the file"
+            f"{' x '.join(map(str, shape[:4]))} sites (t, z, y, x); get an intact copy of the file"
         )
     stated = _read_number(path, header, "CHECKSUM", lambda text: int(text, 16))
     candidates = [np.frombuffer(data, dtype).reshape(shape) for dtype in _TYPES[kind]]
@@ -175,13 +175,13 @@ def _read_array(
         if compute_checksum(links) == stated:
             return links
     raise ValueError(
-        f"{path}: CHECKSUM is {compute_checksum(candidates[0]):08x}, the header says "
-        f"{stated:08x}: the links are damaged; get a sound copy of the file"
+        f"{path}: CHECKSUM is {compute_checksum(candidates[0]):08x}, the header has "
+        f"{stated:08x}: the links are damaged; get an intact copy of the file"
     )
 
 
 def _complete_rows(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Return matrices with the last row, which the others determine, (..., N, N)."""
+    """Complete matrices by the last row, which the others determine, (..., N, N)."""
     if rows.shape[-1] == 2:
         first, second = rows[..., 0, 0], rows[..., 0, 1]
         last = np.stack([-second.conj(), first.conj()], axis=-1)
@@ -196,6 +196,6 @@ def _compare(
     stated = _read_number(path, header, key, float)
     if not abs(stated - computed) <= tolerance:
         raise ValueError(
-            f"{path}: {key} is {computed:.8f}, the header says {stated:.8f}: the links are not "
-            "those that were written; get a sound copy of the file"
+            f"{path}: {key} is {computed:.8f}, the header has {stated:.8f}: the links are not "
+            "those that were written; get an intact copy of the file"
         )

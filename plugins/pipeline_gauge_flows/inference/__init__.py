@@ -1,11 +1,11 @@
 """Stage `infer`: configurations, and derivatives of observables by parameters of the action.
 
-`run.inference` holds, as far as they were asked for:
+`run.inference` holds what was requested of:
 
 | group or attribute    | content                                                                |
 |-----------------------|------------------------------------------------------------------------|
 | `samples/log_weight`  | log w of the written configurations, (n,); files: see `files`          |
-| `samples/number`      | of the proposal that each is, (n,)                                     |
+| `samples/number`      | number of the proposal of each, (n,)                                   |
 | `derivatives/`        | attribute `report`, JSON, see below; `log_weight` of the flow and      |
 |                       | `log_weight_identity` without it, (n,)                                 |
 | `derivatives/start/`  | of the configurations: actions `base` and `target`, and observables    |
@@ -15,19 +15,19 @@ The report; numbers with errors are `value` and `error`, all of the same resampl
 
 | key                   | content                                                                |
 |-----------------------|------------------------------------------------------------------------|
-| `parameter`           | of the action; from `start` to `end`                                   |
-| `dataset`             | of which configurations were mapped                                    |
-| `n_configurations`    | that were mapped; `n_blocks` that were resampled                       |
-| `weights`             | `ess` with the `flow` and with the `identity` in its place             |
-| `observables`         | by name, `conjugate` being the derivative of the action, a report      |
-|                       | each; of the pion `pion_<t>`, its correlator, and of fits from t_min   |
+| `parameter`           | name of the parameter of the action; from `start` to `end`             |
+| `dataset`             | name of the dataset whose configurations were mapped                   |
+| `n_configurations`    | mapped configurations; `n_blocks`, resampled blocks                    |
+| `weights`             | `ess` with the `flow`, and with the `identity` in its place            |
+| `observables`         | a report by name; `conjugate` is the derivative of the action;         |
+|                       | for the pion `pion_<t>`, its correlator, and for fits from t_min       |
 |                       | `pion_mass_<t_min>` and `pion_element_<t_min>`, log(M) / 2, whose      |
 |                       | derivative is the matrix element of Eq. 15                             |
-| `seconds`             | of wall time and a rank, for a configuration, the terms of Eq. 19:     |
+| `seconds`             | wall time of one rank per configuration, the terms of Eq. 19:          |
 |                       | `flow`, `reweighting`, `measurement` once, and `generation` of the     |
-|                       | second ensemble with its thermalisation, None if there is none         |
+|                       | second ensemble with its thermalisation, None without one              |
 | `pion`                | `masses` of fit ranges [`t_min`, T/2] at `start` and `end`, and        |
-|                       | `effective_masses` of t and t + 1; None if it was not asked for        |
+|                       | `effective_masses` of t and t + 1; None if not requested               |
 | `independent_configurations` | of both ensembles of the estimate `independent` together        |
 
 The report on an observable:
@@ -36,9 +36,9 @@ The report on an observable:
 |-----------------------|------------------------------------------------------------------------|
 | `flow`                | Eqs. 12 and 13                                                         |
 | `epsilon_same_step`   | without the flow, at the same step of the parameter                    |
-| `epsilon_scan`        | at parts of it, `fraction`; `epsilon_limit` with no step at all;       |
-|                       | `epsilon_best` the one of least error                                  |
-| `independent`         | from two ensembles, None if there is no second one                     |
+| `epsilon_scan`        | at fractions of it, `fraction`; `epsilon_limit` for a step of zero;    |
+|                       | `epsilon_best` the one with the least error                            |
+| `independent`         | from two ensembles, None without a second one                          |
 | `ends`                | covariances with the conjugate at `start` and `end`, of which the      |
 |                       | `mean` equals the difference up to the square of the step; `sigmas`    |
 |                       | between the flow's estimate and it                                     |

@@ -1,4 +1,4 @@
-"""Derivatives from correlated ensembles: configurations of a dataset, before and after a flow."""
+"""Derivatives from correlated ensembles: configurations of a dataset before and after a flow."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ Averages = dict[str, Value]
 Floats = NDArray[np.float64]
 
 _SOURCES: Final = 1
-"""Numbers the seed of the sources of quarks among those of the run."""
+"""Number of the seed for quark sources among the seeds of the run."""
 
 
 def differentiate(
     run: Run, flow: Flow, options: DerivativeOptions, ranks: Ranks
 ) -> tuple[dict[str, Any], Series]:
-    """Map the configurations of a run and differentiate.
+    """Map the configurations of a run and estimate derivatives.
 
     Returns:
-        On rank 0 what the attribute `report` of `run.inference` holds; and the series.
+        On rank 0 the content of the attribute `report` of `run.inference`; and the series.
 
     Raises:
         ValueError: The flow starts from the Haar measure, its actions differ in more than one
@@ -125,7 +125,7 @@ def _make_measurement(
 def _open_configurations(
     run: Run, flow: Flow, options: DerivativeOptions
 ) -> tuple[DatasetRun, Ensemble, Flow]:
-    """Open the dataset that is mapped, and put the flow on its lattice."""
+    """Open the dataset that is mapped, and move the flow to its lattice."""
     if run.get_section("model", GaugeOptions).prior == "ensemble":
         if (name := options.ensemble) is not None:
             transfer = open_transfer(run, flow, name, "infer.derivatives.ensemble")
@@ -206,12 +206,12 @@ def _average(
 def _compute_known_differences(
     base: WholeAction, target: WholeAction, step: Step
 ) -> dict[str, float]:
-    """Return what the estimates should be, by name, as far as theory knows."""
+    """Return the expected differences by name, where theory predicts them."""
     ends = [compute_known(action) for action in (base, target)]
     if ends[0] is None or ends[1] is None:
         return {}
     start, end = (one.average_plaquettes(base.lattice) for one in ends if one is not None)
-    # Of the Wilson action, which alone is known.
+    # Only the Wilson action has theory values.
     slopes = (target.gauge.weights - base.gauge.weights).numpy() / step.length
     planes = ends[1].planes - ends[0].planes
     conjugate = -base.lattice.volume * float(slopes @ planes)

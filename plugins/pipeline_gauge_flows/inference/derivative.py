@@ -1,21 +1,21 @@
 """Derivatives of expectation values by a parameter of the action (section 3 of arXiv:2502.00263).
 
-With configurations U of the action S_1 at lambda_1, a flow f from there to S_2 at lambda_2, and
+With configurations U of the action S_1 at lambda_1, a flow f to S_2 at lambda_2, and
 w = exp(-S_2(f(U)) + S_1(U) + log det f'):
 
 | estimator            | d<O>/dlambda                                                             |
 |----------------------|--------------------------------------------------------------------------|
 | flow, Eqs. 12 and 13 | [<w O(f(U))> / <w> - <O(U)>] / (lambda_2 - lambda_1)                     |
-| epsilon-reweighting  | the same with f = 1, at this step of lambda or at parts of it            |
+| epsilon-reweighting  | the same with f = 1, at this step of lambda or at fractions of it        |
 | its limit            | -(<O C> - <O><C>), C = dS/dlambda                                        |
 | independent          | [<O>_2 - <O>_1] / (lambda_2 - lambda_1) from two ensembles               |
 
-In place of <O> there may be a function of averages, such as the mass of a hadron (`masses`).
-Eq. 13 as printed lacks the denominator and takes w to be normalised. Actions are linear in beta and
-in the anisotropy, so that C = (S_2 - S_1) / (lambda_2 - lambda_1); by the anisotropy it is the
-operator of Eq. 16. By parameters of quarks C is that quotient, too: up to the step.
-Differences equal the mean of the derivatives at both ends up to the square of the step; it is given
-beside them. All are computed of the same resampled configurations.
+<O> may be replaced by a function of averages, such as the mass of a hadron (`masses`).
+Eq. 13 as printed lacks the denominator and assumes a normalised w. Actions are linear in beta and
+in the anisotropy, so that C = (S_2 - S_1) / (lambda_2 - lambda_1); for the anisotropy it is the
+operator of Eq. 16. For quark parameters C is the same quotient, with an error linear in the step.
+Differences equal the mean of the derivatives at both ends up to the square of the step; the mean is
+reported, too. All are computed from the same resampled configurations.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ CONJUGATE: Final = "conjugate"
 """Name of C among the observables."""
 PARAMETERS: Final = ("beta", "anisotropy", "kappa", "two_kappa_mu")
 _SMALL_PART: Final = 1e-2
-"""Of the step, along which functions of averages are differentiated where these are derivatives."""
+"""Fraction of the step for numerical derivatives of functions of averages."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of one parameter of the action.
+    """Step of one parameter of the action.
 
     Attributes:
-        parameter: Its name.
+        parameter: Name of the parameter.
         start: lambda_1.
         end: lambda_2.
     """
@@ -77,7 +77,7 @@ def find_step(base: ActionOptions, target: ActionOptions) -> Step:
     """Return the parameter in which two actions differ.
 
     Raises:
-        ValueError: There is none, or more than one.
+        ValueError: They differ in none, or in more than one.
     """
     old, new = _list_parameters(base), _list_parameters(target)
     differing = [name for name in old if new.get(name) != old[name]]
@@ -91,21 +91,21 @@ def find_step(base: ActionOptions, target: ActionOptions) -> Step:
 
 
 def _list_parameters(action: ActionOptions) -> dict[str, Any]:
-    """Return what an action is, those of its quarks among the others."""
+    """Return the parameters of an action, including those of its quarks."""
     content = action.model_dump()
     quarks = content.pop("fermions")
     return content | (quarks or {})
 
 
 class FunctionOfMeans(Protocol):
-    """A function of averages of several observables."""
+    """Function of averages of several observables."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the observables, or of functions before it."""
+        """Names of the observables, or of preceding functions."""
 
     def __call__(self, means: Floats) -> Floats:
-        """Return it for rows of averages, (m, inputs) -> (m,), to first order about the first."""
+        """Evaluate for rows of averages, (m, inputs) -> (m,), to first order about the first."""
 
 
 class DerivativeEstimates:
@@ -113,16 +113,16 @@ class DerivativeEstimates:
 
     Args:
         series: See `series.map_ensemble`.
-        step: Of the parameter.
+        step: Step of the parameter.
         chains: Rows of each Markov chain among the configurations.
-        fractions: Parts of the step at which epsilon-reweighting is tried.
-        n_resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        fractions: Fractions of the step at which epsilon-reweighting is tried.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of the bootstrap.
 
     Attributes:
         before: Observables of U, with `conjugate`; name -> (n,).
-        after: Those of f(U).
-        functions: Functions of the averages, which are differentiated as observables are.
+        after: Observables of f(U).
+        functions: Functions of the averages, which are differentiated like observables.
         blocks: Number of the block of each configuration that is resampled, (n,).
     """
 
@@ -179,16 +179,16 @@ class DerivativeEstimates:
 
     @property
     def names(self) -> list[str]:
-        """Names of all that is differentiated."""
+        """Names of all differentiated observables and functions."""
         return [*self.before, *self.functions]
 
     def average(self, name: str, weight: str = "") -> Floats:
-        """Return an average, or a function of some, (1 + n_resamples,).
+        """Return an average, or a function of averages, (1 + n_resamples,).
 
         Args:
-            name: Of the observable or the function.
+            name: Name of the observable or the function.
             weight: Empty for U; `w ` for f(U) with its weight; `<fraction> w ` for U with the
-                weight of a part of the step.
+                weight of a fraction of the step.
         """
         if name in self.functions:
             if (name, weight) not in self._averages:
@@ -206,7 +206,7 @@ class DerivativeEstimates:
         return derivative
 
     def estimate_by_epsilon(self, name: str, fraction: float) -> Floats:
-        """Return the estimate of epsilon-reweighting at a part of the step."""
+        """Return the estimate of epsilon-reweighting at a fraction of the step."""
         difference = self._subtract_start(name, f"{fraction} w ")
         derivative: Floats = difference / (fraction * self._step.length)
         return derivative
@@ -226,9 +226,9 @@ class DerivativeEstimates:
         return derivative
 
     def linearise(self, columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the functions of the averages of columns, as columns of which they are averages.
+        """Return columns whose averages are the functions of the averages of other columns.
 
-        Their fluctuations are, to first order, those of the functions.
+        Their fluctuations equal the fluctuations of the functions to first order.
         """
         linear = dict(columns)
         for name, function in self.functions.items():
@@ -237,7 +237,7 @@ class DerivativeEstimates:
         return {name: linear[name] for name in self.functions}
 
     def _subtract_start(self, name: str, weight: str) -> Floats:
-        """Return a weighted average less that of U."""
+        """Return a weighted average less the average of U."""
         if name in self.functions:
             return self.average(name, weight) - self.average(name)
         means = self._means
@@ -245,7 +245,7 @@ class DerivativeEstimates:
         return difference
 
     def _differentiate_along(self, function: FunctionOfMeans, end: str) -> Floats:
-        """Return the derivative of a function whose inputs change by their derivatives."""
+        """Return the derivative of a function of averages by the chain rule."""
         weight = "" if end == START else "w "
         means = np.stack([self.average(one, weight) for one in function.inputs], 1)
         slopes = np.stack([self.estimate_covariance(one, end) for one in function.inputs], 1)
@@ -260,7 +260,7 @@ class DerivativeEstimates:
         identity = series["log_weight_identity"]
         small = {f: _compute_weights(f * identity) for f in {1.0, *self._fractions}}
         columns |= {f"{f} w": one for f, one in small.items()}
-        # Less one constant at both ends, so that differences keep digits.
+        # Less the same constant at both ends, so that differences keep digits.
         self._middles = {name: float(values.mean()) for name, values in self.before.items()}
         c, c_after = self._center(CONJUGATE)
         for name in self.before:
@@ -271,23 +271,23 @@ class DerivativeEstimates:
         return columns
 
     def _center(self, name: str) -> tuple[Floats, Floats]:
-        """Return an observable at both ends less its constant."""
+        """Return an observable at both ends less a constant."""
         middle = self._middles[name]
         return self.before[name] - middle, self.after[name] - middle
 
 
 def compute_independent(first: Value, second: Value, step: Step) -> Value:
-    """Return the derivative from averages of two independent ensembles, at start and end."""
+    """Return the derivative from averages of two independent ensembles at start and end."""
     error = float(np.hypot(first.error, second.error)) / abs(step.length)
     return Value((second.value - first.value) / step.length, error)
 
 
 def name_columns(columns: Mapping[str, Floats], step: Step) -> dict[str, Floats]:
-    """Return the scalar observables of configurations, C before them and slices after them.
+    """Return the scalar observables of configurations, preceded by C and followed by slices.
 
     Args:
-        columns: Both actions and what was measured, (n, ...).
-        step: Between the actions.
+        columns: Both actions and the measurements, (n, ...).
+        step: Step between the actions.
     """
     named = {CONJUGATE: (columns["target"] - columns["base"]) / step.length}
     named |= {name: columns[name] for name in list_observables(dict(columns))}

@@ -1,13 +1,13 @@
-"""Files of configurations.
+"""Files of configurations written by the stage `infer`.
 
-| method      | what is written                                                                   |
+| method      | content                                                                           |
 |-------------|-----------------------------------------------------------------------------------|
 | metropolis  | a Markov chain of the action; `samples/ensemble.h5` has the layout of `data.h5`,  |
 |             | all in the split `train`                                                          |
-| proposals   | what the flow draws; `samples/proposals.h5` has the field `log_weight` besides    |
+| proposals   | samples of the flow; `samples/proposals.h5` also has the field `log_weight`       |
 
-Files of other programs are `samples/00000.ildg` or `samples/00000.nersc` and so on; only those of a
-Markov chain say which action they are of.
+Files for other programs are `samples/00000.ildg` or `samples/00000.nersc` and so on; only those of
+a Markov chain state their action.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _WRITERS: Final[dict[str, Callable[[Path, Configuration], None]]] = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """A configuration that the flow draws.
+    """Configuration drawn by the flow.
 
     Attributes:
-        number: Its number.
+        number: Number of the proposal.
         links: (D, V, N, N).
         log_weight: log w.
     """
@@ -61,27 +61,27 @@ def find_folder(run: Run) -> Path:
 
 
 def require_writable(run: Run, options: SampleOptions, lattice: Lattice) -> None:
-    """Check that the formats hold configurations of a lattice.
+    """Check that the formats support configurations of a lattice.
 
     Raises:
-        ValueError: One does not.
+        ValueError: A format does not.
     """
     foreign = lattice.dimension == 4
     holds = {"hdf5": True, "nersc": foreign, "ildg": foreign and lattice.n_colours == 3}
     for name in options.formats:
         if not holds[name]:
             raise ValueError(
-                f"{run.experiment}: infer.samples.formats: {name!r} does not hold "
+                f"{run.experiment}: infer.samples.formats: {name!r} does not support "
                 f"SU({lattice.n_colours}) in {lattice.dimension} dimensions; choose hdf5"
             )
 
 
 class Files:
-    """The files of the configurations of a run, in place of those of an earlier call.
+    """Files of the configurations of a run, which replace those of an earlier call.
 
     Args:
         run: The run.
-        action: Of the target.
+        action: Target action.
         options: Formats and method.
     """
 
@@ -125,7 +125,7 @@ class Files:
         return one
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Write what holds for all configurations; return figures for the screen."""
+        """Write the data common to all configurations; return a summary for the screen."""
         summary = self._measured.summarize()
         if self._writer is not None and self._chain:
             self._writer.add_column("split", np.zeros(self._count, np.int8))

@@ -1,4 +1,4 @@
-"""All uses of a trained flow that an experiment asks for."""
+"""All requested uses of a trained flow."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SCHEMA: Final = "plugin/gauge_flows/inference"
 
 
 def infer_flow(run: Run) -> Summary:
-    """Draw configurations, differentiate observables; write `run.inference` and files beside it.
+    """Draw configurations, differentiate observables; write `run.inference` and further files.
 
     Called on every rank: they share the configurations, rank 0 writes and returns the summary.
 
     Raises:
-        ValueError: The model does not belong to the run, what is asked for does not fit to where
-            the flow starts, to its lattice or to its actions, or a weight is not finite.
+        ValueError: The model does not belong to the run, options do not match the base distribution
+            of the flow, its lattice or its actions, or a weight is not finite.
     """
     options = run.get_section("infer", GaugeInferOptions)
     model = run.get_section("model", GaugeOptions)
@@ -72,7 +72,7 @@ def _describe(work: str, batch_size: int) -> str:
 
 
 def _summarize(report: dict[str, Any]) -> dict[str, Any]:
-    """Return what the stage shows at its end."""
+    """Return the summary that the stage prints at its end."""
     conjugate = report["observables"][CONJUGATE]
     return {
         "derivative_by": report["parameter"],

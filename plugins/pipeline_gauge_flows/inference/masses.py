@@ -1,4 +1,4 @@
-"""The mass of a meson as a function of the means of its correlator, and what follows from it.
+"""Meson mass as a function of the means of its correlator, and its logarithm.
 
 | symbol                                                | here                              |
 |-------------------------------------------------------|-----------------------------------|
@@ -6,9 +6,9 @@
 | log(M) / 2, whose derivative is <h|O|h> of Eq. 15     | `LogMass`                         |
 
 Equations are of arXiv:2502.00263. With O of Eq. 16 the momentum fraction of gluons, Eq. 17, is
--4/3 of <h|O|h>. Fits are those of `pyerrors` (Joswig et al., Comput. Phys. Commun. 288, 108750
-(2023)), and so are their derivatives by the data, by which errors propagate. All fits of a range
-have one covariance matrix: M is the same function of the means wherever they are from.
+-4/3 of <h|O|h>. Fits use `pyerrors` (Joswig et al., Comput. Phys. Commun. 288, 108750
+(2023)), including derivatives by the data for error propagation. All fits of a range
+share one covariance matrix: M is the same function of the means for all ensembles.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ CORRELATOR: Final = "pion"
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit of means.
+    """Fit of means.
 
     Attributes:
         mass: M.
         gradient: dM/dC(t) for t of the range.
-        chi_square: Of the correlated fit.
+        chi_square: Chi-square of the correlated fit.
         dof: Degrees of freedom.
     """
 
@@ -47,12 +47,12 @@ class Fit:
 
 @dataclass(frozen=True)
 class MassFit:
-    """A range of a correlator that is fitted.
+    """Fit range of a correlator.
 
     Attributes:
         times: The range, t_min to t_max.
         middle: T/2.
-        covariance: Of the means of C(t) in the range.
+        covariance: Covariance matrix of the means of C(t) in the range.
     """
 
     times: range
@@ -61,7 +61,7 @@ class MassFit:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the means of which the mass is a function."""
+        """Names of the means that determine the mass."""
         return tuple(f"{CORRELATOR}_{t}" for t in self.times)
 
     def __call__(self, means: Floats) -> Floats:
@@ -71,7 +71,7 @@ class MassFit:
         return masses
 
     def fit(self, means: Floats) -> Fit:
-        """Fit means, (times,); no number where they do not fall as a correlator does."""
+        """Fit means, (times,); NaN if they do not fall like a correlator."""
         if not (means[-1] > 0 and means[0] > means[-1]):
             return Fit(np.nan, np.full(len(means), np.nan), np.nan, len(means) - 2)
         errors = import_pyerrors()
@@ -81,7 +81,7 @@ class MassFit:
         for one in data:
             one.gamma_method()
         steps = np.log(means[0] / means[-1]) / (len(means) - 1)
-        # Two times are met exactly, whatever their correlation.
+        # Two times are fitted exactly, for any correlation.
         fit = errors.least_squares(
             np.array(self.times, float), data, self._make_model(), silent=True,
             initial_guess=[1.0, float(steps)], correlated_fit=len(means) > 2, n_parms=2,
@@ -102,13 +102,13 @@ class MassFit:
 
 
 def _cosh(x: Any) -> Any:
-    """Return cosh x by powers, which numbers that are being differentiated know, too."""
+    """Return cosh x by powers, which automatic differentiation supports."""
     return (math.e**x + math.e**-x) / 2
 
 
 @dataclass(frozen=True)
 class LogMass:
-    """log(M) / 2.
+    """The function log(M) / 2.
 
     Attributes:
         mass: Name of M.
@@ -118,11 +118,11 @@ class LogMass:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the means of which it is a function: M alone."""
+        """Name of the only input, M."""
         return (self.mass,)
 
     def __call__(self, means: Floats) -> Floats:
-        """Return it for rows of M, (m, 1) -> (m,), to first order about the first row."""
+        """Evaluate for rows of M, (m, 1) -> (m,), to first order about the first row."""
         first = means[0, 0]
         values: Floats = (np.log(first) + means[:, 0] / first - 1) / 2
         return values

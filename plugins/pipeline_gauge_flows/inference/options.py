@@ -1,4 +1,4 @@
-"""The section `infer`: configurations to be written, derivatives by correlated ensembles."""
+"""Section `infer`: configurations to be written, derivatives by correlated ensembles."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class SampleOptions(Section):
 
     n_configurations: Count
     method: Literal["metropolis", "proposals"] = "metropolis"
-    """metropolis: a Markov chain of the action, whose proposals the flow draws, so that some
-    configurations repeat. proposals: what the flow draws, each with a weight."""
+    """metropolis: a Markov chain of the action with proposals of the flow, so that some
+    configurations repeat. proposals: samples of the flow, each with a weight."""
     thermalisation: NotNegativeInt = 100
-    """Metropolis: proposals before the first configuration is kept."""
+    """Metropolis: proposals before the first stored configuration."""
     separation: Count = 1
-    """Metropolis: proposals between two configurations that are kept."""
+    """Metropolis: proposals between two stored configurations."""
     formats: Annotated[list[Literal["hdf5", "ildg", "nersc"]], Field(min_length=1)] = ["hdf5"]
-    """hdf5: one file of all, with the layout of `data.h5`. ildg, nersc: a file each, which the
+    """hdf5: one file for all, with the layout of `data.h5`. ildg, nersc: one file each, which the
     sources of a dataset can name; four dimensions only, ILDG for SU(3) only."""
     extents: Extents | None = None
-    """Their lattice; null for that of the training."""
+    """Extents of the lattice; null for the lattice of the training."""
     batch_size: Count = 64
-    """Configurations that a rank draws at a time."""
+    """Configurations per batch of a rank."""
 
     @model_validator(mode="after")
     def _check_chain(self) -> Self:
         chain = {"thermalisation", "separation"} & self.model_fields_set
         if self.method == "proposals" and chain:
             raise ValueError(
-                f"{' and '.join(sorted(chain))}: of a Markov chain, but method is 'proposals'; "
-                "remove what does not apply, or choose the method 'metropolis'"
+                f"{' and '.join(sorted(chain))}: only for a Markov chain, but method is "
+                "'proposals'; remove it, or choose the method 'metropolis'"
             )
         return self
 
@@ -47,48 +47,48 @@ class PionOptions(Section):
     """The charged pion: its mass by fits of its correlator, and their derivatives."""
 
     quarks: FermionOptions | None = None
-    """Of which the pion is made; null for those of the action."""
+    """Quarks of the pion; null for the quarks of the action."""
     source: Literal["point", "z2", "z4"] = "z4"
-    """point: all spins and colours at random sites. z2, z4: such noise on random slices of time."""
+    """point: all spins and colours at random sites. z2, z4: such noise on random time slices."""
     n_sources: Count = 16
-    """Points or slices of each configuration; a point takes as many inversions as spins and colours
+    """Points or slices per configuration; a point takes as many inversions as spins and colours
     together, a slice takes one."""
     t_min: Count | None = None
-    """Start of the fit range [t_min, T/2] of which the table of costs tells; null for T/4. All
+    """Start of the fit range [t_min, T/2] in the table of costs; null for T/4. All
     ranges are fitted."""
 
 
 class DerivativeOptions(Section):
     """Derivatives by the parameter in which the flow's two actions differ (Eqs. 12 and 13).
 
-    The flow starts from an ensemble.
+    The flow must start from an ensemble.
     """
 
     ensemble: str | None = None
-    """Dataset whose configurations are mapped, without training; null for that of the experiment.
-    It is of the action that the flow starts from, on any lattice that its masks close on."""
+    """Dataset whose configurations are mapped, without training; null for the experiment's own. It
+    has the base action of the flow, on any lattice on which its masks close."""
     splits: list[SplitName] = ["val", "test"]
-    """Configurations of the dataset that count; of another one than that of the experiment all."""
+    """Splits of the experiment's dataset that are mapped; of another dataset all are mapped."""
     observables: ObservableOptions = ObservableOptions()
     pion: PionOptions | None = None
-    """The pion beside them; null for none."""
+    """Derivatives of the pion; null for none."""
     fractions: list[Fraction] = [1.0, 0.5, 0.25, 0.125, 0.0625]
-    """Parts of the flow's step of the parameter at which epsilon-reweighting is tried; its limit
-    of no step at all is always there."""
+    """Fractions of the flow's parameter step at which epsilon-reweighting is tried; its limit
+    for a step of zero is always included."""
     independent: bool = True
-    """Whether a second ensemble is made as the dataset was, at the other end of the step, if the
-    dataset was made by a Markov chain."""
+    """Generate a second ensemble like the dataset, at the other end of the step, if the
+    dataset was generated by a Markov chain."""
     resamples: Annotated[int, Field(ge=50)] = 500
-    """Of the bootstrap that all errors are from, all of the same configurations."""
+    """Bootstrap resamples for all errors, drawn jointly."""
     batch_size: Count = 64
-    """Configurations that a rank maps, or measures of a second ensemble, at a time."""
+    """Configurations per batch of a rank, mapped, or measured in the second ensemble."""
 
     @model_validator(mode="after")
     def _check_splits(self) -> Self:
         if self.ensemble is not None and "splits" in self.model_fields_set:
             raise ValueError(
-                "splits: of the dataset of the experiment, but `ensemble` names another one, whose "
-                "configurations all count; remove one of the two"
+                "splits: applies to the experiment's dataset, but `ensemble` names another one, "
+                "whose configurations are all mapped; remove one of the two"
             )
         return self
 
@@ -103,6 +103,6 @@ class GaugeInferOptions(Section):
 
     @property
     def datasets(self) -> list[str]:
-        """Datasets that the stage reads beside that of the experiment."""
+        """Datasets read by the stage besides the experiment's own."""
         named = None if self.derivatives is None else self.derivatives.ensemble
         return [] if named is None else [named]

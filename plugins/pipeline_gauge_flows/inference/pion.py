@@ -1,4 +1,4 @@
-"""The pion among the observables of derivatives: correlators, masses and matrix elements."""
+"""Pion observables for derivatives: correlators, masses and matrix elements."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from pipeline_gauge_flows.inference.options import PionOptions
 from pipeline_gauge_flows.lattice import Lattice
 
 MASS: Final = f"{CORRELATOR}_mass"
-"""With `_<t_min>` the name of the mass from the range [t_min, T/2]."""
+"""Name of the mass, before `_<t_min>` for the range [t_min, T/2]."""
 ELEMENT: Final = f"{CORRELATOR}_element"
-"""The same of the matrix element of Eq. 15."""
+"""Name of the matrix element of Eq. 15, likewise."""
 
 
 @dataclass(frozen=True)
 class PionCorrelator:
-    """Measures the correlator with sources that follow from the number of a configuration.
+    """Pion correlator, with sources seeded by the number of a configuration.
 
-    Before and after a flow they are the same, so that their noise is, too.
+    Sources and thus their noise are the same before and after a flow.
 
     Attributes:
         options: Quarks and sources.
-        quarks: Of which the pion is made.
-        lattice: Where.
-        seed: Of the sources.
+        quarks: Quarks of the pion.
+        lattice: The lattice.
+        seed: Seed of the sources.
     """
 
     options: PionOptions
@@ -72,15 +72,13 @@ def make_correlator(
     """Return the correlator of an experiment.
 
     Raises:
-        ValueError: There are no quarks, the lattice does not hold any, or the range is empty.
+        ValueError: There are no quarks, the lattice does not support them, or the range is empty.
     """
     key = "infer.derivatives.pion"
     require_fermions(lattice.extents, key)
     quarks = options.quarks or action.fermions
     if quarks is None:
-        raise ValueError(
-            f"{key}.quarks: the action has no quarks of which the pion could be made; set kappa"
-        )
+        raise ValueError(f"{key}.quarks: the action has no quarks for the pion; set kappa")
     middle = lattice.extents[0] // 2
     if middle < 2 or not 1 <= choose_start(options, lattice) < middle:
         raise ValueError(
@@ -91,7 +89,7 @@ def make_correlator(
 
 
 def choose_start(options: PionOptions, lattice: Lattice) -> int:
-    """Return the t_min of which tables tell."""
+    """Return the t_min shown in tables."""
     return max(1, lattice.extents[0] // 4) if options.t_min is None else options.t_min
 
 
@@ -108,7 +106,7 @@ def make_fit(estimates: DerivativeEstimates, times: range, middle: int) -> MassF
     """Return the fit of a range, with the covariance of the means before the map.
 
     Raises:
-        ValueError: There are too few configurations for it.
+        ValueError: There are too few configurations for the covariance.
     """
     names = [f"{CORRELATOR}_{t}" for t in times]
     n_blocks = int(estimates.blocks.max()) + 1
@@ -124,7 +122,7 @@ def make_fit(estimates: DerivativeEstimates, times: range, middle: int) -> MassF
 def report_pion(
     correlator: PionCorrelator | None, estimates: DerivativeEstimates
 ) -> dict[str, Any] | None:
-    """Return what holds for the pion itself, JSON-able; None without it."""
+    """Return the report on the pion itself, JSON-able; None without it."""
     if correlator is None:
         return None
     middle = correlator.lattice.extents[0] // 2

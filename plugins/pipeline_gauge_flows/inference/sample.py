@@ -1,4 +1,4 @@
-"""Configurations of a flow of the Haar measure: proposals, or a Markov chain of them."""
+"""Configurations from a flow of the Haar measure: proposals, or a Markov chain of them."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from pipeline_gauge_flows.sampling import push
 from pipeline_gauge_flows.task import read_target_action
 
 _EPOCH: Final = 1_000_000
-"""Of the draws from the Haar measure: others than those of an evaluation."""
+"""Epoch of the Haar draws, different from the evaluation's."""
 
 
 def write_samples(
     run: Run, flow: Flow, options: SampleOptions, ranks: Ranks, file: h5py.File | None
 ) -> dict[str, Any]:
-    """Draw configurations on all ranks, and write them on the first.
+    """Draw configurations on all ranks, and write them on rank 0.
 
     Args:
         run: The run.
         flow: The flow.
-        options: Which, and how.
-        ranks: Who shares the work.
+        options: Number, method and formats.
+        ranks: The ranks, which share the work.
         file: `run.inference` on rank 0, which gets the group `samples`: `log_weight` of the
-            written configurations, and `number` of the proposal that each is.
+            written configurations, and `number` of the proposal of each.
 
     Returns:
-        Figures for the screen, on rank 0.
+        Summary for the screen, on rank 0.
 
     Raises:
-        ValueError: A format does not hold such configurations, the flow does not act on the
+        ValueError: A format does not support the lattice, the flow does not act on the
             lattice, or a weight is not finite.
     """
     flow = _move_to_lattice(run, flow, options)
@@ -77,7 +77,7 @@ def write_samples(
 def draw_proposals(
     run: Run, flow: Flow, action: WholeAction, total: int, batch_size: int, ranks: Ranks
 ) -> Iterator[Proposal]:
-    """Yield so many configurations of a flow in order, on rank 0; others draw and yield nothing.
+    """Yield configurations of a flow in order on rank 0; other ranks draw and yield nothing.
 
     Raises:
         ValueError: A weight is not finite.
@@ -105,11 +105,11 @@ def draw_proposals(
 
 
 class _Chain:
-    """The Markov chain of proposals: where it is after each of them.
+    """Markov chain of proposals, with its state after each of them.
 
     Args:
-        drawn: The proposals.
-        seed: Of the acceptance tests.
+        drawn: Proposals.
+        seed: Seed of the acceptance tests.
     """
 
     def __init__(self, drawn: Iterator[Proposal], seed: tuple[int, ...]) -> None:
@@ -117,7 +117,7 @@ class _Chain:
         self._steps, self._moves = 0, 0
 
     def __iter__(self) -> Iterator[Proposal]:
-        """Yield the configuration after each proposal."""
+        """Yield the state of the chain after each proposal."""
         state = None
         for proposal in self._drawn:
             self._steps += 1
@@ -129,7 +129,7 @@ class _Chain:
 
     @property
     def acceptance(self) -> float:
-        """Part of the proposals that were accepted, the first left out."""
+        """Fraction of accepted proposals, without the first."""
         return (self._moves - 1) / max(1, self._steps - 1)
 
 

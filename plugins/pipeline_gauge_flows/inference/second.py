@@ -1,4 +1,4 @@
-"""A second ensemble, made as that of a dataset was, at the other end of the step."""
+"""Second ensemble, generated like the dataset's, at the other end of the step."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from pipeline_gauge_flows.inference.pion import PionCorrelator
 Floats = NDArray[np.float64]
 
 _SEED: Final = 1
-"""Added to the seed of the dataset."""
+"""Offset of the seed from the dataset's."""
 
 
 @dataclass(frozen=True)
 class SecondEnsemble:
-    """Observables of the configurations.
+    """Observables of the second ensemble.
 
     Attributes:
         columns: Name -> (n,), see `derivative.name_columns`.
-        chains: Their rows of each Markov chain.
-        seconds: That they took to be made, with thermalisation and without measurements.
+        chains: Rows of each Markov chain.
+        seconds: Time to generate a configuration, with thermalisation and without measurements.
     """
 
     columns: dict[str, Floats]
@@ -46,11 +46,11 @@ class SecondEnsemble:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured of configurations, of both ensembles.
+    """Measurements on the configurations of both ensembles.
 
     Attributes:
         observables: Averages of loops.
-        correlator: Of the pion; None without one.
+        correlator: Correlator of the pion; None without one.
     """
 
     observables: Observables
@@ -66,16 +66,16 @@ def make_second(
     n: int,
     batch_size: int,
 ) -> SecondEnsemble | None:
-    """Make and measure an ensemble; None if no Markov chain made that of the dataset.
+    """Generate and measure an ensemble; None if the dataset is not from a Markov chain.
 
     Args:
         dataset: The dataset.
-        actions: Of the first ensemble, and of this one.
-        step: Between them.
-        ensemble: The first.
-        measurement: What is measured.
-        n: How many configurations at least, shared evenly by the chains.
-        batch_size: Configurations that are measured at a time.
+        actions: Actions of the first ensemble and of this one.
+        step: Step between the actions.
+        ensemble: The first ensemble.
+        measurement: Measurements to make.
+        n: Least number of configurations, divided evenly among the chains.
+        batch_size: Configurations per batch of measurements.
     """
     assert isinstance(dataset.options, EnsembleDataset)
     made, (base, target) = dataset.options.generate, actions
@@ -92,7 +92,7 @@ def make_second(
         links = torch.from_numpy(np.stack([one.links for one in batch]))
         values = measurement.observables(links)
         if measurement.correlator is not None:
-            # After those of the first ensemble, so that the sources are others, too.
+            # Numbered after the first ensemble's, so that the sources differ, too.
             number = len(ensemble) + len(of_chain)
             values |= measurement.correlator(links, range(number, number + len(batch)))
         columns = {"base": base(links), "target": target(links), **values}
@@ -101,7 +101,7 @@ def make_second(
         measuring += time.perf_counter() - clock
     seconds = time.perf_counter() - begin - measuring
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    # As of the first, whose chains may be too short for an autocorrelation of their own.
+    # As for the first: these chains may be too short for an autocorrelation time of their own.
     tau = split_chains(ensemble, np.arange(len(ensemble))).tau_int
     rows = [np.flatnonzero(np.array(of_chain) == k) for k in range(made.chains)]
     return SecondEnsemble(joined, ChainRows(rows, tau), seconds / count)

@@ -1,4 +1,4 @@
-"""What a fitted surface is worth, as figures."""
+"""Figures of fitted surfaces and their errors."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _EXACT_DOTS: Final = 25
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the cuts of the first variant that has some."""
+    """Draw the cuts of the first variant that has any."""
     extract = experiment.extract("cuts", lambda: _read_first(experiment))
     if extract is None:
         return None
@@ -69,7 +69,7 @@ def _draw_line(axes: Axes, cut: Cut) -> None:
 
 
 def _draw_contours(axes: Axes, cut: Cut) -> None:
-    # Levels at equal parts of the points show the valleys as well as the walls.
+    # Levels at quantiles of the points show the valleys as well as the walls.
     levels = np.unique(np.quantile(cut.fitted, np.linspace(0.05, 0.95, _LEVELS)) / 1000)
     lines = axes.contour(*cut.axes, cut.fitted.T / 1000, levels, colors=style.COLOURS[0])
     axes.clabel(lines, levels[::3], fontsize=5.5, fmt="%.3g")

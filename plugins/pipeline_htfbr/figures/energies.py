@@ -1,4 +1,4 @@
-"""Energies of the points, and the errors of the fits over windows of energy."""
+"""Energies of the points, and errors of the fits in energy windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BINS: Final = 50
 
 
 def draw_windows(experiment: ExperimentRun) -> Drawn:
-    """Draw the RMSE of each window of energy, one colour a variant."""
+    """Draw the RMSE of each energy window, one colour per variant."""
     fits = drop_shared(read_fits(experiment))
     places = [p for p in _PLACES if any(p in fit.surface["errors"] for fit in fits)]
     if not places:
@@ -69,7 +69,7 @@ def _format_range(start: float, end: float | None) -> str:
 
 
 def draw_points(experiment: ExperimentRun) -> Drawn:
-    """Draw the distribution of the energies of each split, as far as they were predicted."""
+    """Draw the distribution of the energies of each split that was predicted."""
     shown = experiment.extract("points", lambda: _count_points(experiment))
     if shown is None:
         return None

@@ -1,4 +1,4 @@
-"""What the figures of HT-FBR are drawn from: the errors and times of all variants of a surface."""
+"""Errors and times of all variants of a surface: the data of the HT-FBR figures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline_htfbr.options import HTTrainOptions
 
 @dataclass(frozen=True)
 class Fit:
-    """One variant.
+    """Fit of one variant.
 
     Attributes:
-        run: Its run.
-        n_parameters: Numbers that were fitted.
-        surface: The key `surface` of its metrics, see `pipeline_htfbr.evaluation`.
+        run: The run of the variant.
+        n_parameters: Number of fitted parameters.
+        surface: Key `surface` of the metrics, see `pipeline_htfbr.evaluation`.
     """
 
     run: Run
@@ -30,12 +30,12 @@ class Fit:
 
     @property
     def method(self) -> str:
-        """How it was fitted."""
+        """Method of the fit."""
         return str(self.surface["method"])
 
     @property
     def title(self) -> str:
-        """Variant and method for readers; the base variant is named by its method alone."""
+        """Variant and method as displayed; for the base variant the method alone."""
         variant = self.run.variant
         if variant in (BASE, self.method):
             return self.method
@@ -43,13 +43,13 @@ class Fit:
 
     @property
     def shares(self) -> int:
-        """Equal shares of a full batch that go through memory one after the other."""
+        """Number of equal micro-batches of a full batch."""
         capacity = self.run.get_section("partition", PartitionOptions).capacity
         return -int(-self.surface["n_train"] // capacity) if capacity else 1
 
     @property
     def hardware(self) -> str:
-        """What it was trained on, "" if that is not on record."""
+        """Hardware of the training, "" if it was not recorded."""
         records = [record for record in read_stage_records(self.run) if record["stage"] == "train"]
         return describe_hardware(records[0]) if records else ""
 
@@ -70,7 +70,7 @@ def read_fits(experiment: ExperimentRun) -> list[Fit]:
 
 
 def group_by_shares(fits: Sequence[Fit], method: str = "resident") -> dict[int, Fit]:
-    """Return fits that differ in nothing but the number of shares of their full batch, by it.
+    """Return fits that differ only in their number of micro-batches, by this number.
 
     They are those that are trained like the first fit by a method whose experiment limits the
     capacity.

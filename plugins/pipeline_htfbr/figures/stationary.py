@@ -14,7 +14,7 @@ from pipeline_htfbr.figures.uses import Floats, Stationary
 
 _KINDS: Final = {0: "minimum", 1: "saddle point"}
 _MOST: Final = 8
-"""Points of a variant that the picture shows; the table has all."""
+"""Most points of a variant in the picture; the table has all."""
 _COLUMNS: Final = (
     "variant",
     "kind",
@@ -28,7 +28,7 @@ _COLUMNS: Final = (
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the stationary points of all variants that have some."""
+    """Draw the stationary points of all variants that have any."""
     table: Rows = [list(_COLUMNS)]
     cells = []
     for run in experiment.runs.values():
@@ -45,7 +45,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 def _list_rows(
     fitted: Stationary, exact: Stationary | None, pairs: list[tuple[int, int]]
 ) -> Iterator[list[Any]]:
-    """Yield points that correspond, then those that one surface alone has."""
+    """Yield corresponding points, then points that only one surface has."""
     for i, j in pairs:
         assert exact is not None
         yield _make_row(fitted, i, exact, j)
@@ -63,8 +63,8 @@ def _make_row(fitted: Stationary | None, i: int, exact: Stationary | None, j: in
     theirs = _replace_non_finite(exact.energy[j]) if exact else None
     frequencies = _find_frequencies(fitted, i)
     expected = _find_frequencies(exact, j)
-    known = [one for one in ((fitted, i), (exact, j)) if one[0] is not None]
-    kind = _KINDS[int(known[0][0].order[known[0][1]])]  # type: ignore[union-attr]
+    present = [one for one in ((fitted, i), (exact, j)) if one[0] is not None]
+    kind = _KINDS[int(present[0][0].order[present[0][1]])]  # type: ignore[union-attr]
     difference = None if ours is None or theirs is None else ours - theirs
     largest = None
     if frequencies is not None and expected is not None:

@@ -1,4 +1,4 @@
-"""Numbers as the tables of HT-FBR show them."""
+"""Formats of numbers in the tables of HT-FBR."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline_htfbr.figures.fits import Fit
 
 
 def format_time(seconds: float | None) -> str:
-    """Return a time: 8.1 s, 12 min, 5 h 57 min."""
+    """Format a time: 8.1 s, 12 min, 5 h 57 min."""
     if seconds is None:
         return "–"
     if seconds < 120:
@@ -22,12 +22,12 @@ def format_time(seconds: float | None) -> str:
 
 
 def format_ranks(fit: Fit) -> str:
-    """Return the ranks of the nodes below the root: one number if they are alike."""
+    """Format the ranks of the nodes below the root: one number if they are equal."""
     return _shorten(fit.surface["ranks"][:-1])
 
 
 def format_degrees(fit: Fit) -> str:
-    """Return the degrees of the coordinates: one number if they are alike."""
+    """Format the degrees of the coordinates: one number if they are equal."""
     return _shorten(fit.surface["degrees"])
 
 

@@ -1,4 +1,4 @@
-"""What figures read of the use of a surface: `run.inference` in the layout of the plugin."""
+"""Cuts and stationary points of a surface, read from `run.inference` for figures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Cut:
 
     Attributes:
         labels: Name and unit of each coordinate.
-        axes: Its values, (n_i,) each.
+        axes: Values of each coordinate, (n_i,) each.
         fitted: Energies above the fitted minimum, cm⁻¹, (n_0,) or (n_0, n_1).
-        exact: Those of the exact surface above the same zero; None if it is not known.
+        exact: Energies of the exact surface above the same zero; None without one.
     """
 
     labels: list[str]
@@ -44,7 +44,7 @@ class Stationary:
 
     Attributes:
         order: 0 for a minimum, 1 for a saddle point, (n,).
-        energy: Above the lowest minimum, (n,) cm⁻¹.
+        energy: Energies above the lowest minimum, (n,) cm⁻¹.
         frequencies: (n, d) cm⁻¹, imaginary ones negative; None for a surface without a molecule.
     """
 
@@ -82,7 +82,7 @@ def _add_unit(name: str, unit: str) -> str:
 
 
 def read_stationary_points(run: Run) -> tuple[Stationary, Stationary | None, list[tuple[int, int]]]:
-    """Return the points of the fit, of the exact surface, and which of them correspond."""
+    """Return the points of the fit, of the exact surface, and the corresponding pairs."""
     nothing = Stationary(np.empty(0, dtype=np.int64), np.empty(0), None)
     with _open(run) as file:
         if file is None or "stationary" not in file:

@@ -12,7 +12,7 @@
 | `stationary/fitted`   | `order` (0 minimum, 1 saddle point), `x` (n, d), `energy`, `relative`   |
 |                       | (cm⁻¹ above the lowest minimum), `frequencies` (n, d) cm⁻¹, imaginary   |
 |                       | ones negative                                                           |
-| `stationary/exact`    | the same of the exact surface, if it is known                           |
+| `stationary/exact`    | the same of the exact surface, if there is one                          |
 | `stationary/pairs`    | numbers of corresponding points, (n_pairs, 2): fitted, exact            |
 """
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def use_surface(run: Run) -> Summary:
-    """Cut the surface, search its stationary points, export it; write `run.inference`.
+    """Cut the surface, search its stationary points and export it; write `run.inference`.
 
     Rank 0 does all the work.
 
     Raises:
-        ValueError: `run.model` is missing or not of this run, or a cut names no coordinate.
+        ValueError: `run.model` is missing or of another run, or the coordinates of a cut are wrong.
     """
     from pipeline_core.distributed.ranks import connect_ranks
     from pipeline_htfbr.inference.use import write_inference

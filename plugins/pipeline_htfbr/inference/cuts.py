@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 def choose_cuts(
     cuts: Sequence[Sequence[str]], coordinates: Sequence[Coordinate]
 ) -> list[tuple[int, ...]]:
-    """Return the numbers of the coordinates of each cut; each by itself if no cut is asked for.
+    """Return the numbers of the coordinates of each cut; by default one cut per coordinate.
 
     Raises:
         ValueError: A cut names no coordinate, the same one twice, more than two, or an unknown one.
@@ -31,7 +31,7 @@ def choose_cuts(
         unknown = [name for name in cut if name not in names]
         if unknown:
             raise ValueError(
-                f"infer.cuts: {unknown[0]!r} is no coordinate of the surface; there are "
+                f"infer.cuts: {unknown[0]!r} is not a coordinate of the surface; choose from "
                 f"{', '.join(names)}"
             )
     return [tuple(map(names.index, cut)) for cut in cuts or [[name] for name in names]]
@@ -45,14 +45,14 @@ def write_cut(
     domain: SurfaceBox,
     landscapes: dict[str, Landscape],
 ) -> None:
-    """Write one cut: `axis_0`, `axis_1` and, of their shape, the energy of each surface (eV).
+    """Write one cut: `axis_0`, `axis_1` and, in their shape, the energy of each surface (eV).
 
     Args:
-        group: Where to.
+        group: Target group of the file.
         cut: Numbers of the coordinates that vary.
         through: Values of all coordinates, (d,).
         n_points: Points along each axis, ends of the domain included.
-        domain: Its ends.
+        domain: Domain of the surface.
         landscapes: The surfaces by name.
     """
     axes = [np.linspace(domain.lower[mu], domain.upper[mu], n_points) for mu in cut]

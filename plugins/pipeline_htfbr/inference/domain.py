@@ -1,4 +1,4 @@
-"""Where a fitted surface may be used, and which points are equal by symmetry."""
+"""Domain of a fitted surface, and its symmetry-equivalent points."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 ROUNDING = 1e-9
-"""Part of the length of a domain by which rounding may exceed it."""
+"""Tolerance for rounding beyond the bounds, relative to the length of a domain."""
 
 
 @dataclass(frozen=True)
 class SurfaceBox:
-    """The box of a surface.
+    """Domain of a surface: a box with periodic coordinates and mirror planes.
 
     Attributes:
         coordinates: The variables.
-        lower: (d,) least values.
-        upper: (d,) largest values.
-        periods: (d,) lengths after which the surface repeats, infinite where it does not.
-        dihedral: (d,) whether a variable is a dihedral angle; the mirror image of a molecule has
+        lower: (d,) lower bounds.
+        upper: (d,) upper bounds.
+        periods: (d,) periods of the surface, infinite for coordinates that are not periodic.
+        dihedral: (d,) True for a dihedral angle; the mirror image of a molecule has
             the opposite ones and the same energy.
-        mirror: (d,) whether the surface is even about both ends of the domain, half a period long.
+        mirror: (d,) True if the surface is even about both ends of the domain, half a period long.
     """
 
     coordinates: tuple[Coordinate, ...]
@@ -47,7 +47,7 @@ class SurfaceBox:
 
     @property
     def full(self) -> Mask:
-        """Which coordinates are covered by a whole period, and so have no bounds, (d,)."""
+        """Mask of coordinates whose domain is a whole period, and so has no bounds, (d,)."""
         return self.length >= self.periods * (1 - ROUNDING)
 
     def find_image(self, x: Floats) -> tuple[Floats, Floats]:
@@ -68,23 +68,23 @@ class SurfaceBox:
         raise ValueError(
             f"coordinate {one.name} is {folded[worst]:.6g}{unit}, outside of the domain "
             f"[{self.lower[worst]:.6g}, {self.upper[worst]:.6g}] of the fitted surface, beyond "
-            "which it means nothing; stay inside, or fit the surface to points of a larger domain"
+            "which it is undefined; stay inside, or fit the surface to points of a larger domain"
         )
 
     def is_outside(self, x: Floats) -> Mask:
-        """Return which coordinates of points (..., d) lie outside, (..., d)."""
+        """Return the mask of coordinates of points (..., d) that lie outside, (..., d)."""
         room = ROUNDING * self.length
         beyond: Mask = (x < self.lower - room) | (x > self.upper + room) | np.isnan(x)
         return beyond & ~self.full
 
     def fold(self, x: Floats) -> Floats:
-        """Return points (n, d) in the box: equal ones by symmetry, else the nearest."""
+        """Return points (n, d) in the box: symmetry-equivalent ones, else the nearest."""
         x = x + self._compute_shifts(x)
         x = np.where(self.mirror, self.upper - np.abs(x - self.upper), x)
         return np.where(self.full, x, np.clip(x, self.lower, self.upper))
 
     def is_on_mirror(self, x: Floats) -> Mask:
-        """Return along which coordinates points (n, d) lie on a mirror plane, (n, d).
+        """Return the mask of coordinates along which points (n, d) lie on a mirror plane, (n, d).
 
         There the derivative along the coordinate vanishes by symmetry.
         """
@@ -92,7 +92,7 @@ class SurfaceBox:
         return self.mirror & ((x - self.lower < near) | (self.upper - x < near))
 
     def measure_distances(self, x: Floats, y: Floats) -> Floats:
-        """Return largest differences between points (..., d) in parts of the domain, (...)."""
+        """Return largest differences between points (..., d), relative to the domain, (...)."""
         largest: Floats = np.abs(self.compute_difference(y, x) / self.length).max(-1)
         return largest
 
@@ -103,7 +103,7 @@ class SurfaceBox:
         return shortest
 
     def _compute_shifts(self, x: Floats) -> Floats:
-        """Return whole periods that bring points as near as possible above the lower bounds."""
+        """Return whole periods that move points to the first period above the lower bounds."""
         room = ROUNDING * self.length
         finite = np.isfinite(self.periods)
         turns: Floats = np.floor((x - self.lower + room) / self.periods)
@@ -119,7 +119,7 @@ def make_domain(
     variables = molecule.variables if molecule else ()
     internal = () if isinstance(variables, NormalModes) else variables
     dihedral = np.array([one.kind == "dihedral" for one in internal] or [False] * len(leaves))
-    # A lone dihedral angle is even whatever functions it is fitted with, others only by choice.
+    # A lone dihedral angle is even with any basis functions, others only with cosines.
     even = np.array([leaf.family == "cosine" for leaf in leaves])
     even |= dihedral & (dihedral.sum() == 1)
     from_plane = np.abs(lower / periods * 2 - np.round(lower / periods * 2))

@@ -22,22 +22,22 @@ from pipeline_htfbr.surface import Surface
 
 SCHEMA = "plugin/htfbr/sum_of_products"
 _TEXT_LINES = 100_000
-"""Terms that are turned into text at once."""
+"""Terms that are formatted as text at once."""
 
 
 def export_surface(
     run: Run, surface: Surface, structure: TreeStructure, molecule: Molecule | None
 ) -> dict[str, Any]:
-    """Write `sum_of_products.h5`, `.txt` and the program that reads them beside `run.inference`.
+    """Write `sum_of_products.h5`, `.txt` and their reader program next to `run.inference`.
 
-    If too many products would be needed, the HDF5 file holds the hierarchical form alone and there
-    is no text.
+    If too many products would be needed, the HDF5 file holds the hierarchical form alone, and no
+    text is written.
 
     Args:
         run: The run.
-        surface: In float64, on the CPU.
-        structure: Its coordinates.
-        molecule: How they follow from atoms, if that is known.
+        surface: The surface in float64, on the CPU.
+        structure: Coordinates, leaves and tree of the surface.
+        molecule: The coordinates as functions of atomic positions; None if unknown.
 
     Returns:
         Number of products, the largest error of the dropped ones (hartree), the files.
@@ -69,7 +69,7 @@ def export_surface(
 
 
 def _expand_terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | None, str]:
-    """Return the products, or why there are none."""
+    """Return the products, or the reason why there are none."""
     try:
         return expand(surface, options.export_tolerance, options.max_terms), ""
     except TooManyTerms as error:
@@ -81,7 +81,7 @@ def _expand_terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | No
 
 
 def describe_coordinates(structure: TreeStructure) -> list[dict[str, Any]]:
-    """Return what an evaluation needs to know of each coordinate."""
+    """Return the data of each coordinate that an evaluation requires."""
     return [
         {
             "name": coordinate.name,
@@ -99,7 +99,7 @@ def describe_coordinates(structure: TreeStructure) -> list[dict[str, Any]]:
 def write_text(
     path: Path, terms: Terms, coordinates: list[dict[str, Any]], molecule: dict[str, Any] | None
 ) -> None:
-    """Write terms as text that explains itself."""
+    """Write terms as a self-describing text file."""
     head = [f"# {line}".rstrip() for line in _HEADER.splitlines()]
     if molecule:
         head += [f"# {_MOLECULE}", f"# {json.dumps(molecule)}"]
@@ -122,7 +122,7 @@ def _encode_word(value: Any) -> str:
 
 
 def _encode_lines(c: np.ndarray, functions: np.ndarray) -> bytes:
-    """Return one line a term, of columns of equal width."""
+    """Return one line per term, in columns of equal width."""
     numbers = np.char.mod("%24.16e", c).astype("S24")
     width = len(str(functions.max())) + 1
     names = np.array([f"{i:{width}d}" for i in range(functions.max() + 1)], dtype=f"S{width}")

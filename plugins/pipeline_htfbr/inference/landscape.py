@@ -1,4 +1,4 @@
-"""A fitted and an exact surface under one interface: energies, gradients, Hessians of many points.
+"""Common interface of fitted and exact surfaces: energies, gradients and Hessians at points.
 
 Points are (n, d) in the units of the coordinates, energies in eV.
 """
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 class Landscape(Protocol):
-    """A surface that can be searched."""
+    """Surface that can be searched for stationary points."""
 
     def energies(self, x: Floats) -> Floats:
         """Return the energies, (n,)."""
@@ -36,10 +36,10 @@ class Landscape(Protocol):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted surface; derivatives by autograd.
+    """Fitted surface; derivatives by autograd.
 
     Attributes:
-        module: In float64, on the CPU.
+        module: The surface in float64, on the CPU.
     """
 
     module: Surface
@@ -69,11 +69,11 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Exact:
-    """A surface that is known; second derivatives by central differences of its gradients.
+    """Exact surface; second derivatives by central differences of its gradients.
 
     Attributes:
         surface: The surface.
-        steps: Of the differences, (d,).
+        steps: Steps of the differences, (d,).
     """
 
     surface: ExactSurface

@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 Tables = list[tuple[Floats, Floats]]
 
 CHUNK = 2_000_000
-"""Numbers of one coordinate that are worked on at once."""
+"""Values of one coordinate that are processed at once."""
 
 
 class Coordinate(NamedTuple):
@@ -81,7 +81,7 @@ class Coordinate(NamedTuple):
                 (2, 1) if self.family == "chebyshev" else ((2 * m + 1) / (m + 1), m / (m + 1))
             )
             values.append(up * s * values[-1] - down * values[-2])
-            # The derivative of the recurrence; values[-2] is the one that s multiplies.
+            # Derivative of the recurrence; s multiplies values[-2].
             inner = values[-2] + s * derivatives[-1]
             derivatives.append(up * inner - down * derivatives[-2])
         norms = np.ones(self.degree + 1)
@@ -92,7 +92,7 @@ class Coordinate(NamedTuple):
 
 
 class _Surface:
-    """What both forms have in common: coordinates, energy, gradient."""
+    """Common base of both forms: coordinates, energy, gradient."""
 
     def __init__(self, coordinates: list[Coordinate], shift: float) -> None:
         self.coordinates, self.shift = coordinates, shift
@@ -108,14 +108,14 @@ class _Surface:
         return gradient if np.ndim(x) == 2 else np.asarray(gradient[0])
 
     def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
-        """Return energies (n,) and gradients (n, d), which are zero if they are not asked for."""
+        """Return energies (n,) and gradients (n, d), which are zero without `gradients`."""
         raise NotImplementedError
 
     def _check_points(self, x: ArrayLike) -> Floats:
         points = np.atleast_2d(np.asarray(x, dtype=float))
         if points.shape[1] != len(self.coordinates):
             names = ", ".join(one.name for one in self.coordinates)
-            raise ValueError(f"{points.shape[1]} numbers a point, expected one each for {names}")
+            raise ValueError(f"{points.shape[1]} numbers per point, expected one each for {names}")
         return points
 
     def _tabulate(self, points: Floats) -> Tables:
@@ -229,7 +229,7 @@ def load(path: str | Path, form: str = "terms") -> SumOfProducts | Tree:
             ]
             return Tree(coordinates, shift, float(file.attrs["scale"]), maps, nodes)
         if "terms" not in file:
-            raise ValueError(f"{path}: too many terms to be written; use form='tree'")
+            raise ValueError(f"{path}: holds no sum of products, too many terms; use form='tree'")
         return SumOfProducts(
             coordinates, shift, file["terms/c"][()], file["terms/functions"][()].astype(np.intp)
         )
@@ -254,7 +254,7 @@ def _load_text(path: Path) -> SumOfProducts:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Evaluate a surface at a point of the command line."""
+    """Evaluate a surface at a point given on the command line."""
     parser = argparse.ArgumentParser(description="Evaluate an exported potential energy surface.")
     parser.add_argument("file", help="sum_of_products.txt or sum_of_products.h5")
     parser.add_argument("x", nargs="+", type=float, help="the coordinates")

@@ -1,8 +1,8 @@
-"""Minima and first-order saddle points of a surface, and how those of two surfaces correspond.
+"""Minima and first-order saddle points of a surface, and pairing of those of two surfaces.
 
-All searches go side by side. Each follows the eigenvectors of the Hessian (C. J. Cerjan and W. H.
+All searches run at once. Each follows the eigenvectors of the Hessian (C. J. Cerjan and W. H.
 Miller, J. Chem. Phys. 75, 2800 (1981)): downhill along all of them to a minimum, uphill along the
-lowest to a saddle point, with the length of Newton's step but no more than a radius of trust.
+lowest to a saddle point, with the length of Newton's step up to a trust radius.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Floats = NDArray[np.float64]
 
 _ITERATIONS = 100
 _TRUST = 0.05
-"""Longest step, in parts of the domain."""
+"""Trust radius, relative to the domain."""
 _CONVERGED = 1e-5
-"""Newton step from a stationary point at most, in parts of the domain."""
+"""Longest Newton step at a converged stationary point, relative to the domain."""
 _SAME = 1e-4
-"""Distance below which two results are one point, in parts of the domain."""
+"""Distance below which two results are the same point, relative to the domain."""
 _MATCH = 0.15
 """Distance above which points of two surfaces do not correspond."""
 _PATH_POINTS = 9
@@ -35,7 +35,7 @@ _UPHILL = (0.03, 0.15)
 
 @dataclass(frozen=True)
 class StationaryPoint:
-    """A minimum or a saddle point.
+    """Minimum or saddle point.
 
     Attributes:
         order: Number of directions downhill: 0 for a minimum, 1 for a saddle point.
@@ -56,12 +56,12 @@ def find_stationary_points(
     """Search minima and first-order saddle points inside a domain.
 
     Saddle points are searched from the starts, from the straight lines between minima and uphill
-    from them. None is found for certain.
+    from them. The search may miss some.
 
     Args:
         landscape: The surface.
-        domain: Where.
-        starts: Points to begin at, (n, d).
+        domain: Domain of the search.
+        starts: Starting points, (n, d).
 
     Returns:
         Minima, then saddle points, each in the order of their energies.
@@ -72,12 +72,12 @@ def find_stationary_points(
 
 
 def find_minima(landscape: Landscape, domain: SurfaceBox, starts: Floats) -> list[StationaryPoint]:
-    """Search minima alone, as `stationary_points` does."""
+    """Search minima alone, as in `find_stationary_points`."""
     return _search(landscape, domain, starts, order=0)
 
 
 def choose_starts(x: Floats, energies: Floats, domain: SurfaceBox, count: int = 16) -> Floats:
-    """Return points of low energy that lie far from each other, (count, d) or all there are."""
+    """Return points of low energy that lie far from each other, (count, d) or fewer."""
     lowest = x[np.argsort(energies, kind="stable")[: max(10 * count, len(x) // 20)]]
     chosen = [0]
     distance = domain.measure_distances(lowest, lowest[0])
@@ -90,7 +90,7 @@ def choose_starts(x: Floats, energies: Floats, domain: SurfaceBox, count: int = 
 def pair_points(
     fitted: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: SurfaceBox
 ) -> list[tuple[int, int]]:
-    """Return which points of two surfaces correspond: of the same order, nearest ones first."""
+    """Pair corresponding points of two surfaces: of the same order, nearest ones first."""
     distances = {
         (i, j): float(domain.measure_distances(a.x, b.x))
         for i, a in enumerate(fitted)
@@ -123,9 +123,9 @@ def _search(
 
 
 def _follow(landscape: Landscape, domain: SurfaceBox, x: Floats, order: int) -> Floats:
-    """Follow eigenvectors from points (n, d) until they rest or time is up, (n, d).
+    """Follow eigenvectors from points (n, d) until they converge or steps run out, (n, d).
 
-    A search may also rest at an edge of the domain.
+    A search may also end at an edge of the domain.
     """
     x = domain.fold(x)
     moving = np.arange(len(x))
@@ -142,7 +142,7 @@ def _follow(landscape: Landscape, domain: SurfaceBox, x: Floats, order: int) -> 
 
 
 def _compute_steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
-    """Return steps in parts of the domain, (n, d)."""
+    """Return steps relative to the domain, (n, d)."""
     values, vectors = np.linalg.eigh(hessians)
     along = np.einsum("nij,ni->nj", vectors, slopes)
     largest = np.abs(values).max(1, keepdims=True, initial=0)
@@ -157,9 +157,9 @@ def _compute_steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
 def _scale_derivatives(
     landscape: Landscape, domain: SurfaceBox, x: Floats
 ) -> tuple[Floats, Floats]:
-    """Return gradients and Hessians by coordinates in parts of the domain, eV.
+    """Return gradients and Hessians by coordinates relative to the domain, eV.
 
-    What vanishes by symmetry on a mirror plane is set to zero there.
+    Components that vanish by symmetry on a mirror plane are set to zero there.
     """
     slopes = landscape.gradients(x) * domain.length
     hessians = landscape.hessians(x) * np.outer(domain.length, domain.length)
@@ -181,7 +181,7 @@ def _find_passes(
 
 
 def _step_uphill(minima: Sequence[StationaryPoint], domain: SurfaceBox) -> list[Floats]:
-    """Return points beside minima along the two softest eigenvectors."""
+    """Return points displaced from minima along the two softest eigenvectors."""
     starts = []
     for minimum in minima:
         _, vectors = np.linalg.eigh(minimum.hessian * np.outer(domain.length, domain.length))

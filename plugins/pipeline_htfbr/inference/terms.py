@@ -1,8 +1,8 @@
-"""A tree as a plain sum of products of basis functions.
+"""Expansion of a tree into a plain sum of products of basis functions.
 
 From the leaves to the root, each node's functions are written as sums over the products of basis
-functions of the coordinates below it: one row a product, one column a function. A row that cannot
-matter is dropped. Where function k of a node changes by δ_k, the value at the root changes by
+functions of the coordinates below it: one row per product, one column per function. Negligible
+rows are dropped. If function k of a node changes by δ_k, the value at the root changes by
 Σ δ_k E_k, with E_k the part of the tree that is not below the node; |E_k| is bounded from above by
 replacing all tensors and basis functions by their largest absolute values. At the root itself the
 coefficients of the dropped products are added up exactly.
@@ -25,16 +25,16 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 _INNER_PART = 0.1
-"""Part of the tolerance that may be used below the root, where bounds are wide."""
+"""Fraction of the tolerance that may be used below the root, where bounds are loose."""
 _MAX_ENTRIES = 60_000_000
 """Largest table of an inner node, and largest block of the root: 480 MB."""
 _BLOCK = 4_000_000
 _LOW_BITS = 46
-"""Bits of a double that are ignored when terms are sorted into bins: 64 bins an octave."""
+"""Bits of a double that are ignored when terms are sorted into bins: 64 bins per octave."""
 
 
 class TooManyTerms(Exception):  # noqa: N818 - an outcome, that the caller reports
-    """The tolerance takes more products than are allowed; says what would be missing."""
+    """The tolerance requires more products than allowed; the message gives the error."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class _Table:
-    """The functions of a slot as sums of products.
+    """Functions of a slot as sums of products.
 
     Attributes:
-        coordinates: Those below the slot.
-        functions: Number of the basis function of each, (n_rows, n_below).
+        coordinates: Coordinates below the slot.
+        functions: Number of the basis function of each coordinate, (n_rows, n_below).
         weights: Largest absolute value of each product of basis functions, (n_rows,).
         c: Coefficients, (n_rows, rank).
     """
@@ -75,12 +75,12 @@ def expand(surface: Surface, tolerance: float, max_terms: int) -> Terms:
     """Write a surface as a sum of products.
 
     Args:
-        surface: In float64, on the CPU.
-        tolerance: Largest sum of what is dropped, hartree.
+        surface: The surface in float64, on the CPU.
+        tolerance: Bound on the total error of the dropped products, hartree.
         max_terms: Largest number of products.
 
     Raises:
-        TooManyTerms: So few products do not reach the tolerance.
+        TooManyTerms: `max_terms` products do not reach the tolerance.
     """
     scale, shift = float(surface.scale) / HARTREE, float(surface.shift) / HARTREE
     tensors = [B.detach().numpy() for B in surface.shape.split_transfers(surface.transfers)]
@@ -151,7 +151,7 @@ def _multiply(slots: list[_Table], node: Node, B: Floats) -> _Table:
 
 
 def _prune(table: _Table, bounds: Floats, allowed: float) -> tuple[_Table, float]:
-    """Drop the rows that matter least, as many as may be; return also what they add up to."""
+    """Drop the least important rows within `allowed`; return also their total error."""
     harm = table.weights * (np.abs(table.c) @ bounds)
     order = np.argsort(harm, kind="stable")
     total = np.cumsum(harm[order])
@@ -165,7 +165,7 @@ def _prune(table: _Table, bounds: Floats, allowed: float) -> tuple[_Table, float
 def _collect_root_terms(
     left: _Table, right: _Table, B: Floats, allowed: float, max_terms: int
 ) -> tuple[Floats, NDArray[np.int16], float]:
-    """Return coefficients, functions and the bound of what was dropped."""
+    """Return coefficients, functions and the error bound of the dropped products."""
     n_bins = 1 << (64 - _LOW_BITS - 1)
     sums, counts = np.zeros(n_bins), np.zeros(n_bins, dtype=np.int64)
     for _, _, size in _iterate_blocks(left, right, B):
@@ -203,5 +203,5 @@ def _iterate_blocks(
 
 
 def _find_bins(size: Floats) -> Numbers:
-    """Return the bin of positive numbers: rising with them, since doubles sort as integers do."""
+    """Return the bins of positive numbers, in the same order, since doubles sort as integers."""
     return np.ascontiguousarray(size).view(np.int64) >> _LOW_BITS

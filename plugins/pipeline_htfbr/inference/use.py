@@ -1,4 +1,4 @@
-"""All uses of a fitted surface that an experiment asks for, one after the other."""
+"""All requested uses of a fitted surface, one after the other."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ Floats = NDArray[np.float64]
 
 SCHEMA = "plugin/htfbr/inference"
 _DIFFERENCE = 1e-3
-"""Steps of the finite differences of an exact surface, in parts of the domain."""
+"""Steps of the finite differences of an exact surface, relative to the domain."""
 
 
 def write_inference(run: Run) -> dict[str, Any]:
-    """Do the work of `use_surface`; return its summary."""
+    """Cut, search and export the surface of a run; return the summary."""
     options = run.get_section("infer", HTInferOptions)
-    # A tree of some thousand numbers at some hundred points: a GPU would only wait.
+    # A tree of a few thousand numbers at a few hundred points is too little work for a GPU.
     task = load_trained_task(run, torch.device("cpu"))
     assert isinstance(task.module, Surface)
     assert task.metadata is not None
@@ -142,7 +142,7 @@ def _make_table(
 def _compute_frequencies(point: StationaryPoint, domain: SurfaceBox, molecule: Molecule) -> Floats:
     try:
         return compute_frequencies(point.x, point.hessian, molecule, domain.coordinates)
-    except ValueError:  # values that no geometry has: an artefact of the fit, kept as such
+    except ValueError:  # no geometry has these values: an artefact of the fit, which is kept
         return np.full(len(point.x), np.nan)
 
 
@@ -153,7 +153,7 @@ def _write_stationary(
     points: dict[str, list[StationaryPoint]],
     domain: SurfaceBox,
 ) -> dict[str, Any]:
-    """Write the tables, also as JSON beside them; return the summary."""
+    """Write the tables, also as a JSON file; return the summary."""
     for name, table in tables.items():
         for key, array in table.items():
             group.create_dataset(f"{name}/{key}", data=array)

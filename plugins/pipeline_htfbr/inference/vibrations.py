@@ -2,7 +2,7 @@
 
 With F the Hessian by the variables of the surface and G = J M⁻¹ Jᵀ, where J holds the derivatives
 of the variables by the positions and M the masses, the squared angular frequencies are the
-eigenvalues of G F (E. B. Wilson, J. Chem. Phys. 7, 1047 (1939)). They are the non-zero ones of the
+eigenvalues of G F (E. B. Wilson, J. Chem. Phys. 7, 1047 (1939)): the non-zero eigenvalues of the
 mass-weighted Cartesian Hessian: neither translation nor rotation changes a variable.
 """
 
@@ -32,14 +32,14 @@ def compute_frequencies(
     Args:
         x: The point, (d,).
         hessian: Second derivatives of the energy there, (d, d) eV per units of the coordinates.
-        molecule: How the variables follow from the positions.
+        molecule: The variables as functions of atomic positions.
         coordinates: The variables.
 
     Returns:
         (d,) cm⁻¹ in rising order, imaginary ones as negative numbers.
 
     Raises:
-        ValueError: No geometry with these variables is found, or it is a straight one.
+        ValueError: No geometry with these variables is found, or the molecule is linear there.
     """
     positions = find_positions(x, molecule, coordinates)
     _, by_positions = differentiate_variables(positions, molecule, coordinates)

@@ -1,7 +1,7 @@
-"""The solver of HT-FBR, which replaces long gradient descents.
+"""Solver of HT-FBR, an alternative to long gradient descents.
 
 1. `ridge`: a linear fit by products of leaf functions; degree, terms and penalty by validation.
-2. `hsvd`: its coefficients in hierarchical Tucker form, by singular value decompositions.
+2. `hsvd`: the coefficients in hierarchical Tucker form, by singular value decompositions.
 3. `newton`: damped Gauss-Newton steps on the tree, stopped by validation.
 """
 

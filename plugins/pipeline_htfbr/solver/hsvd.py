@@ -1,16 +1,16 @@
-"""From a sum of products to a tree: hierarchical singular value decomposition.
+"""Hierarchical singular value decomposition, from a sum of products to a tree.
 
-The coefficients of a sum of products form a tensor, most entries of which are zero. For a node t
-its matricisation has the indices of the coordinates below t as rows, all others as columns; the
-leading left singular vectors U_t span the best space for that node (L. Grasedyck, SIAM J. Matrix
+The coefficients of a sum of products form a sparse tensor. For a node t
+its matricisation has the indices of the coordinates below t as rows and all others as columns; the
+leading left singular vectors U_t span the optimal space for t (L. Grasedyck, SIAM J. Matrix
 Anal. Appl. 31, 2029 (2010), doi:10.1137/090764189). Rows and columns without entries are never
-formed, so the number of dimensions does not matter, only that of terms. Transfer tensors are the
+formed, so the cost depends on the number of terms, not of dimensions. Transfer tensors are the
 projections
 
     B_t[i, j, k] = Σ_n U_l[n_l, i] U_r[n_r, j] U_t[n, k],
 
-and the root takes the coefficients themselves in the place of U_t. With functions that are
-orthonormal, the error is at most the root of the sum of all squared singular values left out.
+and the root takes the coefficients themselves in the place of U_t. With orthonormal functions
+the error is at most the root of the sum of the squares of all truncated singular values.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pipeline_kernels.tree import TreeShape
 
 @dataclass(frozen=True)
 class NodeSpace:
-    """What a node needs of the coefficients.
+    """Matricisation of the coefficients at a node, and its left singular vectors.
 
     Attributes:
-        coordinates: Those below the node, in their order in the tree.
-        rows: Different indices of these coordinates among the terms, (n_rows, len(coordinates)).
+        coordinates: Coordinates below the node, in their order in the tree.
+        rows: Distinct indices of these coordinates among the terms, (n_rows, len(coordinates)).
         row_of_term: Row of each term, (n_terms,).
         vectors: Left singular vectors of the matricisation, (n_rows, n); at the root the
             coefficients themselves, (n_rows, 1).
@@ -73,13 +73,13 @@ def _decompose_node(terms: Tensor, coefficients: Tensor, below: tuple[int, ...])
 def truncate(
     spaces: Sequence[NodeSpace], nesting: Nesting, leaf_ranks: Sequence[int], ranks: Sequence[int]
 ) -> tuple[TreeShape, Tensor]:
-    """Return the tree whose nodes keep their first singular vectors.
+    """Return the tree with the leading singular vectors of each node.
 
     Args:
-        spaces: Of all interior nodes.
+        spaces: Singular vectors of all interior nodes.
         nesting: The tree.
         leaf_ranks: Number of functions of each leaf.
-        ranks: Rank of each interior node, the root's 1 included; less where there are fewer
+        ranks: Rank of each interior node, including 1 for the root; lower where there are fewer
             singular vectors.
 
     Returns:
@@ -108,7 +108,7 @@ def _lift(
     if slot < len(leaf_ranks):
         return torch.eye(leaf_ranks[slot], dtype=torch.float64)[indices[:, 0]]
     space = spaces[slot - len(leaf_ranks)]
-    # Rows of a parent restricted to a child are rows of the child: both stem from the same terms.
+    # Rows of a parent restricted to a child are rows of the child: both come from the same terms.
     rows, inverse = torch.unique(torch.cat([space.rows, indices]), dim=0, return_inverse=True)
     place = torch.full((len(rows),), -1)
     place[inverse[: len(space.rows)]] = torch.arange(len(space.rows))
@@ -116,12 +116,12 @@ def _lift(
 
 
 def choose_ranks(spaces: Sequence[NodeSpace], tolerance: float, largest: int) -> list[int]:
-    """Return the ranks at which each node leaves out no more than a part of the whole.
+    """Return the lowest ranks at which the truncation error of each node is within a tolerance.
 
     Args:
-        spaces: Of all interior nodes.
-        tolerance: Root of the sum of squares left out at a node, relative to all.
-        largest: No rank is larger.
+        spaces: Singular values of all interior nodes.
+        tolerance: Root of the sum of truncated squares at a node, relative to the whole.
+        largest: Upper bound of the ranks.
     """
     ranks = []
     for space in spaces:

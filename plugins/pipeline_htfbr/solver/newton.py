@@ -1,11 +1,11 @@
-"""The polish: Gauss-Newton steps with damping (Levenberg and Marquardt) and validation.
+"""Polish: damped Gauss-Newton steps (Levenberg-Marquardt) with early stopping.
 
-Minimised is the squared error of all columns (training points, their gradients, and points that
-hold the tree to its start, see `Columns`), over all transfer tensors at once:
+They minimise the squared error of all columns (training points, their gradients, and points that
+keep the tree near its start, see `Columns`) over all transfer tensors at once:
 
     (J^T J + ν D) p = J^T r,    D = diag(J^T J),
 
-with ν lowered after a step that helps and raised after one that does not. The normal equations are
+with ν lowered after a successful step and raised after a rejected one. The normal equations are
 solved directly, or by conjugate gradients with products J v and J^T w where they would be too
 large. Steps end when the error on the validation points no longer falls; the best tree is kept.
 """
@@ -34,11 +34,11 @@ Apply = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Columns:
-    """Points as the tree sees them: functions of all leaves and a target, weights included.
+    """Weighted points for a linear fit of a tree: functions of all leaves and a target.
 
-    A tree is linear in the functions of each leaf. So a weight is a factor of the functions of the
+    A tree is linear in the functions of each leaf, so a weight is a factor of the functions of the
     first leaf and of the target, and a derivative by a coordinate is a point at which the functions
-    of that leaf are replaced by their derivatives.
+    of its leaf are replaced by their derivatives.
 
     Attributes:
         features: (n_functions, n).
@@ -54,8 +54,8 @@ class Polished:
     """Result of a polish.
 
     Attributes:
-        transfers: With the least error on the validation points.
-        val_rmse: That error.
+        transfers: Transfer tensors with the least error on the validation points.
+        val_rmse: RMSE on the validation points.
         history: Root mean squared errors (all columns, validation) before and after each step.
     """
 
@@ -74,15 +74,15 @@ def polish(
     iterations: int,
     dense_parameters: int,
 ) -> Polished:
-    """Improve a tree.
+    """Improve a tree by Gauss-Newton steps.
 
     Args:
         shape: The tree.
-        transfers: Where to start, float64.
+        transfers: Initial transfer tensors, float64.
         own: Columns of this rank.
         val: Validation points, the same on all ranks.
-        ranks: Who works; all of them get the same result.
-        iterations: Steps at most.
+        ranks: The ranks, which all return the same result.
+        iterations: Most steps.
         dense_parameters: Largest tree whose normal equations are solved directly.
     """
     model = _Model(shape, own, ranks)
@@ -138,7 +138,7 @@ class _Model:
         return _Dense(self._ranks.all_reduce_sum(matrix), self._ranks.all_reduce_sum(right))
 
     def build_products(self, transfers: Tensor) -> _Free:
-        """Return the normal equations as products."""
+        """Return the normal equations as matrix-vector products."""
         linear = Linear(self._own.features, transfers, self._shape)
 
         def product(v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From the points of a run to what the solver fits, and from its tree back to a surface."""
+"""Conversion of the points of a run to a fit problem, and of the solver's tree to a surface."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pipeline_kernels.tree import TreeShape
 
 @dataclass(frozen=True)
 class Problem:
-    """What is fitted, in orthonormal functions.
+    """Fit problem in orthonormal functions.
 
     Attributes:
         data: Columns of this rank and validation points.
-        maps: Of each leaf the orthonormal functions by its own, (m, count).
+        maps: For each leaf the orthonormal functions in terms of its own, (m, count).
     """
 
     data: Data
@@ -46,15 +46,15 @@ def make_problem(
     gradient_weight: float,
     ranks: Ranks,
 ) -> Problem:
-    """Return what is fitted.
+    """Return the fit problem of a run.
 
     Args:
-        run: Its tables of functions are read.
+        run: The run, from which the tables of functions are read.
         points: All points.
-        structure: Its leaves.
-        scaling: Energy that is subtracted and energy by which is divided, eV.
-        gradient_weight: Weight of a squared error of a derivative; none are fitted if it is 0.
-        ranks: Who works; training points are dealt out in turn.
+        structure: The leaves and the tree.
+        scaling: Energy that is subtracted, and energy by which the difference is divided, eV.
+        gradient_weight: Weight of the squared error of a derivative; 0 fits energies alone.
+        ranks: The ranks; training points are distributed round-robin.
     """
     shift, scale = scaling
     counts = [leaf.count for leaf in structure.leaves]
@@ -78,8 +78,8 @@ def differentiate_columns(
 ) -> tuple[Tensor, Tensor]:
     """Return the derivatives by all coordinates at some points as columns.
 
-    Derivatives are by the coordinate over half the length of its domain, so that all coordinates
-    weigh alike.
+    Derivatives are by the coordinate in units of half its domain, so that all coordinates
+    have equal weight.
 
     Returns:
         Functions of all leaves, (n_functions, d n_rows), and targets, (d n_rows,).
@@ -101,9 +101,9 @@ def differentiate_columns(
 def make_penalty(
     expansion: Expansion, degrees: Sequence[Sequence[int]], counts: Sequence[int]
 ) -> Columns:
-    """Return the degree-weighted ridge of an expansion as columns for a tree.
+    """Return the degree-weighted ridge penalty of an expansion as columns for a tree.
 
-    The coefficient of a term is the value of the tree where the functions of that term are 1 and
+    The coefficient of a term is the value of the tree where the functions of the term are 1 and
     all others 0. With the weight sqrt(λ)/γ^degree and the target 0 the squared errors of these
     columns add up to λ Σ_t (c_t / γ^deg(t))².
     """
@@ -118,7 +118,7 @@ def make_penalty(
 
 
 def count_functions(expansion: Expansion, structure: TreeStructure) -> list[int]:
-    """Return how many functions of each leaf an expansion needs, whole degrees, (d,)."""
+    """Return the number of functions of each leaf in an expansion, in whole degrees, (d,)."""
     counts = []
     for leaf, last in zip(structure.leaves, expansion.terms.amax(0).tolist(), strict=True):
         counts.append(replace(leaf, degree=leaf.degrees[last]).count)
@@ -133,11 +133,11 @@ def express_in_functions(
     Args:
         shape: The tree; its leaves have the first orthonormal functions.
         transfers: Its transfer tensors.
-        maps: Orthonormal functions by the leaves' own.
+        maps: Orthonormal functions in terms of the leaves' own.
         structure: Leaves and tree.
 
     Returns:
-        The structure with leaves of the degrees that are used, shape, and transfer tensors.
+        The structure with leaves of the degrees in use, the shape, and the transfer tensors.
     """
     leaves, counts = [], []
     for leaf, rank in zip(structure.leaves, shape.leaf_ranks, strict=True):

@@ -1,11 +1,11 @@
-"""The start: a linear fit by products of leaf functions, chosen on validation points.
+"""Ridge start: a linear fit by products of leaf functions, tuned on validation points.
 
 Ridge regression with a prior whose width falls with the degree of a term: minimise
 
     Σ_n (y_n − Σ_t c_t φ_t(x_n))² + λ Σ_t (c_t / γ^deg(t))².
 
 Total degree, λ and γ are those with the least error on the validation points. When all terms of the
-next degree would be too many, those are taken that correlate most with what the fit has left.
+next degree would be too many, the terms that correlate most with the residual are taken.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _GAMMAS: Final = (1.0, 0.5, 0.25)
 _MOST_CANDIDATES: Final = 40_000
 _SCREENED_COLUMNS: Final = 8192
 _ENOUGH: Final = 0.9
-"""A larger fit is kept if it has at most this part of the error of the one before."""
+"""Error of a larger fit relative to the previous one, up to which it is kept."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What is fitted.
+    """Columns of a linear fit.
 
     A column is an energy, or a derivative: an expansion is linear in the functions of each leaf, so
     a derivative by a coordinate is a point at which the functions of that leaf are replaced by
@@ -48,9 +48,9 @@ class Data:
         functions: Orthonormal functions of each leaf at all columns, (m, n).
         degrees: Degree of each function of each leaf.
         y: Standardised targets, (n,).
-        train: Numbers of the columns that this rank fits.
-        val: Numbers of the validation points, the same on all ranks.
-        ranks: Who works; all of them come to the same result.
+        train: Indices of the training columns of this rank.
+        val: Indices of the validation points, the same on all ranks.
+        ranks: The ranks, which all return the same result.
     """
 
     functions: Sequence[Tensor]
@@ -63,7 +63,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Expansion:
-    """A sum of terms.
+    """Sum of terms.
 
     Attributes:
         terms: (n_terms, d) function numbers.
@@ -85,11 +85,11 @@ class Expansion:
 
 
 def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
-    """Fit expansions of rising degree until validation sees no gain.
+    """Fit expansions of rising degree until the validation error stops falling.
 
     Args:
-        data: What is fitted.
-        max_terms: Largest number of terms; never more than there are training columns.
+        data: Columns of the fit.
+        max_terms: Largest number of terms; also limited to the number of training columns.
 
     Yields:
         Each fit that was tried.
@@ -114,7 +114,7 @@ def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
             return
         expansion = fit_coefficients(data, terms, degree)
         yield expansion
-        # A function that is even or odd gains by every second degree only.
+        # An even or odd function improves only with every second degree.
         gained = best is None or expansion.val_rmse <= _ENOUGH * best.val_rmse
         waited = 0 if gained else waited + 1
         if waited >= (1 if n_terms > limit else 2):
@@ -124,18 +124,18 @@ def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
 
 
 def screen_terms(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
-    """Return the largest terms of a fit and those that correlate most with what it has left.
+    """Return the largest terms of a fit and those that correlate most with its residual.
 
-    The largest terms of the fit take half of the places at least; correlation is taken over a part
+    The largest terms of the fit take at least half of the places; correlation is taken over a part
     of the columns, since it only ranks candidates.
     """
     rows = data.train[:: max(1, len(data.train) * data.ranks.size // _SCREENED_COLUMNS)]
     residual = data.y[rows] - predict(data, best, rows)
     every = list_terms(data.degrees, degree)
     _, first_seen = torch.unique(torch.cat([best.terms, every]), dim=0, return_inverse=True)
-    known = torch.zeros(int(first_seen.max()) + 1, dtype=torch.bool)
-    known[first_seen[: len(best.terms)]] = True
-    fresh = every[~known[first_seen[len(best.terms) :]]]
+    existing = torch.zeros(int(first_seen.max()) + 1, dtype=torch.bool)
+    existing[first_seen[: len(best.terms)]] = True
+    fresh = every[~existing[first_seen[len(best.terms) :]]]
     gain = torch.zeros(len(fresh), dtype=torch.float64)
     for part in torch.arange(len(rows)).split(BLOCK):
         gain += compute_values(data.functions, fresh, rows[part]) @ residual[part]

@@ -35,14 +35,14 @@ from pipeline_kernels.tree import TreeShape, contract
 
 _TOLERANCES: Final = tuple(0.1 * 10 ** (-k / 4) for k in range(17))
 _ENOUGH: Final = 0.97
-"""Ranks grow while a larger tree has at most this part of the error of the one before."""
+"""Error of a larger tree relative to the previous one, up to which ranks keep growing."""
 _LIMITED: Final = 4.0
-"""Given ranks limit the accuracy if the tree has so many times the error of its start."""
+"""Error of a tree relative to its start, above which its given ranks limit the accuracy."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree over orthonormal functions, and its error on the validation points (standardised)."""
+    """Tree over orthonormal functions, and its error on the validation points (standardised)."""
 
     shape: TreeShape
     transfers: Tensor
@@ -53,7 +53,7 @@ def solve_surface(run: Run) -> dict[str, Any]:
     """Fit the surface of a run; write `run.model` and `run.history`.
 
     Returns:
-        What was chosen and how good it is on the validation points.
+        Chosen hyperparameters and errors on the validation points.
 
     Raises:
         ValueError: Options contradict each other or the data, or memory does not suffice.
@@ -69,7 +69,7 @@ def solve_surface(run: Run) -> dict[str, Any]:
 
 
 class _Solver:
-    """One solution, as one of its ranks sees it."""
+    """State of one fit on one rank."""
 
     def __init__(self, run: Run, options: HTTrainOptions, ranks: Ranks) -> None:
         self._run, self._ranks, self._options = run, ranks, options
@@ -88,7 +88,7 @@ class _Solver:
             )
 
     def fit(self) -> dict[str, Any]:
-        """Solve, and write what was found."""
+        """Fit the surface and write the result."""
         options, model = self._options.solver, self._run.get_section("model", HTOptions)
         best: Expansion | None = None
         tree: Tree | None = None
@@ -115,7 +115,7 @@ class _Solver:
         return self._truncate(self._decompose(start), self._count_functions(start), [*ranks, 1])
 
     def _grow_ranks(self, start: Expansion) -> Tree:
-        """Return an expansion as the smallest tree that validation cannot tell from larger ones."""
+        """Return an expansion as the smallest tree on which larger ones do not improve."""
         spaces, counts, tree = self._decompose(start), self._count_functions(start), None
         for tolerance in _TOLERANCES:
             ranks = choose_ranks(spaces, tolerance, self._options.solver.max_rank)
@@ -134,7 +134,7 @@ class _Solver:
         return decompose(start.terms, start.coefficients, self._structure.nesting)
 
     def _count_functions(self, start: Expansion) -> list[int]:
-        """Return how many orthonormal functions of each leaf the tree takes."""
+        """Return the number of orthonormal functions of each leaf in the tree."""
         counts = zip(count_functions(start, self._structure), self._problem.maps, strict=True)
         return [min(count, len(m)) for count, m in counts]
 

@@ -1,8 +1,8 @@
-"""Products of leaf functions: which there are, and their values at points.
+"""Products of leaf functions: their enumeration, and their values at points.
 
-A term is a multi-index n, one function number a coordinate; its value at a point is the product of
-these functions. Functions are orthonormal over the training points coordinate by coordinate, so
-that coefficients are comparable whatever the domain and the density of the points are.
+A term is a multi-index n, one function number per coordinate; its value at a point is the product
+of these functions. Functions of each coordinate are orthonormal over the training points, so
+that coefficients are comparable for any domain and density of the points.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import torch
 from torch import Tensor
 
 BLOCK: Final = 4096
-"""Columns that are treated at once."""
+"""Columns that are processed at once."""
 
 
 def make_orthonormal(table: Tensor, counts: Sequence[int], rows: Tensor) -> list[Tensor]:
     """Return the maps that make the functions of each leaf orthonormal over some points.
 
-    The maps are triangular: function m of the new ones has degree m. A function that depends
-    linearly on those before it at the points is left out.
+    The maps are triangular: new function m has degree m. A function that depends
+    linearly on its predecessors at the points is left out.
 
     Args:
         table: Functions of all leaves, (n_functions, n).
         counts: Number of functions of each leaf, in rising degree.
-        rows: Numbers of the points to take.
+        rows: Indices of the points to take.
 
     Returns:
-        Of each leaf (m, count), m <= count: new functions by old ones.
+        For each leaf (m, count), m <= count: new functions in terms of old ones.
     """
     return [_orthonormalize(part[:, rows]) for part in table.split(list(counts))]
 
 
 def _orthonormalize(functions: Tensor) -> Tensor:
-    """Gram and Schmidt by a QR factorisation, (m, count)."""
+    """Orthonormalise by a QR factorisation, (m, count)."""
     n = functions.shape[1]
     _, R = torch.linalg.qr(functions.T / n**0.5)
     diagonal = R.diagonal().abs()
@@ -70,7 +70,7 @@ def list_terms(degrees: Sequence[Sequence[int]], largest: int) -> Tensor:
 
 
 def count_terms(degrees: Sequence[Sequence[int]], largest: int) -> int:
-    """Return how many terms `total_degree` would return, without listing them."""
+    """Return the number of terms of `list_terms`, without listing them."""
     ways = [1, *[0] * largest]
     for leaf in degrees:
         ways = [sum(ways[s - n] for n in leaf if n <= s) for s in range(largest + 1)]
@@ -91,10 +91,10 @@ def iterate_values(
     Args:
         functions: Orthonormal functions of each leaf, (m, n).
         terms: (n_terms, d).
-        rows: Numbers of the points.
+        rows: Indices of the points.
 
     Yields:
-        Numbers of the points of the block, and values (n_block, n_terms).
+        Indices of the points of the block, and values (n_block, n_terms).
     """
     for part in rows.split(BLOCK):
         yield part, compute_values(functions, terms, part).T

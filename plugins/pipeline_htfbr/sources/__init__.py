@@ -1,4 +1,4 @@
-"""Stage `data`: points of a potential energy surface, made or read from tables."""
+"""Stage `data`: points of a potential energy surface, generated or read from tables."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["make_points"]
 
 
 def make_points(run: DatasetRun) -> Summary:
-    """Make or read the points of a dataset, divide them, write `run.data` and `run.report`.
+    """Generate or read the points of a dataset, split them, write `run.data` and `run.report`.
 
     Args:
         run: A dataset with `plugin: htfbr`.
 
     Returns:
-        Figures for the screen.
+        Summary for the screen.
 
     Raises:
-        ValueError: The dataset file, a table, or what it says is wrong; nothing is written.
+        ValueError: The dataset file, a table or its content is wrong; nothing is written.
     """
     options = run.options
     assert isinstance(options, PointDataset)
-    # Outside of what follows, since this error names the line of the dataset file.
+    # Outside of the `try` below, since this error names the line of the dataset file.
     files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
     try:
         made = _make(options.source, *files)

@@ -1,4 +1,4 @@
-"""What must hold of points before they are written."""
+"""Validation of points before they are written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def require_sound(made: Made) -> None:
         made: The points.
 
     Raises:
-        ValueError: Says what is wrong at how many points, and where the first one stands.
+        ValueError: A point is invalid; the message gives the number of such points and the first.
     """
     points = made.points
     if not len(points.x):
-        raise ValueError("source gives no points; check the raw files")
+        raise ValueError("source has no points; check the raw files")
     for values, coordinate in zip(points.x.T, points.coordinates, strict=True):
         _require_finite(made, f"coordinate {coordinate.name}", values)
     _require_finite(made, "the energy", points.energy)

@@ -1,4 +1,4 @@
-"""What a source gives before it is checked and divided."""
+"""Result of a source before it is checked and split."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _count_in_words(i: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """Points with what is known of their making.
+    """Points with their provenance.
 
     Attributes:
         points: The points, all in no split (-1).
-        facts: What the report says of the source, JSON-able.
+        facts: Facts about the source for the report, JSON-able.
         inputs: SHA-256 of the raw files by their names.
         versions: Versions of packages that the points depend on, beyond those of the engine.
-        place: Says in words where a point stands, by its number.
+        place: Function from the index of a point to a description of its place.
     """
 
     points: Points

@@ -1,4 +1,4 @@
-"""What the data stage says of points: the report file and the summary on the screen."""
+"""Report of the data stage on points: the report file and the summary on the screen."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline_htfbr.sources.made import Made
 _UNITS: Final = ("eV", "hartree", "cm^-1")
 _LISTED_GROUPS: Final = 200
 _USUAL_RANGE: Final = (1e-6, 1e3)
-"""eV; a wider or narrower range of energies on one surface suggests a wrong unit"""
+"""Plausible ranges of energies on one surface, eV; outside, the unit may be wrong"""
 
 
 def make_report(name: str, made: Made, points: Points, split: Split) -> dict[str, Any]:
     """Return the content of the report file.
 
     Args:
-        name: Of the dataset.
-        made: What the source gave.
-        points: The same points, divided.
-        split: How they were divided.
+        name: Name of the dataset.
+        made: Result of the source.
+        points: The same points with their splits.
+        split: Method of the split.
     """
     return {
         "dataset": name,
@@ -50,7 +50,7 @@ def make_report(name: str, made: Made, points: Points, split: Split) -> dict[str
 
 
 def summarize(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a report that the stage shows at its end."""
+    """Return the entries of a report that the stage prints at its end."""
     hartree = content["energy"]["hartree"]
     return {
         "samples": content["samples"],
@@ -78,7 +78,7 @@ def _count_splits(points: Points) -> dict[str, int]:
 
 
 def _count_groups(points: Points) -> dict[str, Any]:
-    """Return the largest groups and how each is divided."""
+    """Return the largest groups and the number of their points in each split."""
     names, group = np.unique(points.group.astype(str), return_inverse=True)
     table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
     np.add.at(table, (group, points.split), 1)
@@ -88,7 +88,7 @@ def _count_groups(points: Points) -> dict[str, Any]:
 
 
 def _count_repeated(points: Points) -> dict[str, Any]:
-    """Return how many points equal an earlier one, and how far energies differ."""
+    """Return the number of repeated points, and the largest difference of their energies."""
     first = find_first_rows(points.x)
     return {
         "points": int(np.count_nonzero(first != np.arange(len(first)))),
@@ -97,7 +97,7 @@ def _count_repeated(points: Points) -> dict[str, Any]:
 
 
 def _list_warnings(points: Points, split: Split) -> Iterator[str]:
-    """Yield what a user should know although the points were written."""
+    """Yield warnings about points that were written."""
     repeated = _count_repeated(points)
     if repeated["points"]:
         yield (

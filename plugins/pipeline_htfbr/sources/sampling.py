@@ -1,4 +1,4 @@
-"""Source `hono`: points of a known surface, on a grid or anywhere in its domain."""
+"""Source `hono`: points of an exact surface, on a grid or uniform in its domain."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def draw_hono(source: HonoSource) -> Made:
 def draw_from_grid(
     coordinates: Sequence[Coordinate], counts: Sequence[int], n: int, rng: np.random.Generator
 ) -> Floats:
-    """Choose different points of a grid at random.
+    """Choose distinct points of a grid at random.
 
     Args:
-        coordinates: With their domains, whose ends belong to the grid.
-        counts: Points along each.
-        n: How many points, no more than the grid has.
-        rng: The random numbers.
+        coordinates: Coordinates with domains; the grid includes the ends.
+        counts: Points along each coordinate.
+        n: Number of points, at most the size of the grid.
+        rng: Random number generator.
 
     Returns:
         Points, (n, d).
@@ -61,5 +61,5 @@ def draw_from_grid(
 def _list_bounds(coordinates: Sequence[Coordinate]) -> tuple[list[float], list[float]]:
     lower = [one.lower for one in coordinates if one.lower is not None]
     upper = [one.upper for one in coordinates if one.upper is not None]
-    assert len(lower) == len(upper) == len(coordinates), "a coordinate without domain"
+    assert len(lower) == len(upper) == len(coordinates), "a coordinate without a domain"
     return lower, upper

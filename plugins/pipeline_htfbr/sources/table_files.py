@@ -27,9 +27,9 @@ class Table:
     """The columns or arrays of one file.
 
     Attributes:
-        name: Of the file, for messages.
-        arrays: By their names, rows first; those of CSV hold text.
-        lines: Line of each row in a CSV file; empty for other formats.
+        name: Name of the file, for messages.
+        arrays: Arrays by name, rows first; from CSV they hold text.
+        lines: Line number of each row of a CSV file; empty for other formats.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Table:
         """Return a column or array as numbers.
 
         Args:
-            key: Its name.
-            option: The key of the dataset file that names it, for messages.
+            key: Name of the column or array.
+            option: Key of the dataset file that names it, for messages.
 
         Raises:
-            ValueError: There is none, or it does not hold real numbers.
+            ValueError: It does not exist, or does not hold real numbers.
         """
         column = self._find(key, option)
         if column.dtype.kind in "fiu":
@@ -60,27 +60,27 @@ class Table:
         """Return a column or array as names, (n,).
 
         Raises:
-            ValueError: There is none, or it is not one-dimensional.
+            ValueError: It does not exist, or is not one-dimensional.
         """
         column = self._find(key, option)
         if column.ndim != 1:
             raise ValueError(
-                f"{self.name}: {key!r} has the shape {column.shape}, expected one name a point"
+                f"{self.name}: {key!r} has the shape {column.shape}, expected one name per point"
             )
         decoded = (v.decode() if isinstance(v, bytes) else str(v) for v in column.tolist())
         return np.array(list(decoded), dtype=object)
 
     def place(self, row: int) -> str:
-        """Say where a row stands."""
+        """Return the file and the line or row number of a row, for messages."""
         return f"{self.name}, " + (f"line {self.lines[row]}" if self.lines else f"row {row}")
 
     def _find(self, key: str, option: str) -> NDArray[Any]:
         if key not in self.arrays:
             near = difflib.get_close_matches(key, self.arrays, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            known = ", ".join(self.arrays) or "nothing"
+            existing = ", ".join(self.arrays) or "nothing"
             raise ValueError(
-                f"{self.name}: {option} {key!r} is not in the file, which holds {known}{hint}"
+                f"{self.name}: {option} {key!r} is not in the file, which holds {existing}{hint}"
             )
         return self.arrays[key]
 
@@ -93,32 +93,32 @@ class Table:
 
 
 def read_table(name: str, path: Path) -> Table:
-    """Read a file by its ending.
+    """Read a file by its extension.
 
     Args:
-        name: How messages call it.
+        name: Name of the file in messages.
         path: The file.
 
     Raises:
-        ValueError: The ending is unknown, or the file is damaged.
+        ValueError: The extension is unknown, or the file is damaged.
     """
     if path.suffix not in _READERS:
         raise ValueError(
-            f"{name}: unknown ending {path.suffix!r}; tables are {', '.join(_READERS)}"
+            f"{name}: unknown extension {path.suffix!r}; choose from {', '.join(_READERS)}"
         )
     try:
         return _READERS[path.suffix](name, path)
     except (*DAMAGE, EOFError, UnicodeDecodeError, BadZipFile, zlib.error, csv.Error) as error:
-        raise ValueError(f"{name}: cannot be read ({error}); write the file anew") from error
+        raise ValueError(f"{name}: cannot be read ({error}); write the file again") from error
 
 
 def _read_csv(name: str, path: Path) -> Table:
-    # Spreadsheets begin their files with a mark of the byte order.
+    # Spreadsheets begin their files with a byte order mark.
     content = path.read_text(encoding="utf-8-sig")
     reader = csv.reader(io.StringIO(content, newline=""), skipinitialspace=True, strict=True)
     header = [column.strip() for column in next(reader, [])]
     if not header:
-        raise ValueError(f"{name}: is empty, expected a header row; write the file anew")
+        raise ValueError(f"{name}: is empty, expected a header row; write the file again")
     rows, lines = [], []
     for row in reader:
         if not row:
@@ -136,7 +136,7 @@ def _read_csv(name: str, path: Path) -> Table:
             raise ValueError(f"{name}, line {lines[-1]}: {reason}")
     twice = [column for column in header if header.count(column) > 1]
     if twice:
-        raise ValueError(f"{name}: two columns are called {twice[0]!r}; rename one")
+        raise ValueError(f"{name}: two columns are named {twice[0]!r}; rename one")
     table = np.array(rows, dtype=object).reshape(-1, len(header))
     return Table(name, dict(zip(header, table.T, strict=True)), lines)
 
@@ -155,7 +155,7 @@ def _read_hdf5(name: str, path: Path) -> Table:
 
 def _read_npz(name: str, path: Path) -> Table:
     try:
-        # numpy leaves a damaged file open that it has opened itself.
+        # numpy does not close a damaged file that it has opened itself.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return Table(name, {key: file[key] for key in file.files})
     except (ValueError, MemoryError, OverflowError, NotImplementedError, RuntimeError) as error:

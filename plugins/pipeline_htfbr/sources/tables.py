@@ -26,7 +26,7 @@ _NO_GROUP: Final = "all"
 
 @dataclass(frozen=True)
 class _Part:
-    """The points of one table.
+    """Points of one table.
 
     Attributes:
         x: (n, d) in the units of the coordinates.
@@ -45,11 +45,11 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
     """Read all tables of a source.
 
     Args:
-        source: What they hold.
-        files: Their names and paths.
+        source: Description of the tables.
+        files: Names and paths of the tables.
 
     Raises:
-        ValueError: A table is damaged, or lacks a column, or a shape does not fit.
+        ValueError: A table is damaged, a column is missing, or a shape is wrong.
     """
     tables = [read_table(name, path) for name, path in files.items()]
     parts = [_read_part(table, source) for table in tables]
@@ -89,11 +89,11 @@ def _read_part(table: Table, source: PointsSource) -> _Part:
     if energy.ndim != 1:
         raise ValueError(
             f"{table.name}: {source.energy.key!r} has the shape {energy.shape}, expected one "
-            "energy a point"
+            "energy per point"
         )
     n, d = len(energy), len(source.coordinates)
     if not n:
-        raise ValueError(f"{table.name}: holds no points; remove the file, or write it anew")
+        raise ValueError(f"{table.name}: holds no points; remove the file, or write it again")
     if source.array is not None:
         x = _read_matrix(table, source.array, "source.array", (n, d))
     else:

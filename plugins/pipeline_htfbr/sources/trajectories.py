@@ -33,18 +33,18 @@ End = Literal["steps", "energy", "charges"]
 
 _MORE_MOMENTUM: Final = 0.6
 _HIGHEST: Final = 0.25 * HARTREE
-"""eV, beyond which a trajectory ends"""
+"""Energy above which a trajectory ends, eV"""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Points of one trajectory.
+    """Points along one trajectory.
 
     Attributes:
         q: (n, 12)
         energy: (n,) eV.
         gradient: (n, 12) eV.
-        end: What ended it: all steps done, too high an energy, or charges that do not converge.
+        end: Reason of the end: all steps done, too high an energy, or charges do not converge.
     """
 
     q: Floats
@@ -54,14 +54,14 @@ class Trajectory:
 
 
 def follow_trajectories(source: EtheneSource) -> Made:
-    """Follow as many trajectories as the points need.
+    """Run as many trajectories as the points require.
 
     Raises:
-        ValueError: tblite is not installed, or trajectories give no points.
+        ValueError: tblite is not installed, or the trajectories have no points.
     """
     require_tblite()
     with _make_pool(source.processes) as pool:
-        # Not in this process, whose threads would add up the energies in another order.
+        # Not in this process, whose threads would sum the energies in another order.
         surface = pool.submit(find_ethene).result()
         trajectories = list(_iterate_trajectories(pool, surface, source))
     ends = [one.end for one in trajectories]
@@ -103,7 +103,7 @@ def _make_pool(processes: int | None) -> ProcessPoolExecutor:
 
 
 def _limit_threads() -> None:
-    """Keep tblite, which reads this when it is first imported, to one thread."""
+    """Limit tblite, which reads the variable when it is first imported, to one thread."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
@@ -127,13 +127,13 @@ def _iterate_trajectories(
 
 
 def follow(surface: Ethene, source: EtheneSource, number: int, seed: SeedSequence) -> Trajectory:
-    """Follow one trajectory; it depends on nothing that was calculated before.
+    """Run one trajectory, independent of earlier calculations.
 
     Args:
         surface: The surface.
         source: Steps, time step and stride.
-        number: Of the trajectory; odd ones get more momentum.
-        seed: Of its start.
+        number: Number of the trajectory; odd ones get more momentum.
+        seed: Seed of the initial conditions.
     """
     rng = np.random.default_rng(seed)
     q, p = rng.normal(scale=np.sqrt(0.5), size=(2, N_MODES))

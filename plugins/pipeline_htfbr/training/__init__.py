@@ -8,10 +8,10 @@ from pipeline_htfbr.options import HTTrainOptions
 
 
 def train_surface(run: Run) -> Summary | None:
-    """Fit the surface of a run; None leaves it to the shared trainer.
+    """Fit the surface of a run; return None if the shared trainer is to fit it.
 
     Raises:
-        ValueError: Options contradict the data, files do not fit together, or the training
+        ValueError: Options contradict the data, files do not match, or the training
             diverges.
     """
     options = run.get_section("train", HTTrainOptions)

@@ -1,4 +1,4 @@
-"""What a training refuses, and what it warns of."""
+"""Validation of training options, and warnings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _OF_STEPS: Final = (
     "start_from",
     "record_every",
 )
-"""Options of gradient steps, which the solver does not take."""
+"""Options of gradient steps, which do not apply to the solver."""
 
 
 def warn_if_underdetermined(n_points: int, n_parameters: int) -> str | None:
-    """Warn that points cannot determine the parameters, on the rank that talks to the user.
+    """Warn on rank 0 that the points cannot determine the parameters.
 
     Args:
-        n_points: Numbers that are fitted: an energy a point, and its gradient if that is fitted.
-        n_parameters: Trained parameters.
+        n_points: Fitted numbers: one energy per point, and the gradient components if fitted.
+        n_parameters: Number of trained parameters.
 
     Returns:
         The warning, for the summary of the stage; None if there are enough points.
@@ -50,10 +50,10 @@ def warn_if_underdetermined(n_points: int, n_parameters: int) -> str | None:
 
 
 def check(sections: Mapping[str, BaseModel]) -> None:
-    """Check that an experiment has no option that its method of training does not heed.
+    """Check that an experiment sets no option that its training method ignores.
 
     Raises:
-        ValueError: There is one.
+        ValueError: It sets one.
     """
     names = ("model", "train", "partition", "profile")
     model, train, partition, profile = (sections[name] for name in names)
@@ -71,7 +71,7 @@ def check(sections: Mapping[str, BaseModel]) -> None:
 def _refuse_other_methods(
     model: HTOptions, options: HTTrainOptions, partition: PartitionOptions
 ) -> None:
-    """Refuse options that only another method than that of the experiment heeds."""
+    """Refuse options that apply only to other methods than the experiment's."""
     method, default = options.method, HTTrainOptions()
     problems = {
         "model.rank: only method 'solver' chooses ranks itself; give a number": (
@@ -86,7 +86,7 @@ def _refuse_other_methods(
         "train.gradient_weight: only methods 'solver' and 'resident' have it; remove it": (
             method not in ("solver", "resident") and options.gradient_weight > 0
         ),
-        "partition.strategy: only method 'trainer' shares its steps by one; remove it": (
+        "partition.strategy: only method 'trainer' uses it; remove it": (
             method != "trainer" and partition.strategy != PartitionOptions().strategy
         ),
         "train.profile: only method 'trainer' times its steps; remove it": (
@@ -103,7 +103,7 @@ def _refuse_other_methods(
 
 
 def _refuse_trainer_options(options: HTTrainOptions) -> None:
-    """Refuse options of the shared trainer that lean gradient steps do without."""
+    """Refuse options that only the shared trainer supports."""
     default = TrainOptions()
     problems = {
         f"train.precision: {options.precision}; choose 32-true or 64-true": (

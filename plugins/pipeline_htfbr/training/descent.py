@@ -1,7 +1,8 @@
-"""One gradient step over points, alike on any number of ranks.
+"""Data-parallel gradient step over points, the same on any number of ranks.
 
-The gradient of a mean over all points of a step is the sum over ranks of that of their shares, each
-divided by the number of all points. So any number of ranks follows one trajectory, up to rounding.
+The gradient of a mean over all points of a step is the sum over ranks of their shares' gradients,
+each divided by the number of all points. So the weights are independent of the world size, up to
+rounding.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from pipeline_htfbr.training.tables import (
 
 
 class Descent:
-    """A surface whose weights descend; in a step nothing waits for the device.
+    """Surface with optimizer and learning rate; a step does not synchronize with the device.
 
     Args:
-        module: On the device of `ranks`, with the same weights on all of them.
-        forward: How f is computed from the functions of the leaves.
-        options: The training.
-        ranks: Who trains.
+        module: Surface on the device of `ranks`, with the same weights on all of them.
+        forward: Function that computes f from the functions of the leaves.
+        options: Options of the training.
+        ranks: The ranks of the training.
 
     Attributes:
-        rate: The learning rate; the caller steps it after each epoch.
+        rate: Learning-rate schedule; the caller steps it after each epoch.
         weights: Weight of each term of the loss.
     """
 
@@ -56,15 +57,15 @@ class Descent:
             self.weights["gradient"] = options.gradient_weight
 
     def step(self, n_points: int, batches: Sequence[Table], *, with_norm: bool = False) -> Tensor:
-        """Do one optimizer step.
+        """Take one optimizer step.
 
         Args:
-            n_points: Points of the step over all ranks.
-            batches: Those of this rank.
-            with_norm: Whether the norm of the gradient is wanted.
+            n_points: Number of points of the step over all ranks.
+            batches: Micro-batches of this rank.
+            with_norm: Compute the norm of the gradient.
 
         Returns:
-            That norm, before clipping, a float64 scalar on the device; zero if it is not wanted.
+            Norm of the gradient before clipping, a float64 scalar on the device; else zero.
         """
         self._gradients.zero()
         for table in batches:
@@ -79,10 +80,10 @@ class Descent:
         return norm
 
     def compute_losses(self, batches: Sequence[Table]) -> Tensor:
-        """Return what each point of this rank adds to the sum that a step's loss is the mean of.
+        """Return the loss of each point of this rank; the loss of a step is their mean.
 
         Returns:
-            (n,) float64 on the device: weighted squares, of a gradient the mean of its components.
+            (n,) float64 on the device: weighted squares, averaged over the gradient's components.
         """
         losses = [self._zero.new_zeros(0)]
         with torch.no_grad():
@@ -100,7 +101,7 @@ class Descent:
 
         Args:
             batches: Points of this rank.
-            unit: Of each term what its residuals are multiplied by in the absolute errors.
+            unit: Factor of each term's residuals in the absolute errors.
 
         Returns:
             Sums of squares and sums of absolute errors of each term, (n_terms,) on the CPU.
@@ -118,16 +119,16 @@ class Descent:
         return squares, absolute
 
     def is_finite(self) -> bool:
-        """Return whether what a saved state would hold can be gone on with.
+        """Return True if training can continue from a checkpoint of the current state.
 
-        A gradient that overflows need not show in the weights: Adam divides it by its square.
+        An overflowing gradient may leave the weights finite: Adam divides it by its own magnitude.
         """
         states = [x for s in self._optimizer.state.values() for x in s.values()]
         tensors = [x for x in (*self._parameters, *states) if isinstance(x, Tensor)]
         return bool(torch.stack([x.isfinite().all().cpu() for x in tensors]).all())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to continue to the same bits."""
+        """Return the state with which `load_state_dict` continues bit-exactly."""
         return {
             "module": self._module.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -143,7 +144,7 @@ class Descent:
     def _backward(self, table: Table, n_points: int) -> None:
         """Add the gradient of sum over terms of weight * mean of squares."""
         outputs = compute_outputs(self._forward, table, self._owners)
-        # By hand from the residuals: half of what autograd would launch for the mean of squares.
+        # By hand from the residuals: half the launches of autograd for the mean of squares.
         upstream = [
             residual.mul_(2 * weight * len(table) / (residual.numel() * n_points))
             for residual, weight in zip(

@@ -1,8 +1,7 @@
-"""Which step of a training was not finite first: the steps since the last record, taken again.
+"""Search for the first non-finite step of a training, by repeating the steps since the last record.
 
-A step says nothing of itself, so that nothing waits for the device. That something is not finite is
-seen at the next record; the same steps from the same weights then lead there again, and each of
-them is looked at.
+A step reports no loss, to avoid synchronization with the device. Non-finite numbers are detected at
+the next record; the same steps are then repeated from the same weights, and each is checked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.plan import Numbers, Plan, Steps
 
 _NAMED: Final = 100
-"""Points of a step that are named."""
+"""Number of points of a step that are named."""
 
 
 def find_divergence(
@@ -34,19 +33,19 @@ def find_divergence(
     weights: dict[str, Any],
     epochs: range,
 ) -> Divergence | None:
-    """Return the first step whose loss or result is not finite; called on all ranks alike.
+    """Return the first step with a non-finite loss or result; called on all ranks.
 
     Args:
-        run: The run, whose data name the points.
-        descent: Takes the steps; it is left where they end.
-        steps: Those of each epoch, on this rank.
-        plan: The numbers of their points.
-        ranks: Who trains.
-        weights: The state of `descent` before the first of the epochs.
-        epochs: From 0.
+        run: The run, for the names of its points.
+        descent: Surface and optimizer; left in the state after the last step.
+        steps: Steps of each epoch on this rank.
+        plan: Indices of the points of each step.
+        ranks: The ranks of the training.
+        weights: State of `descent` before the first of the epochs.
+        epochs: Epochs to repeat, counted from 0.
 
     Returns:
-        The step, with its points of the largest errors; None if all steps were finite.
+        The step and its points with the largest errors; None if all steps were finite.
     """
     descent.load_state_dict(weights)
     before: Seen | None = None
@@ -70,18 +69,18 @@ def find_divergence(
 def _name_points(
     run: Run, plan: Plan, ranks: Ranks, own: Sequence[Numbers], losses: Tensor
 ) -> list[str]:
-    """Return the points of a step by falling error before it; one that is not finite comes first.
+    """Return the points of a step by falling error before it; non-finite errors come first.
 
     Args:
-        run: Names them.
-        plan: How many there are.
-        ranks: Each has a part of them.
-        own: Those of this rank.
-        losses: What each of them adds to the loss.
+        run: The run, for the names of its points.
+        plan: Plan of the steps.
+        ranks: The ranks, which share the points.
+        own: Indices of the points of this rank.
+        losses: Loss of each of these points.
     """
     none = np.zeros(0, np.int64)
-    known = losses.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu().numpy()
-    numbers, errors = zip(*ranks.gather((np.concatenate([none, *own]), known)), strict=True)
+    errors = losses.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu().numpy()
+    numbers, gathered = zip(*ranks.gather((np.concatenate([none, *own]), errors)), strict=True)
     every = np.concatenate(numbers)
-    order = np.lexsort((every, -np.concatenate(errors)))
+    order = np.lexsort((every, -np.concatenate(gathered)))
     return name_samples(run, plan.n_points, every[order[:_NAMED]])

@@ -1,7 +1,7 @@
-"""Gradient steps to the end of a training: records, saved states, the best weights.
+"""Training loop of gradient steps: records, checkpoints, early stopping, best weights.
 
-As in the shared trainer every decision is taken by all ranks alike. Unlike there nothing but steps
-happens between two records, `train.record_every` epochs apart: a step takes about a millisecond.
+As in the shared trainer, all ranks take the same decisions. Unlike there, only steps are taken
+between two records, `train.record_every` epochs apart: a step takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SMALLER: Final = "lower graph.degree or model.rank, or take fewer points"
 
 @dataclass(frozen=True)
 class Method:
-    """What methods by gradient steps differ in.
+    """Functions of a method by gradient steps.
 
     Attributes:
-        steps: From the points of a split, a plan and a device to the steps of each epoch.
-        forward: From a surface to how f is computed.
+        steps: Function of the points of a split, a plan and a device to the steps of each epoch.
+        forward: Function of a surface to the function that computes f.
     """
 
     steps: Callable[[Table, Plan, torch.device], Steps]
@@ -53,17 +53,17 @@ class Method:
 
 
 def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
-    """Fit the surface of a run on the ranks that it is started on; resume from `run.state`.
+    """Fit the surface of a run on all ranks; resume from the checkpoint `run.state`.
 
-    The loss is the mean squared error of (V - shift)/scale, and with `train.gradient_weight` w
-    times that of its derivatives by each coordinate, in units of half its domain.
+    The loss is the mean squared error of (V - shift)/scale, plus `train.gradient_weight` times the
+    mean squared error of its derivatives by each coordinate, in units of half the domain.
 
     Returns:
-        What was done: epochs, best epoch and its loss, parameters, numbers that were fitted, ranks,
+        Summary: epochs, best epoch and its loss, parameters, fitted numbers, ranks,
         device, seconds of all steps, and a warning if the parameters outnumber the numbers.
 
     Raises:
-        ValueError: There is nothing to train on, files do not fit together, memory does not
+        ValueError: There is nothing to train on, files do not match, memory does not
             suffice, or the training diverges.
     """
     options = run.get_section("train", HTTrainOptions)
@@ -74,17 +74,17 @@ def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
 
 
 class GradientFit:
-    """One training, as one of its ranks sees it.
+    """State of one training on one rank.
 
     Args:
         run: The run.
-        task: Freshly built, its module on the CPU.
-        options: The section of the run.
-        ranks: Who trains.
-        method: How.
+        task: Newly built task, its module on the CPU.
+        options: Options of the training.
+        ranks: The ranks of the training.
+        method: Functions of the method.
 
     Raises:
-        ValueError: There is nothing to train on, or files do not fit together.
+        ValueError: There is nothing to train on, or files do not match.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class GradientFit:
         return [table.select(points).to(self._ranks.device) for points in numbers]
 
     def _make_units(self) -> list[Tensor]:
-        """Return what turns residuals into eV, and into eV per unit of each coordinate."""
+        """Return the factors from residuals to eV, and to eV per unit of each coordinate."""
         scale = self._module.scale
         units = [scale, scale / compute_half_domains(self._module).to(scale.device)[:, None]]
         return units[: len(self._descent.weights)]
@@ -186,7 +186,7 @@ class GradientFit:
         return torch.stack([self._descent.step(*step, with_norm=True) for step in steps])
 
     def _describe_pass(self) -> str:
-        """Return where this rank is, and how it would take less memory."""
+        """Return the position of this rank, and ways to reduce its memory."""
         n_points = self._plan.largest_pass
         pieces = f"set partition.capacity below {n_points}, with the same result"
         words = [
@@ -197,9 +197,9 @@ class GradientFit:
         return "; ".join([*words, *self._session.describe_kept()])
 
     def _make_record(self, epoch: int, norms: Tensor, seconds: float) -> Record:
-        """Return the line of an epoch: losses after it, times since the line before.
+        """Return the record of an epoch: losses after it, times since the previous record.
 
-        Unlike in the shared trainer the training loss is that of the weights that are validated, so
+        Unlike in the shared trainer the training loss belongs to the weights that are validated, so
         that the two can be compared.
         """
         weights, progress = self._descent.weights, self._session.progress

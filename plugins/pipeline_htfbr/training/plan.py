@@ -1,4 +1,4 @@
-"""Which points a rank takes in each step."""
+"""Assignment of points to steps, ranks and micro-batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Numbers = NDArray[np.int64]
 
 
 class Step(NamedTuple):
-    """A step as a rank does it.
+    """Optimizer step on one rank.
 
     Attributes:
-        n_points: Its points over all ranks.
-        batches: Those of this rank, on its device.
+        n_points: Number of points of the step over all ranks.
+        batches: Micro-batches of this rank, on its device.
     """
 
     n_points: int
@@ -28,17 +28,17 @@ class Step(NamedTuple):
 
 
 Steps = Callable[[int], Iterable[Step]]
-"""Number of an epoch, from 0, to its steps."""
+"""Function from the number of an epoch, counted from 0, to its steps."""
 
 
 @dataclass(frozen=True)
 class StepShare:
-    """What one rank does of a step.
+    """Share of one rank in a step.
 
     Attributes:
-        n_points: Points of the step, over all ranks.
-        batches: Numbers of the points that the rank takes through memory together; none for a rank
-            without work.
+        n_points: Number of points of the step over all ranks.
+        batches: Indices of the points of each micro-batch of the rank; none for a rank without
+            work.
     """
 
     n_points: int
@@ -47,18 +47,18 @@ class StepShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The steps of each epoch; all points cost the same, so ranks take equal numbers of them.
+    """Steps of each epoch; all points cost the same, so ranks take equal numbers of them.
 
-    A step belongs to the experiment and not to a number of ranks: each rank takes a contiguous
-    share of its points, and what the ranks find is added.
+    A step does not depend on the world size: each rank takes a contiguous share of its points, and
+    the gradients are summed over ranks.
 
     Attributes:
-        n_points: Points of the split.
-        batch_size: Points of a step; "all" for one step an epoch.
-        capacity: Most points that a rank takes through memory at once.
-        seed: Seed of the order.
-        rank: Number of the rank.
-        n_ranks: Number of ranks.
+        n_points: Number of points of the split.
+        batch_size: Points per step; "all" for one step per epoch.
+        capacity: Most points of a micro-batch.
+        seed: Seed of the shuffling.
+        rank: The rank.
+        n_ranks: World size.
     """
 
     n_points: int
@@ -70,17 +70,17 @@ class Plan:
 
     @property
     def is_full(self) -> bool:
-        """Whether each step takes all points, so that all epochs are alike."""
+        """True if each step takes all points, so that all epochs are the same."""
         return self.batch_size == "all" or self.batch_size >= self.n_points
 
     @property
     def largest_pass(self) -> int:
-        """Most points that a rank does take through memory at once."""
+        """Points of the largest micro-batch."""
         size = self.n_points if self.is_full else int(self.batch_size)
         return min(self.capacity, -(-size // self.n_ranks))
 
     def plan_epoch(self, epoch: int) -> list[StepShare]:
-        """Return what the rank does in the steps of an epoch."""
+        """Return the shares of the rank in the steps of an epoch."""
         if self.is_full:
             return [self._make_part(np.arange(self.n_points))]
         order = draw_order(self.n_points, self.seed, epoch)
@@ -88,7 +88,7 @@ class Plan:
         return [self._make_part(window) for window in np.split(order, cuts)]
 
     def measure_balance(self) -> tuple[float, float]:
-        """Return the mean and the largest share of a rank, summed over the steps of an epoch."""
+        """Return the mean and the largest share over ranks, summed over the steps of an epoch."""
         sizes = [part.n_points for part in self.plan_epoch(0)]
         return self.n_points / self.n_ranks, float(sum(-(-n // self.n_ranks) for n in sizes))
 

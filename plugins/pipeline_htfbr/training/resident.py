@@ -19,7 +19,7 @@ def train_resident(run: Run) -> dict[str, Any]:
 
 
 def select_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
-    """Keep points on the device: of full batches those of this rank alone."""
+    """Keep points on the device: for full batches only the points of this rank."""
     if plan.is_full:
         fixed = list(_select(table, plan.plan_epoch(0), device))
         return lambda epoch: fixed

@@ -1,7 +1,7 @@
-"""Points as gradient steps take them: tabulated, standardised, in the type of the parameters.
+"""Points for gradient steps: tabulated, standardised, in the dtype of the parameters.
 
-f = (V - shift)/scale is fitted. Its derivatives are taken by s, which runs from -1 to 1 over the
-domain of a coordinate, so that those of all coordinates have one unit.
+f = (V - shift)/scale is fitted. Its derivatives are by s, which runs from -1 to 1 over the
+domain of a coordinate, so that all derivatives have the same unit.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pipeline_htfbr.structure import read_features
 from pipeline_htfbr.surface import Surface
 
 Forward = Callable[[Tensor], Tensor]
-"""Functions of all leaves, (n_functions, n), to f, (n,)."""
+"""Map of the functions of all leaves, (n_functions, n), to f, (n,)."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Some points.
+    """Tabulated points.
 
     Attributes:
         functions: Functions of all leaves, (n_functions, n).
-        energies: What f should be, (n,).
+        energies: Labels of f, (n,).
         slopes: Derivatives of the functions by s, (n_functions, n); None if no gradient is fitted.
-        gradients: What the derivatives of f should be, (d, n); None likewise.
+        gradients: Labels of the derivatives of f, (d, n); None likewise.
     """
 
     functions: Tensor
@@ -43,11 +43,11 @@ class Table:
         return len(self.energies)
 
     def to(self, *args: Any) -> Self:
-        """Return it with another type or on another device, as `Tensor.to` takes them."""
+        """Return the table with another dtype or on another device, as `Tensor.to`."""
         return self._map(lambda tensor: tensor.to(*args))
 
     def select(self, points: Tensor) -> Self:
-        """Return some of its points, by their numbers."""
+        """Return the points with some indices."""
         return self._map(lambda tensor: tensor.index_select(-1, points.to(tensor.device)))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -62,8 +62,8 @@ def tabulate(
 
     Args:
         run: The run.
-        module: Its shift and scale say what f is, its leaves what s is.
-        gradients: Whether gradients are fitted.
+        module: The surface; shift and scale define f, the leaves define s.
+        gradients: Tabulate gradients too.
         splits: Names of the splits.
 
     Raises:
@@ -93,9 +93,9 @@ def compute_outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tens
     """Evaluate f and, if they are fitted, its derivatives by s.
 
     Args:
-        forward: f.
+        forward: Function that computes f.
         table: The points.
-        owners: 1 where a function belongs to a coordinate, else 0, (d, n_functions).
+        owners: 1 if a function belongs to a coordinate, else 0, (d, n_functions).
 
     Returns:
         (n,), and (d, n); a gradient is recorded only if the caller has gradients enabled.
@@ -111,7 +111,7 @@ def compute_outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tens
 
 
 def compute_residuals(outputs: list[Tensor], table: Table) -> list[Tensor]:
-    """Return prediction minus label of what `outputs` gave, without a gradient."""
+    """Return prediction minus label of the result of `compute_outputs`, without a gradient."""
     labels = (table.energies, table.gradients)
     return [
         f.detach() - label for f, label in zip(outputs, labels, strict=False) if label is not None
@@ -119,7 +119,7 @@ def compute_residuals(outputs: list[Tensor], table: Table) -> list[Tensor]:
 
 
 def make_owners(module: Surface) -> Tensor:
-    """Return to which coordinate each function belongs, as `outputs` takes it."""
+    """Return the mask of the functions of each coordinate, for `compute_outputs`."""
     counts = [leaf.count for leaf in module.leaves]
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     return torch.nn.functional.one_hot(rows).T.to(module.transfers)

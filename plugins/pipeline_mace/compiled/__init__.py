@@ -2,8 +2,8 @@
 
 Radial networks become splines of the distance (`tables`), so that neither they nor weights of edges
 are calculated. The first layer starts from a table of elements. Couplings and weights of the
-products are combined once, linear maps of an element with those before them. Forces need no record
-of autograd: each layer knows how to take a derivative by its results back to its inputs.
+products are combined once, as are linear maps of an element with the maps before them. Forces need
+no record of autograd: each layer has a reverse pass from derivatives by its outputs to its inputs.
 """
 
 from pipeline_mace.compiled.network import CompiledMACE

@@ -1,4 +1,4 @@
-"""What a compiled MACE takes of edges beside weights: densities of neighbours, and repulsion."""
+"""Edge terms of a compiled MACE besides weights: densities of neighbours, and repulsion."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipeline_mace.basis import PairRepulsion
 
 
 class Densities:
-    """What messages are divided by in all layers.
+    """Densities of neighbours, the divisors of messages, in all layers.
 
     Args:
-        table: Of what edges add up, (n_tables 3 n_knots, n_layers).
-        places: Of the edges, in intervals from the first knot of their table, (n_edges,).
-        kinds: Which table an edge takes, (n_edges,); None if there is one.
-        n_knots: Of a table.
-        receivers: Of the edges.
+        table: Splines of the density of an edge, (n_tables 3 n_knots, n_layers).
+        places: Places of the edges, in intervals from the first knot of their table, (n_edges,).
+        kinds: Number of the table of each edge, (n_edges,); None if there is one.
+        n_knots: Number of knots of a table.
+        receivers: Receivers of the edges.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class Densities:
         self._sums = 1 + segment_sum(of_edges, receivers)
 
     def divisors(self, layer: int) -> Tensor:
-        """Return those of a layer, (n_atoms, 1, 1)."""
+        """Return the divisors of a layer, (n_atoms, 1, 1)."""
         return self._sums[:, layer, None, None]
 
     def reverse(self, by_divisors: Sequence[Tensor]) -> Tensor:
-        """Return derivatives by the places from those by the divisors of all layers, (n_atoms,)."""
+        """Return derivatives by the places, given those by divisors of all layers, (n_atoms,)."""
         of_edges = torch.stack([*by_divisors], dim=1).index_select(0, self._receivers.index)
         by_x = differentiate_interpolation([of_edges], self._x, self._table)
         return by_x.to(of_edges.dtype)
@@ -49,10 +49,10 @@ def repel(
     """Return the repulsion of pairs, and its derivatives.
 
     Args:
-        repulsion: Of the network.
-        distance: Of edges, (n_edges,) Å.
+        repulsion: Repulsion of the network.
+        distance: Lengths of edges, (n_edges,) Å.
         batch: The structures.
-        factors: Of the energies of atoms, (n_atoms,).
+        factors: Factors on the energies of atoms, (n_atoms,).
 
     Returns:
         Energies of atoms, (n_atoms,), and their derivatives by distances, (n_edges,).
@@ -60,7 +60,7 @@ def repel(
     receiver, sender = batch["edge_index"].unbind(1)
     numbers = batch["atomic_numbers"]
     reach = repulsion.add_radii((numbers[receiver], numbers[sender]), distance.dtype)
-    near = (distance < reach).nonzero()[:, 0]  # beyond it there is none, of most edges
+    near = (distance < reach).nonzero()[:, 0]  # most edges are longer, without repulsion
     atoms = receiver[near]
     with torch.enable_grad():
         r = distance[near].requires_grad_()

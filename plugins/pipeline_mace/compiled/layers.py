@@ -1,4 +1,4 @@
-"""The layers of a compiled MACE: forward and reverse."""
+"""Layers of a compiled MACE, forward and reverse."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from pipeline_mace.layers import Interaction, ProductBasis
 
 
 class Neighbours(NamedTuple):
-    """Atoms and edges of a batch, or of a domain, whose own atoms come before the halo.
+    """Atoms and edges of a batch, or of a domain, whose own atoms come before ghost atoms.
 
     Attributes:
-        element: Of all atoms, (n_all,).
-        atoms: The same of own ones, sorted.
-        senders: Of the edges.
-        receivers: Of the edges.
+        element: Elements of all atoms, (n_all,).
+        atoms: Own atoms, sorted by element.
+        senders: Senders of the edges.
+        receivers: Receivers of the edges.
         harmonics: (n_edges, (lmax + 1)²).
-        factors: Of what each head says of an atom, (n_atoms, heads).
+        factors: Factors on the energy of an atom from each head, (n_atoms, heads).
         domain: The domain, if there is one.
     """
 
@@ -50,12 +50,12 @@ class Neighbours(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Of the edges, in one layer.
+    """Weights of the edges in one layer, as splines.
 
     Attributes:
         table: Splines, one table below the other.
-        places: Of the edges in it.
-        divisors: Of the messages of each atom, (n_atoms, 1, 1), or None.
+        places: Places of the edges in the table.
+        divisors: Divisors of the messages of each atom, (n_atoms, 1, 1), or None.
     """
 
     table: Tensor
@@ -64,15 +64,15 @@ class Weights(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a layer has calculated.
+    """Results of a layer for its reverse pass.
 
     Attributes:
-        features: Of the atoms, (n_atoms, components, channels).
-        energy: Of the atoms, (n_atoms,).
-        sent: What the edges took, (n_all, components, channels).
-        messages: What was multiplied, (n_atoms, (lmax + 1)², channels).
+        features: Features of the atoms, (n_atoms, components, channels).
+        energy: Energies of the atoms, (n_atoms,).
+        sent: Features that edges gather, (n_all, components, channels).
+        messages: Inputs of the products, (n_atoms, (lmax + 1)², channels).
         divided: Messages after the division, if there is one.
-        weights: Of the edges.
+        weights: Weights of the edges.
     """
 
     features: Tensor
@@ -84,12 +84,12 @@ class State(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """Of the energy, by what a layer took.
+    """Derivatives of the energy by the inputs of a layer.
 
     Attributes:
-        features: Those that came in, (n_atoms, components, channels); empty in the first layer.
+        features: By input features, (n_atoms, components, channels); empty in the first layer.
         harmonics: (n_edges, (lmax + 1)²).
-        places: Those of the edges between knots, (n_edges,).
+        places: By places of the edges between knots, (n_edges,).
         divisors: (n_atoms,), or None.
     """
 
@@ -103,10 +103,10 @@ class CompiledLayer(nn.Module):
     """Interaction, products and readout of a layer.
 
     Args:
-        interaction: In double precision, as all.
-        product: Of the same layer.
-        readout: Of the same layer.
-        embedding: The features that the first layer starts from, (n_elements, channels).
+        interaction: Interaction of the layer, in double precision as the others.
+        product: Products of the same layer.
+        readout: Readout of the same layer.
+        embedding: Initial features, for the first layer, (n_elements, channels).
     """
 
     coefficients: Tensor
@@ -132,7 +132,7 @@ class CompiledLayer(nn.Module):
             self._start(embedding[:, None])
 
     def _start(self, embedding: Tensor) -> None:
-        """Tabulate by element what follows from the first features, which are scalars."""
+        """Tabulate results by element for the first layer, whose features are scalars."""
         assert set(self.down.plan.counts) == {1}
         self.register_buffer("sent", self.up(embedding)[:, 0])
         atoms = AtomsByElement.of(torch.arange(len(embedding)))
@@ -140,16 +140,16 @@ class CompiledLayer(nn.Module):
             self.register_buffer("before", self.skip(embedding, atoms))
 
     def finish_table(self, table: Tensor, elements: Tensor, n_rows: int) -> Tensor:
-        """Return the splines that the layer takes.
+        """Return the splines of the layer.
 
-        In the first layer, where senders are elements, weights are multiplied with their features
-        and with the map of the messages: there is a table for each pair of elements, or for each
-        that sends.
+        In the first layer, whose features depend on the sender's element alone, weights are
+        multiplied with these features and with the map of the messages: there is a table for each
+        pair of elements, or for each element of senders.
 
         Args:
-            table: Of radial weights, see `tables.Tables`.
-            elements: That occur, (n_present,).
-            n_rows: Of the table of a pair.
+            table: Splines of radial weights, see `tables.Tables`.
+            elements: Elements that occur, (n_present,).
+            n_rows: Rows of the table of a pair.
         """
         if not self.is_first:
             return table
@@ -167,7 +167,7 @@ class CompiledLayer(nn.Module):
         return torch.cat(finished)
 
     def forward(self, features: Tensor | None, weights: Weights, neighbours: Neighbours) -> State:
-        """Calculate the layer; without features it is the first."""
+        """Calculate the layer; the first layer is given no features."""
         atoms = neighbours.atoms
         sent, before = self._send(features, neighbours)
         ends = self._find_ends(neighbours)
@@ -189,7 +189,7 @@ class CompiledLayer(nn.Module):
     def _send(
         self, features: Tensor | None, neighbours: Neighbours
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what edges take, (n_all, components, channels), and what the layer adds to."""
+        """Return the features that edges gather, (n_all, components, channels), and residuals."""
         if features is None:
             element, n_own = neighbours.element, len(neighbours.atoms.order)
             sent = neighbours.harmonics.new_ones(len(element), 1, self.sent.shape[1])
@@ -202,12 +202,12 @@ class CompiledLayer(nn.Module):
     def reverse(
         self, state: State, by_features: Tensor | None, neighbours: Neighbours
     ) -> Derivatives:
-        """Take the derivative of the energy back.
+        """Return the derivatives of the energy by the inputs of the layer.
 
         Args:
-            state: Of the layer.
+            state: Results of the layer.
             by_features: Derivative of the energies of later layers by the features of this one;
-                None of the last one.
+                None in the last layer.
             neighbours: Atoms and edges.
         """
         by_features = torch.zeros_like(state.features) if by_features is None else by_features

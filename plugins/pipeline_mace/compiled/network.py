@@ -1,4 +1,4 @@
-"""The compiled network."""
+"""Compiled MACE for inference."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from pipeline_mace.options import MACEOptions
 
 
 class CompiledMACE(Potential):
-    """What a trained `MACE` predicts, several times as fast; it cannot be trained.
+    """Equivalent of a trained `MACE`, several times as fast; it cannot be trained.
 
     Splines are made for the elements of the first structures, and made again when others occur.
 
     Args:
         network: The trained `MACE`; it is not changed.
-        options: Its sizes.
-        elements: Chemical symbols of the elements that it knows.
+        options: Options of the network.
+        elements: Chemical symbols of its elements.
 
     Attributes:
-        spline_error: Of the radial weights, relative to the largest one of a layer.
+        spline_error: Error of the radial weights, relative to the largest weight of a layer.
 
     Raises:
         ValueError: The radial networks vary too fast for splines.
@@ -73,18 +73,19 @@ class CompiledMACE(Potential):
         self._planner = Planner(_make_graph, ("atomic_numbers", "atom_sample", "edge_index"))
         self._tables: Tables | None = None
         self._last: _Splines | None = None
-        self._find_splines(torch.arange(1), self.scale.dtype)  # to refuse at once
+        self._find_splines(torch.arange(1), self.scale.dtype)  # raise early
 
     @property
     def spline_error(self) -> float:
-        """See the class."""
+        """Error of the radial weights, relative to the largest weight of a layer."""
         assert self._last is not None
         return self._last.error
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies (n_samples,) eV without the free atoms, forces eV/Å, stress eV/Å³.
 
-        With a domain, ranks exchange the features of atoms between layers, and their derivatives.
+        With domain decomposition, ranks exchange the features of atoms between layers (halo
+        exchange), and their derivatives.
 
         Raises:
             ValueError: An element was not in the training data.
@@ -114,7 +115,7 @@ class CompiledMACE(Potential):
         }
 
     def _find_factors(self, head: Tensor | None, n_atoms: int) -> Tensor:
-        """Return what multiplies energies of each head, (n_atoms, heads)."""
+        """Return the factors on the energies of each head, (n_atoms, heads)."""
         if head is None:
             return self.scale.expand(n_atoms, 1)
         factors = self.scale.new_zeros(n_atoms, len(self.scale))
@@ -128,7 +129,7 @@ class CompiledMACE(Potential):
         graph: _Graph,
         neighbours: Neighbours,
     ) -> list[State]:
-        """Return what all layers have calculated."""
+        """Return the results of all layers."""
         states: list[State] = []
         for number, (layer, table) in enumerate(zip(self.layers, splines.tables, strict=True)):
             kinds = graph.pairs if splines.has_pairs else None if number else graph.of_senders
@@ -163,7 +164,7 @@ class CompiledMACE(Potential):
         """Return the tables for elements that occur; without a transform they are always the same.
 
         Raises:
-            ValueError: There are none.
+            ValueError: The radial networks vary too fast for splines.
         """
         if self._networks.transform is not None:
             return self._networks.tabulate(numbers)
@@ -172,10 +173,10 @@ class CompiledMACE(Potential):
         return self._tables
 
     def _find_splines(self, elements: Tensor, dtype: torch.dtype) -> _Splines:
-        """Return the splines for elements that occur: those of the last call, if it had the same.
+        """Return the splines for elements that occur, cached if they equal those of the last call.
 
         Raises:
-            ValueError: There are none.
+            ValueError: The radial networks vary too fast for splines.
         """
         present = elements.tolist()
         if self._last is None or self._last.key != (present, dtype):
@@ -198,13 +199,13 @@ class _Splines(NamedTuple):
     """Splines for some elements.
 
     Attributes:
-        key: What they are for: the elements and the type.
-        tables: Of each layer, see `CompiledLayer.finish_table`.
+        key: Elements and type of the splines.
+        tables: Splines of each layer, see `CompiledLayer.finish_table`.
         densities: See `tables.Tables`.
         has_pairs: Whether there is a table for each pair of elements.
-        n_intervals: Between knots.
-        n_rows: Of one table.
-        error: Of the radial weights.
+        n_intervals: Number of intervals between knots.
+        n_rows: Rows of one table.
+        error: Error of the radial weights.
     """
 
     key: tuple[list[int], torch.dtype]
@@ -217,16 +218,16 @@ class _Splines(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """What follows from the atoms of a batch and who neighbours whom.
+    """Elements and edges of a batch.
 
     Attributes:
-        element: Of each atom; in a domain, those of the halo follow own ones.
+        element: Element of each atom; in a domain, ghost atoms follow own ones.
         present: The elements that occur.
         atoms: Own atoms, by element.
-        senders: Of the edges.
-        receivers: Of the edges.
-        of_senders: Their elements among those that occur, (n_edges,).
-        pairs: Those of receivers and senders as one number, (n_edges,).
+        senders: Senders of the edges.
+        receivers: Receivers of the edges.
+        of_senders: Elements of senders among those that occur, (n_edges,).
+        pairs: Elements of receivers and senders as one number, (n_edges,).
     """
 
     element: Tensor

@@ -1,4 +1,4 @@
-"""Energies of atoms from their invariant features, and back, with constant weights."""
+"""Readout with constant weights: energies of atoms from invariant features, forward and reverse."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pipeline_mace.options import Gate
 
 
 class CompiledReadout(nn.Module):
-    """A `Readout` that multiplies what each head says with a factor, and adds that up.
+    """A `Readout` that sums the energies of its heads, each multiplied by a factor.
 
     Args:
-        readout: In double precision.
-        gate: Behind its hidden layer.
+        readout: Readout in double precision.
+        gate: Activation of its hidden layer.
     """
 
     def __init__(self, readout: Readout, gate: Gate) -> None:
         super().__init__()
         self.gate = gate
         weights = [w * len(w) ** -0.5 for w in readout.weights]
-        if len(weights) > 1:  # the part of one head leads to no energy of another
+        if len(weights) > 1:  # hidden units of one head do not contribute to others
             heads = weights[-1].shape[1]
             own = torch.eye(heads).to(weights[-1]).repeat_interleave(len(weights[-1]) // heads, 0)
             weights[-1] = weights[-1] * own
         self.weights = nn.ParameterList(weights)
 
     def forward(self, scalars: Tensor, factors: Tensor) -> Tensor:
-        """Return energies (n_atoms,) of features (n_atoms, channels).
+        """Return energies (n_atoms,) from features (n_atoms, channels).
 
         Args:
             scalars: The features.
-            factors: Of each head, (n_atoms, heads).
+            factors: Factor of each head, (n_atoms, heads).
         """
         compute, _ = _GATES[self.gate]
         *hidden, last = self.weights
@@ -71,4 +71,4 @@ _GATES: Final[dict[str, tuple[_Function, _Function]]] = {
     "tanh": (lambda z: torch.tanh(z) * TANH_GAIN, lambda z: TANH_GAIN / torch.cosh(z).square()),
     "none": (lambda z: z, torch.ones_like),
 }
-"""Functions behind hidden layers, and their derivatives."""
+"""Activation functions of hidden layers, and their derivatives."""

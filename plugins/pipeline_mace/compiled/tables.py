@@ -13,20 +13,20 @@ from pipeline_mace.basis import AgnesiTransform, RadialBasis
 from pipeline_mace.layers import SILU_GAIN, Interaction, RadialWeights, compute_densities
 
 MAX_BYTES: Final = 2**32
-"""Of the tables in double precision: splines of many pairs of elements are not worth it."""
+"""Largest size of the tables in double precision: splines of many element pairs do not pay off."""
 
 
 class Tables(NamedTuple):
     """Splines of the distance between 0 and the cutoff.
 
-    Where radial functions know the elements of both ends, there is a table for each pair of those
-    that occur, one below the other, those of one receiver together; else there is one.
+    Where radial functions depend on the elements of both ends, there is a table for each pair of
+    elements that occur, one below the other, grouped by receiver; else there is one table.
 
     Attributes:
         layers: Weights of the tensor products, (n_tables 3 n_knots, n_paths channels) each.
-        densities: What the densities of all layers add up, (n_tables 3 n_knots, n_layers), or None.
-        n_intervals: Between knots.
-        error: The largest one, relative to the largest weight, as measured between knots.
+        densities: Terms of the densities of all layers, (n_tables 3 n_knots, n_layers), or None.
+        n_intervals: Number of intervals between knots.
+        error: Largest error measured between knots, relative to the largest weight.
     """
 
     layers: list[Tensor]
@@ -36,17 +36,17 @@ class Tables(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Rows of one table."""
+        """Number of rows of one table."""
         return len(Jet._fields) * (self.n_intervals + 1)
 
 
 class RadialNetworks(NamedTuple):
-    """What weights of edges come from, in double precision.
+    """Radial networks, which compute the weights of edges, in double precision.
 
     Attributes:
-        basis: Of the network.
-        transform: Of distances, if there is one.
-        interactions: Of all layers.
+        basis: Radial basis of the network.
+        transform: Transform of distances, if there is one.
+        interactions: Interactions of all layers.
     """
 
     basis: RadialBasis
@@ -54,7 +54,7 @@ class RadialNetworks(NamedTuple):
     interactions: Sequence[Interaction]
 
     def tabulate(self, numbers: Sequence[int]) -> Tables:
-        """Tabulate them for the elements that occur, all with the same knots.
+        """Tabulate the networks for the elements that occur, all with the same knots.
 
         Args:
             numbers: Atomic numbers of the elements.
@@ -77,7 +77,7 @@ class RadialNetworks(NamedTuple):
         return Tables(layers, densities, n_intervals, error)
 
     def _expand(self, distances: Tensor, pair: tuple[int, int]) -> Iterator[Jet]:
-        """Yield the weights of all layers between two elements, and all densities if there are."""
+        """Yield the weights of all layers between two elements, and all densities, if any."""
 
         def compute_functions(r: Tensor) -> Tensor:
             ends = [torch.full_like(r, z, dtype=torch.int64) for z in pair]
@@ -97,7 +97,7 @@ class RadialNetworks(NamedTuple):
         """Check that tables are not too large, with 256 intervals.
 
         Raises:
-            ValueError: They are.
+            ValueError: They are too large.
         """
         width = sum(one.radial.weights[-1].shape[1] for one in self.interactions)
         if n_pairs * width * len(Jet._fields) * 256 * 8 > MAX_BYTES:
@@ -108,7 +108,7 @@ class RadialNetworks(NamedTuple):
 
 
 def _propagate(network: RadialWeights, jet: Jet) -> Jet:
-    """Return the outputs of a network, and two derivatives, from those of its inputs."""
+    """Return the outputs of a network and two derivatives, given the same for its inputs."""
     *hidden, last = network.weights
     for w in hidden:
         z, slope, curvature = jet.apply(w * len(w) ** -0.5)

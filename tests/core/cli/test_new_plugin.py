@@ -54,7 +54,7 @@ def test_a_name_that_python_cannot_import_is_refused(call, tmp_path, monkeypatch
         ("alpha_plugin", "an installed module of this name"),
         ("numpy", "an installed module of this name"),
         ("json", "an installed module of this name"),
-        ("class", "Python has a word or an installed module of this name"),
+        ("class", "Python has a keyword or an installed module of this name"),
     ],
 )
 def test_a_name_that_is_taken_is_refused(call, folder, name, message):

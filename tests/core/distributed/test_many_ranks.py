@@ -111,7 +111,7 @@ def test_a_training_of_a_stopped_rank_ends_and_continues_bit_for_bit(tmp_path):
     assert done.returncode != 0
     assert re.search(r"error: rank 1 on \S+ \(pid \d+\) has not answered for 2 s", done.stderr)
     # Batches are made ahead: it may stop before it has named the step.
-    assert re.search(r"its last word: (step \d of )?epoch 2; start", done.stderr)
+    assert re.search(r"its last status: (step \d of )?epoch 2; start", done.stderr)
     assert not run.model.exists()
     whole = toy.make_run(tmp_path / "whole", **settings)
     for folder in ("stopped", "whole"):

@@ -117,7 +117,7 @@ def test_ranks_of_a_stopped_one_end_and_name_it(tmp_path, lost):
     pid, host = processes[lost].pid, socket.gethostname()
     for log in read_logs(tmp_path):
         assert f"error: rank {lost} on {host} (pid {pid}) has not answered for {SILENCE} s" in log
-        assert "its last word: step 7" in log
+        assert "its last status: step 7" in log
         assert "Traceback" not in log
 
 
@@ -135,7 +135,7 @@ def test_ranks_of_a_dead_or_failed_one_end_and_name_it(tmp_path, lost, fate):
     for i, log in enumerate(read_logs(tmp_path)):
         if i != lost:
             assert f"error: rank {lost} on" in log
-            assert f"(pid {processes[lost].pid}) {what}; its last word: step 5" in log
+            assert f"(pid {processes[lost].pid}) {what}; its last status: step 5" in log
 
 
 def test_a_rank_that_works_alone_for_long_is_waited_for(tmp_path):
@@ -168,7 +168,7 @@ def test_ranks_that_wait_for_each_other_for_long_say_so_and_wait_on(tmp_path):
     with start_ranks(work, tmp_path, n_ranks=2) as processes:
         assert wait_for_codes(processes) == [0, 0]
     said, *others = read_logs(tmp_path)
-    assert said.count("all ranks live but none has gone on") == 1
+    assert said.count("all ranks live but without progress") == 1
     assert f"(pid {processes[1].pid}): step 3" in said
     assert others == [""]
 
@@ -210,7 +210,7 @@ def launch_in_session(work, folder):
 @pytest.mark.parametrize("text", ["", "soon", "0", "-1", "inf", "nan"])
 def test_the_limit_has_to_be_a_number_of_seconds(monkeypatch, text):
     monkeypatch.setenv("PIPELINE_SILENCE", text)
-    with pytest.raises(ValueError, match=r"PIPELINE_SILENCE.*no positive number"):
+    with pytest.raises(ValueError, match=r"PIPELINE_SILENCE.*not a positive number"):
         read_silence()
     monkeypatch.delenv("PIPELINE_SILENCE")
     assert read_silence() == 100

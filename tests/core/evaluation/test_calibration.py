@@ -61,7 +61,7 @@ def test_an_atom_on_which_all_agree_has_a_finite_interval():
 def test_what_cannot_be_calibrated_is_refused():
     with pytest.raises(ValueError, match="all members predict the same"):
         calibrate(np.ones(9), np.zeros(9), "eV/Å", "val")
-    with pytest.raises(ValueError, match="nothing is labelled"):
+    with pytest.raises(ValueError, match="no labels there"):
         calibrate(np.zeros(0), np.zeros(0), "eV/Å", "val")
 
 

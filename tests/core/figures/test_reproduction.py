@@ -171,7 +171,7 @@ def test_the_picture_has_the_compared_rows_and_the_table_all(folder):
     [
         ("base/metrics", "bse/metrics", "has no variant 'bse', only base, wide"),
         ("forces/mae", "force/mae", "'force' is not there, only energy, energy_per_atom, forces"),
-        ("forces/mae", "forces/unit", "is no number but str"),
+        ("forces/mae", "forces/unit", "is not a number but str"),
         ("base/metrics", "base/metric", "expected.yaml:13: entries.0.measure.of"),
         ("differs", "difers", "did you mean 'differs'"),
         ("value: 62", "value: many", "entries.0.value"),

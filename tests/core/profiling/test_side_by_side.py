@@ -60,5 +60,5 @@ def test_what_a_process_refuses_is_said(load):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_is_missed(tmp_path):
-    with pytest.raises(ValueError, match="ended without a word: probably it had too little memory"):
+    with pytest.raises(ValueError, match="ended without a message: probably it had too little"):
         measure_side_by_side(partial(die, tmp_path), Wish(RANKS, THREADS), 1)

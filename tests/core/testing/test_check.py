@@ -108,7 +108,7 @@ def test_what_cannot_be_checked_is_an_error(tmp_path):
     assert "'broken' of broken cannot be loaded: RuntimeError: boom" in call(tmp_path, "broken")[1]
     status, text = call(tmp_path, "reader")
     assert status == 1
-    assert "'reader' brings no model" in text
+    assert "'reader' has no model" in text
 
 
 def test_what_is_skipped_is_told_with_its_reason_and_nothing_without_the_suite():

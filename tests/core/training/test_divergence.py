@@ -62,7 +62,7 @@ def test_the_best_model_stays_and_advice_continues_the_training(tmp_path, bad_ba
     assert "diverged in step 3 of epoch 6: loss inf, gradient norm" in message
     assert "in the step before loss" in message
     assert "lower train.optimizer.lr (now 0.01), set train.clip_norm" in message
-    assert "goes on after epoch 5" in message
+    assert "continues after epoch 5" in message
     lines = read_history(run)
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5]
     best = 1 + int(np.argmin([line["val"]["loss"] for line in lines]))
@@ -104,7 +104,7 @@ def test_a_model_that_is_gone_comes_back_from_the_state(tmp_path, bad_batch):
     assert_same_weights(again["weights"], weights)
     assert read_history(run) == lines
     lower = toy.make_run(tmp_path, TEN | {"optimizer": {"lr": 1e-3}})
-    with pytest.raises(ValueError, match=r"another train.optimizer.lr; only without a change"):
+    with pytest.raises(ValueError, match=r"another train.optimizer.lr; it can be finished only"):
         train_run(replace(lower, is_finished=True))
     train_run(lower)
     assert len(read_history(lower)) == 10
@@ -134,7 +134,7 @@ def test_a_state_within_an_epoch_is_finite(tmp_path, bad_batch, precision):
     run = toy.make_run(tmp_path, TEN | {"checkpoint_steps": 1, "precision": precision})
     message = diverge(run)
     assert "step 3 of epoch 6" in message
-    assert "goes on after step 2 of epoch 6" in message
+    assert "continues after step 2 of epoch 6" in message
     state = load_state(run.state / "last.pt", run.model_info)
     assert (state["progress"]["epoch"], state["progress"]["step"]) == (5, 2)
     assert all(x.isfinite().all() for x in list_tensors(state["learner"]["module"]))
@@ -207,7 +207,7 @@ def test_want_of_memory_is_named_with_samples_and_cure(
         train_run(run)
     assert "train sample" in str(caught.value)
     assert cure in str(caught.value)
-    assert "goes on after epoch 2" in str(caught.value)
+    assert "continues after epoch 2" in str(caught.value)
     assert read_provenance(run.model)["unfinished"] == "epoch 2 of 3"
 
 

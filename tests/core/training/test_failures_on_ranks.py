@@ -46,7 +46,7 @@ def read_progress(run):
 def test_a_divergence_of_one_is_one_of_all(tmp_path, rank):
     run, errors = train_until(tmp_path, "diverges", rank)
     assert "pairs: the training diverged in step 2 of epoch 3: loss inf" in errors
-    assert "goes on after epoch 2" in errors
+    assert "continues after epoch 2" in errors
     assert read_progress(run) == "epoch 2 of 4"
     note = json.loads((run.state / "diverged.json").read_text())
     assert note["state"] == {"epoch": 2, "step": 0}
@@ -64,7 +64,7 @@ def test_a_divergence_of_one_is_one_of_all(tmp_path, rank):
 def test_want_of_memory_of_one(tmp_path, whole, rank):
     run, errors = train_until(tmp_path, "thirsts", rank)
     assert re.search(rf"out of memory in step \d of epoch 3 on rank {rank}, whose largest", errors)
-    assert "goes on after epoch 2" in errors
+    assert "continues after epoch 2" in errors
     assert read_progress(run) == "epoch 2 of 4"
     toy.train_on_ranks(tmp_path, 2)
     assert_same_weights(read_weights(run), whole)

@@ -27,7 +27,7 @@ class Listener:
 
 def test_each_step_of_each_epoch(tmp_path, monkeypatch):
     """13 samples in steps of 4 are 4 steps an epoch."""
-    monkeypatch.setattr(session, "_TELL_EVERY", 0.0)
+    monkeypatch.setattr(session, "_NOTIFY_EVERY", 0.0)
     run = toy.make_run(tmp_path, {"epochs": 2})
     listener = Listener(run)
     train_run(run)
@@ -48,7 +48,7 @@ def test_each_step_of_each_epoch(tmp_path, monkeypatch):
 
 def test_the_time_of_earlier_starts_counts(tmp_path, monkeypatch):
     """Within an epoch positions are told now and then, here never."""
-    monkeypatch.setattr(session, "_TELL_EVERY", 1e9)
+    monkeypatch.setattr(session, "_NOTIFY_EVERY", 1e9)
     train_run(toy.make_run(tmp_path, {"epochs": 2}))
     run = toy.make_run(tmp_path, {"epochs": 4})
     listener = Listener(run)
@@ -62,7 +62,7 @@ def test_the_time_of_earlier_starts_counts(tmp_path, monkeypatch):
 
 
 def test_validation_is_assumed_to_take_a_third_of_training_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_TELL_EVERY", 0.0)
+    monkeypatch.setattr(session, "_NOTIFY_EVERY", 0.0)
     model = {"n_train": 12, "n_val": 6, "cost": "samples"}
     run = toy.make_run(tmp_path, {"epochs": 1}, model=model)
     listener = Listener(run)

@@ -130,7 +130,7 @@ COSINE = {"schedule": {"name": "cosine"}}
         ({}, {"train": {"loss": {"energy": {"weight": 2.0}}}}, "train.loss"),
         ({}, {"model": {"width": 4}}, "model.width"),
         ({}, {"seed": 8}, "seed"),
-        ({}, {"train": {"epochs": 2}}, "3 epochs, more than the 2 asked for"),
+        ({}, {"train": {"epochs": 2}}, "3 epochs, more than the 2 requested"),
         ({"train": COSINE | {"epochs": 2}}, {"train": COSINE}, "train.epochs"),
     ],
 )

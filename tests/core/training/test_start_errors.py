@@ -157,4 +157,4 @@ def test_forces_that_are_no_better_than_zero(factor, told):
     found = compare(np.zeros(10), factor)
     assert len(found) == told
     if told:
-        assert f"{abs(1 - factor):.3g} eV/Å, that of zero 1;" in found[0]
+        assert f"{abs(1 - factor):.3g} eV/Å, the error of zero forces 1;" in found[0]

@@ -61,7 +61,7 @@ def test_further_heads_begin_as_the_first(batch):
             torch.testing.assert_close(value, expected[name])
     three = make_model(energy_heads=[*HEADS, "highest"])
     three.load_state_dict(three.add_heads(after.state_dict(), {"options": {"energy_heads": HEADS}}))
-    with pytest.raises(ValueError, match="let it name those of the model first, in their order"):
+    with pytest.raises(ValueError, match="name the heads of the model first, in their order"):
         three.add_heads(after.state_dict(), {"options": {"energy_heads": HEADS[::-1]}})
 
 

@@ -93,7 +93,9 @@ def test_the_name_of_a_variant_that_does_not_exist_is_explained(tmp_path):
     project = make_project(tmp_path)
     for wrong in ("bass", "conservative"):
         edit_variant(project, train={"start_from": f"variant:{wrong}"})
-        message = rf"variants.*start_from.*'variant:{wrong}' is no other variant .* base, without"
+        message = (
+            rf"variants.*start_from.*'variant:{wrong}' is not another variant .* base, without"
+        )
         with pytest.raises(ValueError, match=message):
             project.run(NAME)
 

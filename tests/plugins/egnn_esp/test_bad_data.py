@@ -101,18 +101,18 @@ def test_what_is_changed_below_is_sound(chain):
 
 FIRST = re.escape(KS.format(1))
 TRIPLE = {"O": [0, 1, 1], "H": [0]}
-WORDS = "5 shells and 9 orbitals, the output says 4 and 6"
+WORDS = "5 shells and 9 orbitals, the output has 4 and 6"
 
 
 @pytest.mark.parametrize(("change", "basis", "words"), [
     # Text files that end within a number, within a line and between lines.
     (rewrite(KS.format(1), lambda c: c[:-5]), {}, [FIRST, "truncated.*last line", "write it"]),
-    (rewrite(KS.format(1), cut_within_a_line), {}, [FIRST, "is no matrix of CP2K", "write it"]),
+    (rewrite(KS.format(1), cut_within_a_line), {}, [FIRST, "is not a matrix of CP2K", "write it"]),
     (keep_lines(KS.format(1), 15), {}, [
         "out.log", "hamiltonian is not hermitian: .* differ by up to .* eV; a part of it may"]),
     (keep_lines(S.format(1), 15), {}, ["out.log", "overlaps with itself by 0, .* not complete"]),
     (leave, TRIPLE, ["out.log", WORDS, "correct"]),
-    (leave, {"O": [0, 1]}, ["out.log", "no shells are known of H", "such as H: "]),
+    (leave, {"O": [0, 1]}, ["out.log", "shells of H are unknown", "such as H: "]),
     (leave, {"O": [0, 0, 0, 0], "H": [0]}, ["out.log", "6 shells and 6 orbitals"]),
     (leave, {"O": [1, 0], "H": [0]}, ["out.log", "not symmetric about the line", "correct"]),
     # The output knows the order of its atoms.
@@ -121,15 +121,15 @@ WORDS = "5 shells and 9 orbitals, the output says 4 and 6"
         "out.log", "no file job-.*S_SPIN_1_R_7", "S_CSR_WRITE"]),
     (copy_file(KS.format(1), "SPIN_1", "SPIN_2"), {}, ["SPIN_2", "spin-polarised", "without UKS"]),
     (copy_file(KS.format(1), "-1_0", "-1_1"), {}, [
-        "second file of the same matrix", "last step alone"]),
+        "second file of the same matrix", "file of the last step"]),
     (exchange("out.log", "PROGRAM ENDED AT", ""), {}, [
-        "out.log", "no complete output", "let the run end"]),
+        "out.log", "not a complete output", "let the run end"]),
     (exchange("out.log", "SCF run converged", "SCF run NOT converged"), {}, [
         "out.log", "did not converge", "MAX_SCF"]),
     (exchange("out.log", "        53      ", "        fifty-three"), {}, ["is not complete"]),
-    (exchange("out.log", "- Shells: ", "- Shelves: "), {}, ["no output of CP2K's Quickstep"]),
+    (exchange("out.log", "- Shells: ", "- Shelves: "), {}, ["not an output of CP2K's Quick"]),
     (lambda f: (f / "job.inp").unlink(), {}, [
-        "out.log", "job.inp does not lie beside it", "`structure`"]),
+        "out.log", "the input job.inp.* is not beside it", "`structure`"]),
     # The input of another run, and such as the output does not print.
     (exchange("job.inp", "      H 4.0 5.2 3.3\n", ""), {}, [
         "structure has 2 atoms, the output 3", "of this run"]),
@@ -152,7 +152,7 @@ def test_a_bad_run_is_refused(chain, change, basis, words):
         re.escape(KS.format(3)), "truncated: .* records of 24"]),
     (rewrite(KS.format(3), lambda c: c[:48] + b"\0" * 4 + c[48:-4]), {"basis": WATER}, [
         re.escape(KS.format(3)), "damaged: a record has no mark"]),
-    (leave, {}, ["out.log", "no shells are known of O", "PRINT_LEVEL MEDIUM.*basis"]),
+    (leave, {}, ["out.log", "shells of O are unknown", "PRINT_LEVEL MEDIUM.*basis"]),
     (swap_atoms, {"basis": WATER}, [
         "not symmetric about the line|shells of degree", "order of the matri"]),
 ])  # fmt: skip

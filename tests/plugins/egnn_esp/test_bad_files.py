@@ -63,15 +63,15 @@ def _wrap(file: h5py.File) -> None:
 @pytest.mark.parametrize(("change", "words"), [
     (lambda f: _swap(f, [0, 2]), ["set.h5:.*000", "not symmetric about the line", "not in the"]),
     (lambda f: _swap(f, [5, 9]), ["set.h5:.*000", "not symmetric about the line", "not in the"]),
-    (_wrap, ["set.h5:000", "positions are not those that the images refer to"]),
+    (_wrap, ["set.h5:000", "the images refer to other positions"]),
     (lambda f: _replace(f, "H", f["000/H"][:-3]), ["truncated: H has .* elements"]),
-    (lambda f: f.attrs.__delitem__("energy_unit"), ["does not say the unit", "set .*energy_unit"]),
+    (lambda f: f.attrs.__delitem__("energy_unit"), ["not state the unit", "set .*energy_unit"]),
     (lambda f: f["000"].__delitem__("S"), ["lacks S", "a structure needs"]),
     (lambda f: _replace(f, "S", f["000/S"][:-3]), ["truncated: S has .* elements"]),
     (lambda f: _replace(f, "S_powers", f["000/S_powers"][:-1]), ["S_powers", "too short"]),
     (lambda f: _replace(f, "atom_pairs", f["000/atom_pairs"][1:]), ["differ in length"]),
     (lambda f: f["000/atomic_numbers"].write_direct(np.full(12, 14, "i4")), ["holds Si", "Si: "]),
-    (lambda f: _replace(f, "H", np.full(len(f["000/H"]), np.nan)), ["no finite"]),
+    (lambda f: _replace(f, "H", np.full(len(f["000/H"]), np.nan)), ["not finite"]),
     (lambda f: f["000"].__delitem__("H_powers"), ["whole numbers", "H_powers", "write"]),
     (lambda f: _replace(f, "atom_pairs", -f["000/atom_pairs"][()]), ["lacks|hermitian pair"]),
 ])  # fmt: skip
@@ -115,9 +115,9 @@ def _edit(path: Path, change: Callable[[h5py.File], None]) -> None:
     (lambda p: (p / "overlaps.h5").unlink(), ["overlaps.h5: is missing"]),
     (lambda p: (p / "lat.dat").unlink(), ["lat.dat: is missing"]),
     (lambda p: _write_file(p / "lat.dat", "1 2\n3 4\n"), [r"lat.dat: has the shape \(2, 2\)"]),
-    (lambda p: _write_file(p / "site_positions.dat", "1 x\n"), ["site_positions.dat: is no table"]),
-    (lambda p: _write_file(p / "element.dat", ""), ["element.dat: is no table"]),
-    (lambda p: change_file(p / "element.dat", lambda t: t.replace("8", "800")), ["no element"]),
+    (lambda p: _write_file(p / "site_positions.dat", "1 x\n"), ["positions.dat: is not a table"]),
+    (lambda p: _write_file(p / "element.dat", ""), ["element.dat: is not a table"]),
+    (lambda p: change_file(p / "element.dat", lambda t: t.replace("8", "800")), ["atomic number"]),
     (lambda p: change_file(p / "orbital_types.dat", lambda t: t + "0\n"), ["4 lines for 3 atoms"]),
     (
         lambda p: _write_file(p / "orbital_types.dat", "0 1\n0\n0 1\n"),
@@ -125,14 +125,14 @@ def _edit(path: Path, change: Callable[[h5py.File], None]) -> None:
     ),
     (lambda p: _write_file(p / "orbital_types.dat", "0\n0\n0\n"), ["orbital_types.dat gives"]),
     (lambda p: _write_file(p / "orbital_types.dat", "9\n0\n0\n"), ["orbital_types.dat: shells"]),
-    (lambda p: (p / "orbital_types.dat").write_bytes(b"\xb1\n0\n0\n"), ["are no degrees"]),
+    (lambda p: (p / "orbital_types.dat").write_bytes(b"\xb1\n0\n0\n"), ["are not degrees"]),
     (
         lambda p: _write_file(p / "info.json", json.dumps({"isspinful": True})),
         ["spinors", "spin-orbit"],
     ),
-    (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 1, 1]", "x")), ["'x' names"]),
+    (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 1, 1]", "x")), ["'x' is not"]),
     (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 3, 3]", "[0, 0, 0, 4, 3]")),
-     ["names an atom of 3"]),
+     ["out of the range 1 to 3"]),
     (lambda p: _edit(p / "hamiltonians.h5", lambda f: f["[0, 0, -1, 1, 1]"].write_direct(
         np.ones((4, 4)))), ["hamiltonian is not hermitian: .* transpose of H_ji"]),
 ])  # fmt: skip
@@ -155,7 +155,7 @@ def test_orbitals_in_another_order_than_stated(chain, tmp_path):
     ({"split": {"method": "energy"}}, "matrices come without energies"),
     ({"split": {"method": "group"}}, "set `group` of every source"),
     ({"sources": []}, "at least 1 item"),
-    ({"sources": [{"reader": "packed", "path": "x", "basis": {"Qq": [0]}}]}, "'Qq' is no element"),
+    ({"sources": [{"reader": "packed", "path": "x", "basis": {"Qq": [0]}}]}, "'Qq' is not an"),
     ({"sources": [{"reader": "packed", "path": "x", "basis": {"H": []}}]}, "at least 1 item"),
     ({"sources": [{"reader": "openmx", "path": "x"}]}, "packed.*cp2k_matrices.*deeph.*pyscf"),
 ])  # fmt: skip

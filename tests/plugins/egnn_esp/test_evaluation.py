@@ -123,8 +123,8 @@ def test_electrons_decide_what_is_occupied():
 
 
 @pytest.mark.parametrize(("electrons", "words"), [
-    ({"O": 6}, "says nothing of Hf; give"),
-    ({"Hf": 72, "O": 8}, "72 of Hf, but its 10 orbitals hold 20; give those"),
+    ({"O": 6}, "lacks Hf; give"),
+    ({"Hf": 72, "O": 8}, "72 of Hf, but its 10 orbitals hold 20; give the"),
 ])  # fmt: skip
 def test_electrons_that_no_basis_holds(electrons, words):
     with pytest.raises(ValueError, match=words):
@@ -139,7 +139,7 @@ def test_an_odd_number_of_electrons(water_runs):
 
 
 def test_electrons_of_no_element():
-    with pytest.raises(ValueError, match="'hf' is no element"):
+    with pytest.raises(ValueError, match="'hf' is not an element"):
         ESPEvaluateOptions(electrons={"hf": 12})
 
 

@@ -174,7 +174,7 @@ def test_warnings_tell_of_chains_that_are_too_short(dataset):
     assert "no configuration is in the split 'val'" in text
     run = dataset(**SMALL, generate={**generate, "n_configurations": 4, "thermalisation": 50})
     make_data(run)
-    assert "too few configurations a chain" in " ".join(read_report(run)["warnings"])
+    assert "too few configurations per chain" in " ".join(read_report(run)["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_warnings_tell_of_chains_that_are_too_short(dataset):
         ({"generate": {"method": "heatbath"}}, "n_configurations"),
         (
             {"generate": {"method": "heatbath", "n_configurations": 5, "chains": 2}},
-            "cannot be shared evenly",
+            "cannot be divided evenly",
         ),
         (
             {
@@ -200,7 +200,7 @@ def test_warnings_tell_of_chains_that_are_too_short(dataset):
         ),
         (
             {"generate": {"method": "heatbath", "n_configurations": 1}, "action": QUARKS},
-            "'heatbath' has no quarks; choose method: hmc",
+            "'heatbath' does not support quarks; choose method: hmc",
         ),
         (
             {"lattice": {"extents": [3, 4]}, "action": QUARKS},

@@ -98,7 +98,7 @@ def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
 def test_files_of_another_theory_are_refused(dataset, tmp_path):
     write_files(tmp_path / "raw", 4.0, 1, ActionOptions(beta=4.0))
     sources = [{"reader": "ildg", "path": "../../raw/000.ildg"}]
-    with pytest.raises(ValueError, match=r"000.ildg: says that it was drawn from .*beta=4.0"):
+    with pytest.raises(ValueError, match=r"000.ildg: was drawn from .*beta=4.0"):
         make_data(dataset(**{**FILES, "action": {"beta": 4.5}}, sources=sources))
     with pytest.raises(ValueError, match=r"000.ildg: SU\(3\) on \[2, 3, 2, 3\] sites"):
         make_data(dataset(**{**FILES, "lattice": {"extents": [2, 2, 2, 3]}}, sources=sources))

@@ -66,7 +66,7 @@ def test_derivatives_on_an_ensemble_of_another_volume(between):
     difference = conjugate["flow"]["value"] - conjugate["independent"]["value"]
     error = np.hypot(conjugate["flow"]["error"], conjugate["independent"]["error"])
     assert abs(difference) < SIGMAS * error
-    with pytest.raises(ValueError, match="splits: of the dataset of the experiment"):
+    with pytest.raises(ValueError, match="splits: applies to the experiment's dataset"):
         DerivativeOptions(ensemble="long", splits=["test"])
 
 

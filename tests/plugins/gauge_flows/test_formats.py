@@ -178,7 +178,7 @@ DAMAGED_NERSC = [
     (replace_text("DIMENSION_1", "DIMENSION_5"), "lacks DIMENSION_1"),
     (replace_text("4D_SU3_GAUGE", "3D_SU3_GAUGE"), "DATATYPE '3D_SU3_GAUGE_3x3'"),
     (replace_text("IEEE64BIG", "IEEE80BIG"), "FLOATING_POINT 'IEEE80BIG'"),
-    (replace_text("PLAQUETTE = 0", "PLAQUETTE = 1"), "PLAQUETTE is 0.00370370, the header says"),
+    (replace_text("PLAQUETTE = 0", "PLAQUETTE = 1"), "PLAQUETTE is 0.00370370, the header has"),
     (replace_text("LINK_TRACE = 0", "LINK_TRACE = 1"), "LINK_TRACE is 0.00555556"),
     (replace_text("LINK_TRACE = 0", "LINK_TRACE = x"), "LINK_TRACE = 'x"),
     (replace_text("CHECKSUM = a6", "CHECKSUM = xy"), "CHECKSUM = 'xy"),

@@ -195,7 +195,7 @@ def make_refused(folder, **model):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({}, "both of them; set `fermions` there"),
+        ({}, "both have quarks; set `fermions` there"),
         ({"prior": "haar"}, "there are none under the prior 'haar'"),
         ({"pseudofermions": {"n_layers": 3}}, "multiple of 2"),
     ],

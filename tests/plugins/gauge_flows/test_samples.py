@@ -140,8 +140,8 @@ def test_samples_that_cannot_be_are_refused(four, tmp_path):
     with pytest.raises(ValueError, match=r"infer\.samples\.extents: .*mask 'direction' repeats"):
         call_infer(four, samples=SampleOptions(n_configurations=2, extents=[2, 2, 2, 3]))
     flat = make_fresh_run(tmp_path / "flat", model={"action": {"beta": 1.0}}, graph=SQUARE)
-    with pytest.raises(ValueError, match=r"formats: 'ildg' does not hold SU\(3\) in 2"):
+    with pytest.raises(ValueError, match=r"formats: 'ildg' does not support SU\(3\) in 2"):
         call_infer(flat, samples=SampleOptions(n_configurations=2, formats=["ildg"]))
     assert not flat.inference.exists()
-    with pytest.raises(ValueError, match="separation: of a Markov chain, but method"):
+    with pytest.raises(ValueError, match="separation: only for a Markov chain, but method"):
         SampleOptions(n_configurations=2, method="proposals", separation=2)

@@ -175,7 +175,7 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
     [
         ({"model": {"prior": "ensemble"}}, r"draws: with the prior 'ensemble'"),
         ({"train": {"loss": {"energy": {}}}}, r"a flow is trained by train\.objective"),
-        ({"train": {"precision": "bf16-mixed"}}, r"leaves links in no group"),
+        ({"train": {"precision": "bf16-mixed"}}, r"does not keep links in SU\(N\)"),
         (
             {"train": {"objective": "forward_kl", "gradient": "path"}},
             r"'path' is an estimator for the objective 'reverse_kl'",
@@ -222,11 +222,11 @@ FORWARD = {"train": {"objective": "forward_kl"}}
         (None, FORWARD, r"names no dataset"),
         (
             ENSEMBLE, {**FORWARD, "model": {"action": {"beta": 2.5}}},
-            r"data\.h5: its configurations are of action.*2\.0",
+            r"data\.h5: its configurations have the action.*2\.0",
         ),
         (
             ENSEMBLE, {**FORWARD, "graph": {"lattice": {"extents": [4, 8]}}},
-            r"its configurations are of lattice",
+            r"its configurations have the lattice",
         ),
     ],
 )  # fmt: skip

@@ -100,7 +100,7 @@ def test_a_flow_acts_on_an_ensemble_of_another_volume(transferred):
         ("group", r"'group': a flow of SU\(3\) in 2 dimensions cannot act on SU\(2\) in 2"),
         ("dimension", r"'dimension': a flow of SU\(3\) in 2 dimensions cannot act on .* in 3"),
         ("mask", r"'mask': extents \[4, 5\]: the mask 'direction' repeats after 2 sites"),
-        ("action", r"'action': .* of action .*beta=1.2.*, not .*beta=1.0.*choose a dataset"),
+        ("action", r"'action': .* the action .*beta=1.2.*, not .*beta=1.0.*choose another"),
         ("none", r"'none': .*holds 0 configurations"),
         ("ensemble", r"'ensemble' is the dataset of the experiment"),
     ],

@@ -70,7 +70,7 @@ def test_the_table_without_mistakes_is_read(dataset, folder):
         (3, "2.0,30,1_0,b", "points.csv, line 4: 'E' is '1_0', expected a number"),
         (3, "2.0,30,\uff11,b", "points.csv, line 4: 'E' is '\uff11', expected a number"),
         (3, "2.0,30,0.1", "points.csv, line 4: 3 values for 4 columns"),
-        (0, "r,phi,E,E", "points.csv: two columns are called 'E'"),
+        (0, "r,phi,E,E", "points.csv: two columns are named 'E'"),
         (0, "r,phi,e,run", "points.csv: source.energy.key 'E' is not in the file, which holds r, "
                            "phi, e, run"),
         (0, "r,phy,E,run", "points.csv: source.coordinates 'phi' is not in the file ... did you "
@@ -107,7 +107,7 @@ def test_a_file_without_points(refuse, folder, text, message):
         ({"gradient": {"keys": ["r", "fi"]}}, "source.gradient.keys 'fi' is not in the file"),
         ({"pth": "points.csv"}, "set.yaml:17: source.pth: unknown key; did you mean 'path'?"),
         ({"path": "point*.cvs"}, "set.yaml:5: source.path: no file matches 'point*.cvs'"),
-        ({"path": "set.yaml"}, "set.yaml: unknown ending '.yaml'; tables are .csv, .h5, .hdf5"),
+        ({"path": "set.yaml"}, "set.yaml: unknown extension '.yaml'; choose from .csv, .h5, .hdf5"),
         ({"group": "runs"}, "source.group 'runs' is not in the file ... did you mean 'run'?"),
         ({"array": "r"}, "source.array 'r' has the shape (4,), expected (4, 2)"),
         ({"reader": "tables"}, "set.yaml:3: source: Input tag 'tables' ... 'hono', 'ethene_xtb', "
@@ -125,7 +125,7 @@ def test_a_mistake_in_the_dataset_file_is_named(refuse, change, message):
         ({"units": "bohr"}, {}, "coordinates.0.units: unknown key; did you mean 'unit'?"),
         ({"lower": 3.5}, {}, "source.coordinates.0: r: lower 3.5 is not below upper 3"),
         ({"period": 0}, {}, "coordinates.0.period: Input should be greater than 0"),
-        ({"name": "phi"}, {}, "source: two coordinates are called 'phi'"),
+        ({"name": "phi"}, {}, "source: two coordinates are named 'phi'"),
         ({"key": "r"}, {"array": "x"},
          "array 'x' holds all coordinates, but 'r' has a key of its own"),
     ],
@@ -142,11 +142,11 @@ def test_a_mistake_in_a_coordinate_is_named(refuse, change, more, message):
         ({"r": np.zeros(N - 1)}, "source.coordinates 'r' has the shape (3,), expected (4,)"),
         ({"phi": np.zeros((N, 1))}, "'phi' has the shape (4, 1), expected (4,)"),
         ({"E": np.zeros(N, complex)}, "'E' holds complex128, expected real numbers"),
-        ({"E": np.array(0.0)}, "'E' has the shape (), expected one energy a point"),
+        ({"E": np.array(0.0)}, "'E' has the shape (), expected one energy per point"),
         ({"dr": np.full(N, np.nan)}, "the gradient by r is nan at 4 of 4 points, first at "
                                      "points.npz, row 0"),
         ({"run": np.array(["a"])}, "source.group 'run' has 1 names for 4 energies"),
-        ({"run": np.zeros((N, 2))}, "'run' has the shape (4, 2), expected one name a point"),
+        ({"run": np.zeros((N, 2))}, "'run' has the shape (4, 2), expected one name per point"),
     ],
 )  # fmt: skip
 def test_wrong_shapes_and_types_of_arrays(refuse, folder, arrays, message):

@@ -144,7 +144,7 @@ def put_atoms_together(atoms):
         ),
         (
             lambda atoms: atoms.positions.fill(np.nan),
-            r"atom 0 is at \(.*nan\) Å, which is no place",
+            r"atom 0 has a non-finite position \(.*nan\) Å",
         ),
         (put_atoms_together, "[Aa]toms"),
     ],
@@ -184,5 +184,5 @@ def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
 def test_a_surface_without_a_molecule_has_no_calculator(tmp_path, project):
     run = project(tmp_path, replace(draw_hono_points(), molecule=None), make_hono_sections())
     write_hono(run)
-    with pytest.raises(ValueError, match=r"model\.pt: .* no molecule is known.*exported sum of"):
+    with pytest.raises(ValueError, match=r"model\.pt: .* without a molecule.*exported sum of"):
         make_calculator(run, "cpu")

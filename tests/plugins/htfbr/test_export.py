@@ -195,7 +195,7 @@ def test_too_many_terms_leave_the_hierarchical_form(run, tmp_path):
     x = draw_places(module)
     result = load(folder / "sum_of_products.h5", "tree").energy(x)
     assert np.allclose(result, compute_expected(module, x)[0], rtol=1e-13)
-    with pytest.raises(ValueError, match=r"too many terms to be written; use form='tree'"):
+    with pytest.raises(ValueError, match=r"too many terms; use form='tree'"):
         load(folder / "sum_of_products.h5")
 
 
@@ -242,7 +242,9 @@ def test_the_file_says_what_the_coordinates_are(run, tmp_path):
 def test_a_wrong_number_of_coordinates_is_explained(run, tmp_path):
     folder, _ = export_into(run, draw_surface(FAMILIES), tmp_path)
     surface = load(folder / "sum_of_products.txt")
-    with pytest.raises(ValueError, match=r"3 numbers a point, expected one each for x 0, x 1, x 2"):
+    with pytest.raises(
+        ValueError, match=r"3 numbers per point, expected one each for x 0, x 1, x 2"
+    ):
         surface.energy([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"the text holds the sum of products alone"):
         load(folder / "sum_of_products.txt", "tree")

@@ -79,7 +79,7 @@ def test_the_best_model_stays_and_advice_continues_the_training(
     assert f"the 32 points of the step with the largest errors (all in {run.state}" in message
     assert f"diverged.json): points:{row}, " in message
     assert "lower train.optimizer.lr (now 0.02), set train.clip_norm" in message
-    assert "goes on after epoch 4" in message
+    assert "continues after epoch 4" in message
     assert f"{run.model} is the best model so far" in message
     lines = read_history(run)
     assert [line["epoch"] for line in lines] == [2, 4]
@@ -132,7 +132,7 @@ def test_want_of_memory_in_a_step_is_named_with_the_cure(fit, monkeypatch, parti
     monkeypatch.setattr(Descent, "_backward", run_out)
     message = fail(run)
     assert f"out of memory in epoch 5 on rank 0, whose passes hold {cure}" in message
-    assert "goes on after epoch 4" in message
+    assert "continues after epoch 4" in message
     assert json.loads(load_model(run.model)["provenance"])["unfinished"] == "epoch 4 of 8"
 
 

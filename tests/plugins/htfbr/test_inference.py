@@ -260,7 +260,7 @@ def test_no_cuts_mean_one_along_every_coordinate(tmp_path, project):
     [
         (["tau", "tau"], r"infer\.cuts: \['tau', 'tau'\]; name one coordinate, or two different"),
         ([], r"infer\.cuts: \[\]; name one coordinate"),
-        (["r_HN"], r"infer\.cuts: 'r_HN' is no coordinate of the surface; there are r_ON, r_OH"),
+        (["r_HN"], r"infer\.cuts: 'r_HN' is not a coordinate of .*; choose from r_ON, r_OH"),
     ],
 )
 def test_bad_cuts_are_explained(trained, cut, message):

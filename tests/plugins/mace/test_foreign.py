@@ -112,12 +112,12 @@ CHANGES = [
     ({"heads": ["a"], "kind": "MACE"}, "the network is a MACE; take a ScaleShiftMACE"),
     ({"interaction": "RealAgnosticResidualNonLinearInteractionBlock"}, "has interactions of the"),
     ({"average": 14.0}, "avg_num_neighbors"),
-    ({"without": "U_matrix"}, "holds no couplings"),
+    ({"without": "U_matrix"}, "has no couplings"),
     ({"without": "linear_1"}, "has no hidden layer"),
     ({"without": "r_max"}, "r_max: not in the file"),
     ({"without": "conv_tp_weights"}, "conv_tp_weights.layer0.weight: not in the file"),
-    ({"gate": True}, "the network needs gate relu, which ours has not"),
-    ({"cut": "node_embedding.linear.weight"}, "holds no whole network of mace-torch"),
+    ({"gate": True}, "the network needs gate relu, which ours lacks"),
+    ({"cut": "node_embedding.linear.weight"}, "not hold a whole network of mace-torch"),
     ({"with": "joint_embedding.project.weight"}, "embeddings of further quantities"),
 ]  # fmt: skip
 

@@ -84,7 +84,7 @@ def test_further_heads_begin_as_the_first():
     features = torch.randn(5, MODEL["channels"])
     for one, two in zip(before.readouts, after.readouts, strict=True):
         torch.testing.assert_close(two(features), one(features).expand(-1, 2))
-    with pytest.raises(ValueError, match="let it name those of the model first, in their order"):
+    with pytest.raises(ValueError, match="name the heads of the model first, in their order"):
         add_heads(after.state_dict(), HEADS, HEADS[::-1])
 
 
@@ -100,7 +100,7 @@ def test_a_calculator_takes_the_head_that_is_named():
         calculator = PotentialCalculator(module, graph, ["Al"], head=head)
         energies.append(calculator.get_potential_energy(atoms))
     assert energies[1] - energies[0] == pytest.approx(-12.0, abs=1e-4)
-    with pytest.raises(ValueError, match=r"heads low, high, say which is to be used \(--head of"):
+    with pytest.raises(ValueError, match=r"heads low, high, name one of them \(--head of"):
         PotentialCalculator(module, graph, ["Al"])
     with pytest.raises(ValueError, match="heads low, high, and no 'middle'"):
         PotentialCalculator(module, graph, ["Al"], head="middle")

@@ -101,7 +101,7 @@ def test_torch_sim_has_the_energy_of_the_head_of_the_calculator(run):
 @pytest.mark.parametrize("command", ["predict", "driver"])
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [((), "say which is to be used (--head"), (("--head", "middle"), "and no 'middle'")],
+    [((), "name one of them (--head"), (("--head", "middle"), "and no 'middle'")],
 )
 def test_a_head_that_is_missing_or_unknown_is_refused(run, start, command, words, problem):
     result = call(command, run.model, start, *words)
@@ -112,7 +112,7 @@ def test_a_head_that_is_missing_or_unknown_is_refused(run, start, command, words
 @pytest.mark.parametrize(
     ("infer", "problem"),
     [
-        ({}, "heads low, high, say which is to be used"),
+        ({}, "heads low, high, name one of them"),
         ({"head": "middle"}, "heads low, high, and no 'middle'"),
     ],
 )

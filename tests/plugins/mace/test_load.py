@@ -65,8 +65,8 @@ def test_the_card_names_the_file(model):
     (("two_heads.model", "--head", "x"), "has no head 'x'"),
     (("two_heads.model", "--output", "two_heads.model"), "is the file itself"),
     (("none.model",), "none.model: no such file"),
-    (("none.bin",), "none.bin: of no known kind; the endings of those that are known: .model"),
-    (("none.model", "--plugin", "chgnet"), "the endings of those that are known: none"),
+    (("none.bin",), "none.bin: unknown file type; supported endings: .model"),
+    (("none.model", "--plugin", "chgnet"), "supported endings: none"),
 ])  # fmt: skip
 def test_what_cannot_be_loaded_is_said(peer_files, arguments, message, tmp_path, monkeypatch):
     for path in peer_files.glob("two_heads.model"):
@@ -105,11 +105,11 @@ def test_what_was_exported_is_not_loaded_again(model, tmp_path):
     done = call("export", model, tmp_path / "ours.model")
     assert "for mace-torch" in done.output
     done = call("load", tmp_path / "ours.model", "-o", tmp_path / "again.pt")
-    assert "as what `pipeline-core export` writes" in done.output
+    assert "like files of `pipeline-core export`" in done.output
 
 
 def test_a_model_that_no_other_program_loads_is_not_exported(tmp_path, model):
     done = call("export", model, tmp_path / "ours.bin")
-    assert "of no known kind" in done.output
+    assert "unknown file type" in done.output
     done = call("export", model, model)
     assert done.exit_code == 1

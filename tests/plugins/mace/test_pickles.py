@@ -174,7 +174,7 @@ def test_other_files_are_refused_in_words(tmp_path):
     with pytest.raises(ValueError, match=r"is compiled \(TorchScript\)"):
         read_module(tmp_path / "a_compiled.model")
     torch.save({"weight": torch.ones(1)}, tmp_path / "state.model")
-    with pytest.raises(ValueError, match="holds a dict and no network"):
+    with pytest.raises(ValueError, match="holds a dict, not a network"):
         read_module(tmp_path / "state.model")
 
 

@@ -13,7 +13,7 @@ def test_published_networks_are_found_where_mace_torch_keeps_them(tmp_path, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"fetch https://.*mace-mpa-0-medium\.model yourself"):
         find_published("mpa-0-medium")
-    with pytest.raises(ValueError, match="published:mpa: not known; give the path"):
+    with pytest.raises(ValueError, match="published:mpa: unknown; give the path"):
         find_published("mpa")
     path = tmp_path / "mace/macempa0mediummodel"
     path.parent.mkdir()

@@ -12,7 +12,7 @@ SOFTENING: Final = 1.0  # Å, of distances and directions near the middle
 
 @dataclass(frozen=True)
 class DensityBasis:
-    """Functions of the place of an atom, as seen from the middle of an edge.
+    """Basis functions of the position of an atom relative to the middle of an edge.
 
     Attributes:
         lmax: highest degree of the harmonics.

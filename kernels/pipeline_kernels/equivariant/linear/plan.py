@@ -40,10 +40,10 @@ class LinearPlan:
         return len(self.counts) ** 2
 
     def encode(self) -> list[int]:
-        """Return the plan as integers, as an operator takes it; `decode` is the way back."""
+        """Return the plan as integers, as an operator takes it; `decode` is the inverse."""
         return [self.dim_in, *self.counts]
 
     @classmethod
     def decode(cls, code: Sequence[int]) -> Self:
-        """Return the plan that `encode` has turned into integers."""
+        """Return the plan from the output of `encode`."""
         return cls(tuple(code[1:]), code[0])

@@ -11,7 +11,7 @@ from pipeline_kernels.equivariant.linear.plan import LinearPlan
 
 MAX_PADDING: Final = 4
 MAX_PADDED: Final = 2**16
-"""Up to so many times the rows, or so many, a GPU maps all groups in one product."""
+"""Padding, relative to the rows or in rows, up to which a GPU maps all groups in one product."""
 
 
 def linear(

@@ -20,11 +20,11 @@ from pipeline_kernels.native import make_plain
 
 MAX_RANGES: Final = 16
 MIN_RANGE: Final = 256
-"""Rows that a range with sums of its own has at least, unless there are fewer."""
+"""Fewest rows of a range with its own sums, unless there are fewer in all."""
 ROWS: Final = 24
-"""Of a range without sums."""
+"""Rows of a range without sums."""
 PART_BYTES: Final = 2**24
-"""Of what the edges of a part send to their senders."""
+"""Bytes that the edges of a part send to their senders."""
 READ: Final = ("g", "h", "Y", "w", "dh", "dY", "dw", "x", "dx", "A_T")
 WRITTEN: Final = ("by_h", "by_Y", "by_x", "by_A")
 

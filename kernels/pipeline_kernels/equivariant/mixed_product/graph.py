@@ -52,13 +52,13 @@ class Graph:
         return cls(senders, receivers, rows, senders)
 
     def encode(self) -> list[Tensor]:
-        """Return it as an operator takes it; `decode` is the way back."""
+        """Return the graph as an operator takes it; `decode` is the inverse."""
         parts = self.senders, self.receivers, self.rows, self.sending
         return [x for one in parts for x in (one.index, one.order, one.offsets)]
 
     @classmethod
     def decode(cls, tensors: Sequence[Tensor]) -> Self:
-        """Return the graph that `encode` has turned into tensors."""
+        """Return the graph from the output of `encode`."""
         a, b, c, d = (Segments(*tensors[i : i + 3]) for i in range(0, 12, 3))
         return cls(a, b, c, d)
 

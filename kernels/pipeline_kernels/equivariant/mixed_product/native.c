@@ -41,7 +41,7 @@ int64_t mixed_memory_size(const Graph *graph)
     return make_room(graph, 0, &b) + BYTES;
 }
 
-/* Asks for what the k-th edge by row reads of its receiver, and for weights of its row. */
+/* Prefetches what the k-th edge by row reads of its receiver, and the weights of its row. */
 INLINE void fetch_edge(const Graph *graph, const REAL *g, const REAL *w, int64_t k)
 {
     if (k >= graph->offsets[graph->n_nodes])

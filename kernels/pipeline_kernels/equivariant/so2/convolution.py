@@ -28,7 +28,7 @@ from pipeline_kernels.operators import define_derivative, define_operator
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Features of which each edge takes a row.
+    """Features from which each edge takes one row.
 
     Attributes:
         features: `(n, layout.dim, C)`, float32 or float64.

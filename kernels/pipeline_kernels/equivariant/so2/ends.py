@@ -40,7 +40,7 @@ class Ends:
         return slice(*self.span) if self.index is None else self.index[slice(*self.span)]
 
     def cut_tiles(self, size: int, by_row: bool) -> Iterator["Ends"]:
-        """Cut the edges into spans of so many.
+        """Cut the edges into spans of `size` edges.
 
         Args:
             size: edges of a tile.

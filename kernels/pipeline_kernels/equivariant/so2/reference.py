@@ -1,6 +1,6 @@
 """SO(2) convolutions in plain PyTorch, the oracle of the fast implementations.
 
-`lift`, `lower` and `factor_gradient` also run where there is no faster kernel, tile by tile.
+`lift`, `lower` and `factor_gradient` also run in place of a missing faster kernel, tile by tile.
 """
 
 from collections.abc import Sequence

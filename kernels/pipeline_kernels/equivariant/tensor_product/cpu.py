@@ -30,7 +30,7 @@ MEMORY_SIZES = {
     **dict.fromkeys(("product", "gradient"), "memory_size"),
     **dict.fromkeys(("interpolated_product", "interpolated_gradient"), "interpolation_memory_size"),
 }
-"""Of each routine, the function in C that returns the workspace of a thread in bytes."""
+"""For each routine, the function in C that returns the workspace of a thread in bytes."""
 
 Edges = Sequence[Tensor]  # index, order and offsets of senders, then of receivers
 
@@ -83,8 +83,8 @@ class NativeGraph:
         """Call a routine that takes the graph behind its arguments, in threads.
 
         Args:
-            name: Of the routine.
-            arguments: Before the graph.
+            name: Name of the routine.
+            arguments: Arguments before the graph.
             memory_size: Function in C that returns the bytes of a thread's workspace, if any.
         """
         n_bytes = compute_size(self.library, memory_size, self.struct) if memory_size else 0
@@ -202,7 +202,7 @@ def pad_channels(x: Tensor, lanes: int) -> Tensor:
 
 
 def crop_channels(x: Tensor, channels: int) -> Tensor:
-    """Return the tensor with so many channels alone."""
+    """Return the first `channels` channels of a tensor."""
     return x if x.shape[2] <= channels else x[..., :channels].contiguous()
 
 

@@ -140,7 +140,7 @@ INLINE int64_t weights_at(const Graph *graph, int64_t e)
     return (graph->rows ? graph->rows[e] : e) * graph->n_paths * graph->channels;
 }
 
-/* Asks for the weights of the edge after the k-th, which come from far. Inlined, since a call whose
+/* Prefetches the weights of the edge after the k-th. Inlined, since a call whose
  * result is nothing would be left out. */
 INLINE void fetch_next(const REAL *w, const Graph *graph, int64_t k)
 {
@@ -159,7 +159,7 @@ INLINE void fetch_next(const REAL *w, const Graph *graph, int64_t k)
 
 int64_t count_lanes(void) { return LANES; }
 
-/* Asks for large pages in memory not yet touched: thousands of small ones take longer to be handed
+/* Requests huge pages for untouched memory: thousands of small ones take longer to be handed
  * over than to be filled. */
 void prefer_large_pages(void *memory, int64_t n_bytes)
 {

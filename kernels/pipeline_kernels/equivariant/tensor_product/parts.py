@@ -19,11 +19,11 @@ from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
 from pipeline_kernels.message.segments import Segments
 
 PART_BYTES: Final = 2**23
-"""Of the weights of a part: so few that the C library gives the same memory again, which caches may
-still hold. Weights twice then cost no more than allocating them for all edges."""
+"""Bytes of the weights of a part: so few that the C library reuses the same memory, which caches
+may still hold. Computing weights twice then costs no more than allocating them for all edges."""
 
 Weigh = Callable[[Tensor], Tensor]
-"""From features of edges (n, K) to their weights (n, n_paths channels)."""
+"""Function of the features of edges (n, K) to their weights (n, n_paths channels)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,13 +153,13 @@ class ProductPlan:
         return np.concatenate(places), np.concatenate(values)
 
     def encode(self) -> list[int]:
-        """Return the plan as integers, as an operator takes it; `decode` is the way back."""
+        """Return the plan as integers, as an operator takes it; `decode` is the inverse."""
         irreps = [number for irrep in (*self.irreps_in, *self.irreps_target) for number in irrep]
         return [self.lmax, len(self.irreps_in), *irreps]
 
     @classmethod
     def decode(cls, code: Sequence[int]) -> Self:
-        """Return the plan that `encode` has turned into integers."""
+        """Return the plan from the output of `encode`."""
         lmax, n_in, *numbers = code
         irreps = [Irrep(*numbers[i : i + 2]) for i in range(0, len(numbers), 2)]
         return cls(tuple(irreps[:n_in]), lmax, tuple(irreps[n_in:]))

@@ -30,7 +30,7 @@ from pipeline_kernels.message.gated.route import (
 )
 
 MAX_WIDTH: Final = 128
-"""Of D and H: what a program holds of wider messages outgrows its registers."""
+"""Largest D and H: wider messages exceed the registers of a program."""
 NARROW: Final = (torch.bfloat16, torch.float16)
 
 

@@ -38,8 +38,8 @@ class Shape:
     Attributes:
         width: D.
         hidden: H, or 0 without a hidden layer.
-        block: Messages of a block.
-        precision: Of products of matrices in float32, as `tl.dot` takes it.
+        block: Messages per block.
+        precision: Precision of float32 matrix products, as in `tl.dot`.
     """
 
     width: int

@@ -221,7 +221,7 @@ INLINE const REAL *row_of(const REAL *table, const int64_t *rows, int64_t e, int
     return table + (rows ? rows[e] : e) * size;
 }
 
-/* Ask for the rows of n tables that message e reads, which come from far. */
+/* Prefetch the rows of n tables that message e reads. */
 INLINE void fetch(const REAL *const *tables, const int64_t *const *rows, int n, int64_t e,
                   int64_t size)
 {

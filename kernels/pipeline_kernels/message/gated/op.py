@@ -21,7 +21,7 @@ from pipeline_kernels.operators import define_derivative, define_operator, diffe
 
 MODULE: Final = "pipeline_kernels.message.gated.cuda"
 TRITON_DEVICES: Final = {"cuda"}
-"""Where kernels read tables and factors in the type that they have, and map no features."""
+"""Devices whose kernels read tables and factors in their own dtype, and map no features."""
 MAX_KEPT: Final = 2**24
 """Bytes of values that a call may keep for its derivative: enough for a small structure. A larger
 one takes memory that it needs elsewhere for a quarter of the time."""
@@ -109,7 +109,7 @@ def differentiate_messages(
         g: (n_targets, D).
         inputs: As for `compute_messages`.
         route: As there.
-        kept: What that returned.
+        kept: Values kept by `compute_messages`.
 
     Returns:
         Derivatives by the tables and, if there are any, by the factors.
@@ -241,8 +241,8 @@ def _messages_backward(
 def _are_wanted(ctx: Any, places: slice) -> bool:
     """Test that this backward pass needs derivatives by the tensors at these places.
 
-    `needs_input_grad` is set if any run can need them. That by energies for forces does not, and
-    derivatives by parameters are a third of the work.
+    `needs_input_grad` is set if any backward pass can need them. The pass from energies to forces
+    does not, and derivatives by parameters are a third of the work.
     """
     nodes = [node for node, _ in ctx.next_functions[places] if node is not None]
     return any(torch._C._will_engine_execute_node(node) for node in nodes)

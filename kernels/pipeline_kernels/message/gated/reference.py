@@ -61,7 +61,7 @@ def gradient(g: Tensor, inputs: Inputs, route: Route) -> Inputs:
 
     Args:
         g: (n_targets, D), derivative of the loss by the sums.
-        inputs: Where derivatives are taken.
+        inputs: Inputs at which derivatives are taken.
         route: Rows of tables, factors and targets.
     """
     x, g_target = _compute_state(inputs, route), gather_rows(g, route.targets)
@@ -89,7 +89,7 @@ def second(
     Args:
         directions: Changes of the tables, and after them of the factors if there are any.
         g: (n_targets, D), derivative of the loss by the sums.
-        inputs: Where derivatives are taken.
+        inputs: Inputs at which derivatives are taken.
         route: Rows of tables, factors and targets.
 
     Returns:

@@ -41,11 +41,11 @@ class Route:
         return *self.tables, self.factors, self.targets
 
     def encode(self) -> tuple[list[Tensor], list[int]]:
-        """Return tensors and numbers, as an operator takes them; `decode` is the way back.
+        """Return tensors and numbers, as an operator takes them; `decode` is the inverse.
 
         Returns:
-            The tensors of the plans that there are, and the number of messages followed by whether
-            there is a plan for each table, for factors and for targets.
+            The tensors of the existing plans; and the number of messages, followed by 1 or 0 if
+            there is a plan or not for each table, for factors and for targets.
         """
         present = [plan for plan in self.plans if plan is not None]
         lists = [x for plan in present for x in (plan.index, plan.order, plan.offsets)]
@@ -53,7 +53,7 @@ class Route:
 
     @classmethod
     def decode(cls, lists: Sequence[Tensor], code: Sequence[int]) -> Self:
-        """Return the route that `encode` has turned into tensors and numbers."""
+        """Return the route from the output of `encode`."""
         n_messages, *present = code
         tensors = iter(lists)
         first, second, third, factors, targets = (

@@ -15,9 +15,9 @@ from pipeline_kernels.threads import choose_threads
 NATIVE: Final = (torch.float32, torch.float64)
 """Narrower types are summed in float32."""
 LIGHT: Final = 8
-"""Numbers that are copied or added in the time that other kernels take for one."""
+"""Numbers that are copied or added in the time of one number in other kernels."""
 RANGES: Final = 4
-"""Of the output, for each thread: rows differ in how much there is to add."""
+"""Ranges of the output per thread: rows differ in their number of summands."""
 MAX_TABLES: Final = 4
 MAX_SUMS: Final = 5
 

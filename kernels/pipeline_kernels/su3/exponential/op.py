@@ -10,7 +10,7 @@ from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 def exponential(A: Tensor) -> Tensor:
     """Map the algebra su(N) to the group SU(N).
 
-    What a matrix has beside its traceless antihermitian part is ignored, so that roundings do not
+    Any other part than the traceless antihermitian one is ignored, so that roundings do not
     lead out of the group; the derivative by A is in the algebra too. Differentiable any number of
     times.
 

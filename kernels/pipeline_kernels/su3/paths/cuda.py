@@ -49,7 +49,7 @@ def _launch(
     links: Tensor,
     plan: tuple[Tensor, ...],
 ) -> None:
-    """Run so many programs for each block of samples."""
+    """Run `n_programs` programs for each block of samples."""
     length, n_places, n_paths = plan[0].shape
     total, n_links, n_colours, _ = links.shape
     sizes = total, n_links, n_places * n_paths, n_paths

@@ -141,7 +141,7 @@ static void spread(const Paths *paths, const vec *factors, REAL *grads, const in
 
 /* ---- what comes next ----
  *
- * Asked for before it is needed: the processor does not foresee what is read here and there. */
+ * Prefetched: the processor cannot predict scattered reads. */
 
 enum { LINE = 64 / sizeof(REAL) };
 

@@ -44,7 +44,7 @@ def solve_anticommutator(P: Tensor, Y: Tensor) -> Tensor:
     | `Q`    | `e1 - P`, of eigenvalues `s_j + s_k`                       |
 
     In the basis where P is diagonal, `Q Y Q / det Q` has the elements `Y_ij / (s_i + s_j)` off the
-    diagonal. What the diagonal lacks is a polynomial of P, a second divided difference summed in
+    diagonal. The remaining diagonal is a polynomial of P, a second divided difference summed in
     closed form (as in A. Hoger and D. E. Carlson, Q. Appl. Math. 42, 113, 1984).
     """
     one = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)

@@ -23,8 +23,8 @@ def residual_step(
     by Haar measure: for dU = X U, dU' U'^dagger = exp(g) (X + Psi M X) exp(-g). (R. Abbott et al.,
     arXiv:2401.10874, of stout links, C. Morningstar and M. Peardon, hep-lat/0311018.) One to one,
     and meant for, weights with sum_k |w_k| |S_k| < 1, |S| the largest singular value; the inverse
-    is found by Newton's iteration. Where that does not end, which only other weights can do,
-    results are no numbers. Differentiable any number of times; the derivative of the inverse by U
+    is found by Newton's iteration. If it does not converge, which only other weights can cause,
+    results are NaN. Differentiable any number of times; the derivative of the inverse by U
     is along the group.
 
     | symbol      | argument                                                                     |

@@ -38,8 +38,8 @@ def residual_gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the derivatives by U, paths and weights of `Re <by_moved, moved> + <by_.., log det>`.
 
-    Itself differentiable by all arguments, any number of times. Of the inverse the derivatives are
-    those of its implicit function: `moved` is then mapped to U.
+    Differentiable by all arguments, any number of times. Derivatives of the inverse follow from the
+    implicit function theorem: `moved` is then mapped to U.
     """
     source = moved if inverse else U
 

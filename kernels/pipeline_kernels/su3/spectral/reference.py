@@ -57,7 +57,7 @@ def _compute_box(gaps: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _compute_growths(splines: list[Spline]) -> Tensor:
-    """Return by which part of itself each gap grows."""
+    """Return the relative growth of each gap."""
     if len(splines) == 1:
         return torch.stack([splines[0].low, splines[0].high], -1)
     s, r = splines

@@ -33,7 +33,7 @@ class _Bin(NamedTuple):
 
 
 def count_bins(n_parameters: int) -> int:
-    """Return the number of bins that so many parameters describe.
+    """Return the number of bins of a spline with `n_parameters` parameters.
 
     Raises:
         ValueError: if there is none.

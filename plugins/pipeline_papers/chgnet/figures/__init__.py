@@ -1,4 +1,4 @@
-"""Tables I and II and Figures 5 to 10, from what was measured here."""
+"""Tables I and II and Figures 5 to 10, from measurements here."""
 
 from __future__ import annotations
 

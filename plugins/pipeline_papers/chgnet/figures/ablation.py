@@ -67,7 +67,7 @@ def _draw_bars(
     fact: str,
     unit: float,
 ) -> None:
-    """Draw a group of bars a batch; steps of which a number is not known have none."""
+    """Draw a group of bars for each batch; steps without the measured number have no bar."""
     width, first = 0.8 / len(measured), next(iter(measured.values()))
     for number, (name, steps) in enumerate(measured.items()):
         shift = width * (number - (len(measured) - 1) / 2)

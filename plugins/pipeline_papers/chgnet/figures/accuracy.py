@@ -17,7 +17,7 @@ _TABLE_1: Final = {
     "no_head": "FastCHGNet without heads",
     "heads": "FastCHGNet with heads",
 }
-"""What the ids of `expected.yaml` begin with, in the order of the rows."""
+"""Prefixes of the ids of `expected.yaml`, in the order of the rows."""
 _ERRORS: Final = {
     "parameters": "parameters",
     "energy": "energy MAE (meV/atom)",
@@ -55,10 +55,10 @@ def _draw_table(
     rows: Mapping[str, str],
     columns: Mapping[str, str],
 ) -> Drawn:
-    """Draw the entries `<row>_<column>` of the paper's numbers, two lines a row."""
+    """Draw the entries `<row>_<column>` of the paper's numbers, two lines for each row."""
     report = reproduction.compare(experiment)
-    known = {entry["id"]: entry for entry in report["entries"]} if report else {}
-    entries = {row: [known.get(f"{row}_{column}") for column in columns] for row in rows}
+    by_id = {entry["id"]: entry for entry in report["entries"]} if report else {}
+    entries = {row: [by_id.get(f"{row}_{column}") for column in columns] for row in rows}
     if not any(e and e["ours"] is not None for of_row in entries.values() for e in of_row):
         return None
     table: Rows = [["whose", title, *columns.values()]]
@@ -78,7 +78,7 @@ def _format(value: Any) -> str:
 
 
 def draw_parity(experiment: ExperimentRun) -> Drawn:
-    """Draw energies and forces against their labels on the test split, a column a network."""
+    """Draw energies and forces against labels on the test split, a column for each network."""
     extract = experiment.extract("figure7", lambda: _make_panels(_read_columns(experiment)))
     columns = {
         name: {quantity: parity.read_panel(one) for quantity, one in panels.items()}
@@ -106,7 +106,7 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
 
 
 def _make_panels(columns: dict[str, Compared]) -> dict[str, dict[str, Any]]:
-    """Return an extract of columns; a quantity has the same axes in all."""
+    """Return an extract of columns; each quantity has the same axes in all columns."""
     panels: dict[str, dict[str, Any]] = {name: {} for name in columns}
     for quantity in _PARITY if columns else ():
         alike = [compared[quantity] for compared in columns.values()]

@@ -22,17 +22,17 @@ COLOURS: Final = dict(
     zip(NETWORKS, (style.FAINT, style.COLOURS[2], style.COLOURS[0], style.COLOURS[1]), strict=True)
 )
 _LINES: Final = ("-", "--", ":")
-"""Of the courses of one kind, the longest first."""
+"""Line styles of the courses of one kind, the longest first."""
 _TITLES: Final = 72
 """Characters of titles side by side."""
 _SHOWN: Final = ("energy_per_atom", "forces", "stress", "magmoms")
 
 
 def read_budgets(experiment: ExperimentRun) -> list[Course]:
-    """Return what can be compared by budget; nothing where all networks are of one kind.
+    """Return the courses to compare by budget; none if all networks are of one kind.
 
-    That is all that was trained on batches of the size of the first, kind by kind, the longest
-    course of a kind first.
+    These are all courses trained with the batch size of the first, kind by kind, the longest course
+    of a kind first.
     """
     courses = [course for course in read_courses(experiment) if course.epochs]
     courses = [course for course in courses if _read_batch(course) == _read_batch(courses[0])]
@@ -46,7 +46,7 @@ def _read_batch(course: Course) -> int | str:
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw errors on the validation split: a column a quantity, above epochs, below time."""
+    """Draw validation errors: a column for each quantity, against epochs above, time below."""
     courses = read_budgets(experiment)
     if not courses:
         return None
@@ -102,8 +102,8 @@ def draw_table(experiment: ExperimentRun) -> Drawn:
     table: Rows = [["training", "variant", "epochs", "seconds", "split", *titles]]
     cells = []
     for course in (course for course in courses if course.run.variant in errors):
-        known, seconds = errors[course.run.variant], float(course.seconds[-1])
-        values = [_convert_error(known.get(quantity.name), quantity) for quantity in shown]
+        by_name, seconds = errors[course.run.variant], float(course.seconds[-1])
+        values = [_convert_error(by_name.get(quantity.name), quantity) for quantity in shown]
         row = [course.name, course.run.variant]
         table.append([*row, course.epochs, seconds, split, *values])
         cells.append([*row, format_duration(seconds), *map(format_number, values)])
@@ -112,5 +112,5 @@ def draw_table(experiment: ExperimentRun) -> Drawn:
 
 
 def _convert_error(errors: Errors | None, quantity: Quantity) -> float | None:
-    """Return the MAE as readers see it."""
+    """Return the MAE in the unit of the table."""
     return None if errors is None or errors.mae is None else errors.mae * quantity.error_factor

@@ -1,4 +1,4 @@
-"""Trainings of an experiment with what led to them: two stages are one course."""
+"""Training courses: a training with the earlier stages whose weights it started from."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NETWORKS: Final = ("reference", "without heads", "with heads", "heads, then cons
 
 @dataclass(frozen=True)
 class Course:
-    """What led to the weights of a run.
+    """All training stages that led to the weights of a run.
 
     Attributes:
         run: The run.
-        stages: The run and, before it, those whose weights it started from, the earliest first.
+        stages: The runs whose weights it started from, the earliest first, then the run.
         errors: Quantity -> MAE on the validation split after each epoch, (n_epochs,), in the
             engine's unit.
         seconds: Time of training until the end of each epoch, (n_epochs,).
@@ -36,7 +36,7 @@ class Course:
 
     @property
     def epochs(self) -> int:
-        """Epochs of all stages."""
+        """Number of epochs of all stages."""
         return len(self.seconds)
 
     @property
@@ -51,7 +51,7 @@ class Course:
 
     @property
     def name(self) -> str:
-        """What figures call it."""
+        """Name in figures."""
         if not self.epochs:
             return "published weights"
         return f"{self.kind}, {self.epochs} epoch{'s' if self.epochs > 1 else ''}"

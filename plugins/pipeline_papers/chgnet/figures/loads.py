@@ -16,11 +16,11 @@ _WAYS: Final = {
     "balanced": ("balanced (here)", style.COLOURS[1]),
 }
 _RANKS: Final = 4
-"""Of the paper."""
+"""Number of ranks in the paper."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw a band from the least to the largest load for each way to share."""
+    """Draw a band from the smallest to the largest load for each way to distribute samples."""
     entry = _find_forecast(experiment)
     if entry is None:
         return None
@@ -30,7 +30,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
         loads = np.asarray(entry[way]["loads"])  # (n_steps, n_ranks)
         steps = np.arange(1, len(loads) + 1)
         label = f"{name}: {entry[way]['variation_in_steps']:.3f}"
-        # Each step as wide as it is, so that an epoch of a single one shows, too.
+        # Each step has a width, so that an epoch of a single step is visible, too.
         least, largest, edges = loads.min(1), loads.max(1), np.append(steps, len(steps) + 1) - 0.5
         lower, upper = (np.append(bound, bound[-1]) for bound in (least, largest))
         axes.fill_between(edges, lower, upper, step="post", color=colour, alpha=0.5, label=label)
@@ -48,10 +48,10 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _find_forecast(experiment: ExperimentRun) -> dict[str, Any] | None:
-    """Return the first forecast for as many ranks as in the paper that has loads of steps."""
+    """Return the first forecast with loads of steps for the paper's number of ranks."""
     for run in experiment.runs.values():
         for entry in results.read_balance(run):
-            known = all("loads" in entry.get(way, {}) for way in _WAYS)
-            if entry["ranks"] == _RANKS and known:
+            has_loads = all("loads" in entry.get(way, {}) for way in _WAYS)
+            if entry["ranks"] == _RANKS and has_loads:
                 return entry
     return None

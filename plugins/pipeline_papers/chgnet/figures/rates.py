@@ -1,4 +1,4 @@
-"""Figure 6 of the paper: large batches with the default learning rate and with that of Eq. 14."""
+"""Figure 6 of the paper: large batches with the default learning rate and the rate of Eq. 14."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipeline_papers.chgnet.figures.courses import Course, read_courses
 
 _DEFAULT, _SCALED = style.COLOURS[1], style.COLOURS[0]
 _LINES: Final = ("-", "--", ":")
-"""Of the batches, the largest first."""
+"""Line styles of the batch sizes, the largest first."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw errors on the validation split against epochs, a panel a quantity."""
+    """Draw errors on the validation split against epochs, a panel for each quantity."""
     courses = _find_comparable(read_courses(experiment))
     if not courses:
         return None
@@ -45,7 +45,7 @@ def _read_training(course: Course) -> TrainOptions:
 
 
 def _find_comparable(courses: Sequence[Course]) -> list[Course]:
-    """Return courses that differ in batch and rate alone, with a scaled rate among them."""
+    """Return courses that differ only in batch size and rate, if one has a scaled rate."""
     scaled = [c for c in courses if _read_training(c).optimizer.lr_batch_size is not None]
     if not scaled:
         return []
@@ -55,7 +55,7 @@ def _find_comparable(courses: Sequence[Course]) -> list[Course]:
 
 
 def _strip(course: Course) -> tuple[object, ...]:
-    """Return model and training without what batches differ by."""
+    """Return model and training options without batch size and rate."""
     options = _read_training(course)
     optimizer = options.optimizer.model_copy(update={"lr_batch_size": None})
     return course.run.options, options.model_copy(update={"batch_size": 1, "optimizer": optimizer})
@@ -63,7 +63,7 @@ def _strip(course: Course) -> tuple[object, ...]:
 
 def _count_batch(course: Course) -> int:
     size = _read_training(course).batch_size
-    assert size != "all"  # which no rate can be scaled by
+    assert size != "all"  # no rate can be scaled by it
     return size
 
 

@@ -27,11 +27,11 @@ _PUBLISHED: Final = {
     },
     "weak": {8: "weak_first", 16: "weak_second", 32: "weak_third"},
 }
-"""Ids of the paper's numbers by mode and ranks; of the weak ones it does not say which is which."""
+"""Ids of the paper's numbers by mode and ranks; it does not assign the weak ones to networks."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw efficiency against ranks: one panel a mode, a line for each variant and strategy."""
+    """Draw efficiency against ranks: a panel for each mode, a line for variant and strategy."""
     curves = _read_efficiencies(experiment)
     if not curves:
         return None
@@ -39,8 +39,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     table: Rows = [["mode", "variant", "strategy", "ranks", "efficiency"]]
     for axes, (mode, ids) in zip(row, _PUBLISHED.items(), strict=True):
         mine = {key[1:]: curve for key, curve in curves.items() if key[0] == mode}
-        known = read_paper(experiment)
-        paper = {ranks: known[name].value for ranks, name in ids.items() if name in known}
+        published = read_paper(experiment)
+        paper = {n: published[name].value for n, name in ids.items() if name in published}
         _draw_panel(axes, mine, paper)
         axes.set_title("steps of one size" if mode == "strong" else "steps that grow")
         for (variant, strategy), curve in {**mine, ("paper", "pairing"): paper}.items():
@@ -53,7 +53,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _read_efficiencies(experiment: ExperimentRun) -> dict[tuple[str, str, str], Efficiencies]:
-    """Return mode, variant and strategy -> efficiencies, where more than the reference is there."""
+    """Return mode, variant and strategy -> efficiencies, where other rank counts exist, too."""
     curves: dict[tuple[str, str, str], dict[int, Mapping[str, Any]]] = {}
     for run in experiment.runs.values():
         profile = results.read_profile(run) if isinstance(run.options, CHGNetOptions) else None
@@ -69,7 +69,7 @@ def _read_efficiencies(experiment: ExperimentRun) -> dict[tuple[str, str, str], 
 
 
 def _compute_efficiencies(entries: Mapping[int, Mapping[str, Any]]) -> Efficiencies:
-    """Return the time of a sample and rank at the reference, over that at each number of ranks."""
+    """Return time per sample and rank at the reference over the same at each number of ranks."""
     times = {n: n * entry["seconds"] / entry["samples"] for n, entry in entries.items()}
     return {n: 100 * times[_REFERENCE] / times[n] for n in sorted(times)}
 

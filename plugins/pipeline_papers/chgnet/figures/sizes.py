@@ -1,4 +1,4 @@
-"""Figure 5 of the paper: how many atoms, bonds and angles the samples have."""
+"""Figure 5 of the paper: numbers of atoms, bonds and angles of the samples."""
 
 from __future__ import annotations
 

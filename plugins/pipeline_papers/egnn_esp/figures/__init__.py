@@ -1,4 +1,4 @@
-"""Figures 3 and 5 to 8, from what was measured here."""
+"""Figures 3 and 5 to 8, from measurements here."""
 
 from __future__ import annotations
 

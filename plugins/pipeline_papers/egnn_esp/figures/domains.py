@@ -10,7 +10,7 @@ from pipeline_papers.egnn_esp.figures import pictures
 from pipeline_papers.egnn_esp.figures.results import NAMES, read_domains
 
 _DIAMETER = 2.4
-"""Of an atom, Å."""
+"""Diameter of an atom, Å."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:

@@ -1,4 +1,4 @@
-"""Figure 5, c and d: what sharing a graph between many parts costs, by method."""
+"""Figure 5, c and d: costs of domain decomposition into many parts, by method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PANELS: Final = {
     "edges: max / mean": ("edge_imbalance", None),
     "atoms: max / mean": ("node_imbalance", None),
 }
-"""What is shown: the mean over parts, or the number itself, and the maximum."""
+"""Shown numbers: the mean over parts, or the number itself, and the maximum."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:

@@ -20,14 +20,14 @@ Floats = NDArray[np.float64]
 _TURN, _TILT = np.radians(-55.0), np.radians(22.0)
 _GOLDEN: Final = 0.6180339887498949
 _MARGIN: Final = 1.0
-"""Between atoms and their box where it is not periodic, Å."""
+"""Distance between atoms and their box where it is not periodic, Å."""
 _LIGHTNESS: Final = (0.42, 0.6, 0.75)
 RASTER_DPI: Final = 250
 """Resolution of atoms in vector graphics."""
 
 
 def project(points: ArrayLike) -> Floats:
-    """Return across, up, and towards the viewer, (n, 3), of points (n, 3)."""
+    """Return coordinates to the right, up, and towards the viewer, (n, 3), of points (n, 3)."""
     x, y, z = np.asarray(points, dtype=np.float64).T
     across = x * np.cos(_TURN) - y * np.sin(_TURN)
     away = x * np.sin(_TURN) + y * np.cos(_TURN)
@@ -36,7 +36,7 @@ def project(points: ArrayLike) -> Floats:
 
 
 def wrap_into_box(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Bring atoms into a box: the cell in periodic directions, around all atoms in others.
+    """Wrap atoms into a box: the cell in periodic directions, around all atoms in others.
 
     Returns:
         Positions (n, 3) and edges of the box (3, 3), whose corner is the origin.
@@ -51,7 +51,7 @@ def wrap_into_box(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> tu
 
 
 def find_near_faces(points: Floats, cell: Floats, depth: float) -> NDArray[np.bool_]:
-    """Tell which points lie within a depth of the faces of a cell that the viewer sees."""
+    """Return the mask of points within a depth of the visible faces of a cell."""
     fractional = (points @ np.linalg.inv(cell)) % 1.0
     widths = 1 / np.linalg.norm(np.linalg.inv(cell), axis=0)
     near = np.zeros(len(points), dtype=bool)
@@ -88,7 +88,7 @@ def draw_atoms(axes: Axes, points: Floats, colours: Any, diameters: ArrayLike) -
 
 
 def draw_box(axes: Axes, cell: Floats) -> None:
-    """Draw the edges of a cell that the viewer sees."""
+    """Draw the visible edges of a cell."""
     corners = np.array(list(product((0, 1), repeat=3)))
     places = project(corners @ cell)
     hidden = int(np.argmin(places[:, 2]))
@@ -99,7 +99,7 @@ def draw_box(axes: Axes, cell: Floats) -> None:
 
 
 def make_part_colours(n: int) -> list[tuple[float, float, float]]:
-    """Return colours of parts; those of consecutive numbers, which often touch, are far apart."""
+    """Return colours of parts, far apart for consecutive parts, which often touch."""
     return [hls_to_rgb((k * _GOLDEN) % 1.0, _LIGHTNESS[k % 3], 0.75) for k in range(n)]
 
 

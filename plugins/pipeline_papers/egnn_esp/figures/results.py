@@ -1,4 +1,4 @@
-"""What `profile` wrote of its studies, and how methods of sharing look in all figures."""
+"""Results of studies from `profile`, and the style of partition methods in all figures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NAMES: Final = {
     "auto": "auto",
     "slices": "slices",
 }
-"""Methods of sharing in their order, as figures call them."""
+"""Partition methods in their order, with their names in figures."""
 _DEPTH: Final = 2.5
-"""Å below the faces to which atoms are drawn; those below would be hidden."""
+"""Depth below the faces to which atoms are drawn, Å; deeper ones would be hidden."""
 _LOOKS: Final = {
     "low_nn": (style.COLOURS[0], "o"),
     "metis": (style.COLOURS[6], "x"),
@@ -40,12 +40,12 @@ class Domains:
     """Partitions of one structure.
 
     Attributes:
-        positions: Of the atoms next to the faces that are seen, in the cell, (n_shown, 3) Å.
+        positions: Positions of the atoms next to the visible faces, in the cell, (n_shown, 3) Å.
         cell: (3, 3) Å
         parts: Number of parts.
         cutoff: Å
-        labels: Of the same atoms, by method, (n_shown,).
-        atoms: Of each part, by method, (n_parts,).
+        labels: Parts of the same atoms, by method, (n_shown,).
+        atoms: Number of atoms of each part, by method, (n_parts,).
         traffic: Atoms that a part, the row, receives from another, by method, (n_parts, n_parts).
     """
 
@@ -68,7 +68,7 @@ def read_study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
 
 
 def read_domains(experiment: ExperimentRun) -> Domains | None:
-    """Return the drawn partitions of the first run that has some."""
+    """Return the drawn partitions of the first run that has any."""
     content = experiment.extract("domains", lambda: _select_shown(experiment))
     return None if content is None else Domains(**content)
 
@@ -96,7 +96,7 @@ def _order_by_method(tables: dict[str, Any]) -> dict[str, NDArray[np.int64]]:
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:
-    """Return the methods that are there in the order of all figures."""
+    """Return the given methods in the order of all figures."""
     there = set(methods)
     return [name for name in NAMES if name in there]
 

@@ -1,4 +1,4 @@
-"""Figure 6: strong scaling by method of sharing, measured on few ranks and projected on many."""
+"""Figure 6: strong scaling by partition method, measured on few ranks and projected on many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS: Final = ("seconds", "fastest", "compute", "latency", "transfer", "idle
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw times of a pass above, and below what they follow from: the link, and its messages."""
+    """Draw times of a pass above, and the link and its messages, which determine them, below."""
     content = read_study(experiment, "scaling")
     if content is None:
         return None
@@ -42,7 +42,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _draw_measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
-    """Draw what was measured, and what the model says of the same."""
+    """Draw measured times, and predictions of the model for them."""
     ranks = [one["ranks"] for one in records]
     axes.plot(ranks, [one["modelled"] for one in records], ":", color=style.INK, linewidth=1)
     for one in records:
@@ -84,7 +84,7 @@ def _draw_messages(axes: Axes, records: Sequence[Record]) -> None:
 
 
 def _draw_link(axes: Axes, link: Record) -> None:
-    """Draw the measured exchanges, and the line that is fitted to them."""
+    """Draw the measured exchanges, and the line fitted to them."""
     latency, bandwidth = link["latency"], link["bandwidth"]
     least, *_, most = link["bytes"] or (_KIB, _KIB**2)
     n_bytes = np.geomspace(least, most, 50)

@@ -8,7 +8,7 @@ from pipeline_papers.egnn_esp.figures.results import read_study
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw a curve for each size of embeddings, and where it is saturated."""
+    """Draw a curve for each size of embeddings, and its point of saturation."""
     content = read_study(experiment, "throughput")
     if content is None:
         return None

@@ -1,4 +1,4 @@
-"""Figure 8, d and e: a repeated cell and the Hamiltonian that is predicted of it."""
+"""Figure 8, d and e: a repeated cell and its predicted Hamiltonian."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from pipeline_papers.egnn_esp.figures import pictures
 Floats = NDArray[np.float64]
 
 _DECADES: Final = 7
-"""Below the largest element that the colours reach."""
+"""Decades below the largest element that the colours cover."""
 _DEPTH: Final = 6.0
-"""Å below the faces of the box to which atoms are drawn."""
+"""Depth below the faces of the box to which atoms are drawn, Å."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the largest structure of which there is a picture."""
+    """Draw the largest structure that has a picture."""
     content = experiment.extract("picture", lambda: _read_largest(experiment))
     if content is None:
         return None
@@ -57,7 +57,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _read_largest(experiment: ExperimentRun) -> dict[str, Any] | None:
-    """Return the picture with most orbitals of the first run that has one."""
+    """Return the picture with the most orbitals of the first run that has one."""
     for run in experiment.runs.values():
         if not run.inference.exists():
             continue
@@ -78,7 +78,7 @@ def _read(group: h5py.Group) -> dict[str, Any]:
     return {
         **{name: picture[name][()] for name in picture},
         "positions": shorten(picture["positions"][()]),
-        # The picture is symmetric, and a third digit changes no visible colour.
+        # The picture is symmetric, and the third digit does not change visible colours.
         "elements": shorten(np.triu(picture["elements"][()]), 2),
         **counts,
         "orbitals": int(picture.attrs["orbitals"]),

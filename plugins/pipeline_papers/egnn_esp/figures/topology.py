@@ -1,4 +1,4 @@
-"""Figure 6, topology: which parts exchange atoms with which, and how many."""
+"""Figure 6, topology: pairs of parts that exchange atoms, and the number of atoms."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Traffic = NDArray[np.int64]
 
 _STEPS: Final = 400
 _WIDEST: Final = 1.6
-"""Width of the line of most traffic, points."""
+"""Width of the line of the most traffic, points."""
 _FEW_LINES: Final = 60
-"""Above so many, lines are the fainter the more there are, so that those of most traffic show."""
+"""Number above which lines fade as more are drawn, so that those of most traffic stay visible."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the graph of the parts, and the matrix of what they send, for each method."""
+    """Draw the graph of the parts, and the matrix of their traffic, for each method."""
     content = read_domains(experiment)
     if content is None:
         return None
@@ -74,16 +74,16 @@ def _draw_graph(axes: Axes, traffic: Traffic, most: int) -> None:
 
 
 def lay_out_parts(traffic: Traffic) -> Floats:
-    """Return places of parts, (n_parts, 2), by springs as strong as traffic and repulsion.
+    """Return places of parts, (n_parts, 2), from springs with the strength of traffic.
 
-    The force-directed placement of T. Fruchterman and E. Reingold, Softw. Pract. Exp. 21, 1129
-    (1991), begun from a circle of parts in the order of their numbers, so that it is the same each
-    time.
+    Force-directed placement with repulsion of T. Fruchterman and E. Reingold, Softw. Pract. Exp.
+    21, 1129 (1991), started from a circle of parts in the order of their numbers, so that it is
+    reproducible.
     """
     n = len(traffic)
     weights = (traffic + traffic.T) / max(1, (traffic + traffic.T).max())
     angles = 2 * np.pi * np.arange(n) / n
-    # Of a perfect circle, opposite forces would hold the symmetry for ever.
+    # On a perfect circle, opposite forces would preserve the symmetry.
     places = np.stack([np.cos(angles), 0.9 * np.sin(angles)], axis=1)
     length = np.sqrt(4 / n)
     for step in range(_STEPS):

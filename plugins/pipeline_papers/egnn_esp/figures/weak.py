@@ -26,11 +26,11 @@ _PARTS: Final = {
     "transfer": (style.COLOURS[5], "...."),
     "idle": ("#D0D0D0", ""),
 }
-"""Colour and hatch of what a part does beside computing, from below."""
+"""Colour and hatch of the activities of a part other than computing, from below."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw efficiencies in one and in all directions, and what is lost in the latter."""
+    """Draw efficiencies in one and in all directions, and the losses in the latter."""
     content = read_study(experiment, "scaling")
     if content is None:
         return None
@@ -53,7 +53,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def compute_efficiencies(records: Sequence[Record]) -> list[float]:
-    """Return the time of the first over that of each, %."""
+    """Return the time of the first record over the time of each, %."""
     return [100 * records[0]["seconds"] / one["seconds"] for one in records]
 
 
@@ -98,15 +98,15 @@ def _label_percent(axes: Axes, values: Sequence[float], lowest: float = 0.0) -> 
 
 
 def _read_papers_efficiency(experiment: ExperimentRun) -> float | None:
-    """Return the efficiency that the paper has on 512 GPUs, %."""
+    """Return the paper's efficiency on 512 GPUs, %."""
     expected = read_expected(experiment.path.parent / "expected.yaml")
-    known = {entry.id: entry for entry in expected.entries} if expected else {}
-    entry = known.get(f"weak_efficiency_{_PAPERS_RANKS}")
+    by_id = {entry.id: entry for entry in expected.entries} if expected else {}
+    entry = by_id.get(f"weak_efficiency_{_PAPERS_RANKS}")
     return None if entry is None else entry.value
 
 
 def _draw_lost(axes: Axes, records: Sequence[Record]) -> None:
-    """Draw the time of a pass that the mean part does not compute."""
+    """Draw the share of a pass that the mean part does not spend computing."""
     places, bottom = np.arange(len(records)), np.zeros(len(records))
     for part, (colour, hatch) in _PARTS.items():
         share = np.array([100 * one[part] / one["seconds"] for one in records])

@@ -1,7 +1,7 @@
-"""Studies of speed and sharing, figures 3, 5, 6 and 7, beside the steps that the engine measures.
+"""Studies of speed and partitioning, figures 3, 5, 6 and 7, beside the engine's measured steps.
 
 They need a basis and sizes of a network, no trained weights. Rank 0 does them in the stage
-`profile`, with processes of its own where several ranks are measured. To what the engine writes to
+`profile`, with processes of its own where several ranks are measured. To the content of
 `run.profile` they add
 
 | key          | content                                                                        |
@@ -10,7 +10,7 @@ They need a basis and sizes of a network, no trained weights. Rank 0 does them i
 | `partitions` | atoms, edges by cutoff, link, and `records`, see `partitions.Shared`           |
 | `domains`    | cutoff, parts, positions and cell of the structure, and of the partitions that |
 |              | are drawn labels and traffic by method, see `partitions.Drawn`; null for none  |
-| `bulk`       | keys of which evidence keeps what is drawn alone                               |
+| `bulk`       | keys of which evidence keeps only the drawn data                               |
 | `scaling`    | see `scaling.study_scaling`                                                    |
 """
 
@@ -43,11 +43,11 @@ _SHOWN: Final = {
 
 
 def profile_run(run: Run) -> dict[str, Any] | None:
-    """Measure what the section `profile` asks for, on rank 0; write `run.profile`.
+    """Measure the steps and studies of the section `profile`, on rank 0; write `run.profile`.
 
     Returns:
         Numbers for people and for comparisons, see `pipeline_core.profiling.report.summarize` and
-        `summarize`; None if the run asks for no study.
+        `summarize`; None if the run selects no study.
 
     Raises:
         ValueError: `run.model` is missing or not of this run, or a study is impossible.
@@ -89,18 +89,18 @@ def study(
     seed: int,
     link: LinkOptions,
 ) -> dict[str, Any]:
-    """Do the studies that are asked for.
+    """Do the selected studies.
 
     Args:
-        options: What is asked for.
+        options: Options of the studies.
         model: Sizes of the network.
         basis: Shells of the elements.
-        device: Where times are measured.
-        seed: Of random structures.
-        link: By which partitions are chosen.
+        device: Device on which times are measured.
+        seed: Seed of random structures.
+        link: Latency and bandwidth by which partitions are chosen.
 
     Returns:
-        What the head of this file lists, JSON-able.
+        The keys of the module docstring, JSON-able.
 
     Raises:
         ValueError: A study is impossible.
@@ -129,7 +129,7 @@ def study(
 
 
 def summarize(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of studies that people and comparisons with the paper look at.
+    """Return the main numbers of studies, for people and for comparisons with the paper.
 
     They are lists over numbers of parts, ranks or channels.
     """
@@ -150,7 +150,7 @@ def _tabulate_partitions(divisions: Divisions) -> dict[str, Any]:
 
 
 def tabulate_domains(drawn: Drawn) -> dict[str, Any]:
-    """Return what figures show of drawn partitions, JSON-able."""
+    """Return the data of drawn partitions for figures, JSON-able."""
     structure = drawn.structure
     return {
         "cutoff": drawn.cutoff,
@@ -187,7 +187,7 @@ def _summarize_partitions(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _summarize_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was fitted, and lists over numbers of ranks by mode, cutoff and method."""
+    """Return fitted numbers, and lists over numbers of ranks by mode, cutoff and method."""
     summary: dict[str, Any] = {
         "cost_model": content["cost_model"],
         "latency": content["link"]["latency"],

@@ -17,10 +17,10 @@ Boxes = Annotated[list[Tiles], Field(min_length=1)]
 
 
 class Packing(Section):
-    """Atoms at random, none closer than 1.7 Å, in a periodic box that may be repeated.
+    """Random atoms, none closer than 1.7 Å, in a periodic box that may be repeated.
 
     The default has the size and the density of the amorphous HfO2 of the paper. The elements of the
-    basis take turns.
+    basis alternate.
     """
 
     atoms: Count = 3000
@@ -40,13 +40,13 @@ class Throughput(Section):
     degree: Count = 500
     """Messages that an atom receives."""
     repeats: Count = 5
-    """Measured calls, of which the median counts; one before them does not count."""
+    """Measured calls, whose median is reported, after one call for warm-up."""
     seconds_limit: Positive = 10.0
-    """No more messages are tried once a call took so long."""
+    """Duration of a call after which no larger numbers of messages are measured."""
 
 
 class Partitions(Section):
-    """One large structure shared between many parts: figure 5."""
+    """Domain decomposition of one large structure into many parts: figure 5."""
 
     packing: Packing = Packing(tiles=(2, 2, 2))
     cutoffs: Lengths = [12.0]
@@ -61,7 +61,7 @@ class Partitions(Section):
     def _check_drawn(self) -> Self:
         if self.drawn is not None and self.drawn not in self.parts:
             raise ValueError(
-                f"partitions.drawn: {self.drawn} is none of partitions.parts; name one of "
+                f"partitions.drawn: {self.drawn} is not in partitions.parts; name one of "
                 f"{', '.join(map(str, self.parts))}, or null"
             )
         return self
@@ -72,7 +72,7 @@ class Weak(Section):
 
     packing: Packing = Packing()
     ranks: Count = 8
-    """Ranks that one box is shared between."""
+    """Ranks that share one box."""
     cutoff: Positive = 12.0
     line: Boxes = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
     """Copies of the box, in one direction."""
@@ -81,7 +81,7 @@ class Weak(Section):
 
 
 class GivenLink(Section):
-    """What connects ranks, where it is not measured."""
+    """Latency and bandwidth of the link between ranks, where not measured."""
 
     latency: Positive
     """Seconds of a message."""
@@ -99,36 +99,36 @@ class Scaling(Section):
     ranks: Counts = [1, 2, 4]
     """Numbers of ranks that are measured, from 1 on."""
     packing: Packing = Packing(atoms=100, box=(7.375, 12.75, 12.75))
-    """What each rank has in weak scaling, one copy after the other along the first axis; the
-    copies for the most ranks are what all share in strong scaling."""
+    """Box of each rank in weak scaling, with copies along the first axis; the copies for the most
+    ranks are the structure of strong scaling."""
     cutoff: Positive = 6.0
-    """Longest edges of what is measured, Å."""
+    """Longest edges of measured structures, Å."""
     repeats: Count = 3
-    """Measured passes, of which the median counts; one before them does not count."""
+    """Measured passes, whose median is reported, after one pass for warm-up."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
-    """Memory for what is calculated of some edges at a time, as in the section `infer`."""
+    """Memory for the edges of one chunk, as in the section `infer`."""
     link: GivenLink | None = None
     """The link of projections; null to measure exchanges between two processes."""
     weak: Weak | None = Weak()
-    """Projected weak scaling; null for none. Strong scaling is that of `partitions`."""
+    """Projected weak scaling; null for none. Strong scaling uses the structure of `partitions`."""
 
 
 class ESPStudyOptions(ProfileOptions):
-    """Training steps, as for any model, and studies of speed and of sharing."""
+    """Training steps, as for any model, and studies of speed and of partitioning."""
 
     throughput: Throughput | None = None
     """A study of a node block; null for none."""
     partitions: Partitions | None = None
-    """A study of ways to share a large structure; null for none."""
+    """A study of domain decompositions of a large structure; null for none."""
     scaling: Scaling | None = None
     """A study of strong and weak scaling; null for none."""
 
     @property
     def has_studies(self) -> bool:
-        """Whether a study is asked for."""
+        """True if a study is selected."""
         return any((self.throughput, self.partitions, self.scaling))
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something to measure."""
+        """True if there is something to measure."""
         return super().has_work or self.has_studies

@@ -1,4 +1,4 @@
-"""One large structure shared between many parts by several methods, figure 5 of the paper."""
+"""Domain decomposition of one large structure by several methods, figure 5 of the paper."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from pipeline_papers.egnn_esp.studies.volumes import (
 Ints = NDArray[np.int64]
 
 _WARM: Final = 64
-"""Atoms of a graph on which compiled loops are called once before any time is taken."""
+"""Atoms of a graph on which compiled loops are called once for warm-up."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A partition.
+    """A partition of a structure.
 
     Attributes:
-        method: How it was made.
-        cutoff: Of the graph, Å.
+        method: Partition method.
+        cutoff: Cutoff of the graph, Å.
         parts: Number of parts.
         seconds: Processor time from the graph to the labels.
-        volumes: Of each part.
-        summary: The figures of figure 5, see `PartitionMetrics.summarize`.
+        volumes: Volumes of each part.
+        summary: The numbers of figure 5, see `PartitionMetrics.summarize`.
     """
 
     method: PartitionMethod
@@ -68,13 +68,13 @@ class Shared:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Domains and messages of the partitions that are drawn.
+    """Domains and messages of the drawn partitions.
 
     Attributes:
         structure: All atoms.
         cutoff: Å
         parts: Number of parts.
-        labels: By method, (n_atoms,).
+        labels: Parts of atoms, by method, (n_atoms,).
         traffic: Atoms that a part, the row, receives from another, by method, (n_parts, n_parts).
     """
 
@@ -87,13 +87,13 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Divisions:
-    """What the study finds.
+    """Results of the study.
 
     Attributes:
-        n_atoms: Atoms of the structure.
-        n_edges: Edges of its graph by cutoff.
+        n_atoms: Number of atoms of the structure.
+        n_edges: Number of edges of its graph, by cutoff.
         shared: All partitions.
-        drawn: Those that are drawn; None for none.
+        drawn: Drawn partitions; None for none.
     """
 
     n_atoms: int
@@ -105,13 +105,13 @@ class Divisions:
 def study_partitions(
     options: Partitions, elements: tuple[int, ...], link: Link, seed: int
 ) -> Divisions:
-    """Share the structure by all methods; processor times are those of one thread.
+    """Partition the structure by all methods; processor times are for one thread.
 
     Args:
-        options: What is shared, how, and between how many.
+        options: Structure, methods, and numbers of parts.
         elements: Atomic numbers.
-        link: By which `grid` and `auto` choose.
-        seed: Of the structure.
+        link: Latency and bandwidth by which `grid` and `auto` choose.
+        seed: Seed of the structure.
 
     Raises:
         ValueError: The structure cannot be packed or is too small for a cutoff or for the parts.
@@ -121,7 +121,7 @@ def study_partitions(
     if max(options.parts) > n_atoms:
         raise ValueError(
             f"profile.partitions: {n_atoms} atoms cannot be shared between {max(options.parts)} "
-            "parts; take fewer parts, or more copies of the box"
+            "parts; use fewer parts, or more copies of the box"
         )
     _warm_up()
     shared: list[Shared] = []
@@ -160,7 +160,7 @@ class _Graph:
         return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summarize())
 
     def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
-        """Return the part of each atom, as `partition` does, from what all methods share."""
+        """Return the part of each atom, as `partition` does, from the common graph."""
         atoms, rows, link = self._atoms, self._rows, self._link
         if method == "low_nn":
             return cut_by_low_nn(atoms, rows.weights, parts)
@@ -177,7 +177,7 @@ class _Graph:
 
 
 def _warm_up() -> None:
-    """Have the loops compiled."""
+    """Compile the loops by a first call."""
     positions = np.random.default_rng(0).uniform(0, 20, (_WARM, 3))
     edges = find_edges(positions, 20 * np.eye(3), 8.0)
     partition(positions, 20 * np.eye(3), (True, True, True), edges, 2, 8.0)

@@ -1,7 +1,7 @@
-"""Forward passes over a few processes of this machine, and the link between two of them.
+"""Measured forward passes over a few processes of this machine, and the link between two of them.
 
-Each rank does what the stage `infer` does with a structure: its part of the network's passes, an
-exchange of atoms after each layer, and an exchange of blocks at the end. Finding the parts is not
+Each rank does the work of the stage `infer` on a structure: its part of the network's passes, a
+halo exchange of atoms after each layer, and an exchange of blocks at the end. Partitioning is not
 measured.
 
 Run as a program by torchrun, this module is one of the ranks:
@@ -49,7 +49,7 @@ _WHAT: Final = "what.json"
 
 @dataclass(frozen=True)
 class Job:
-    """A structure over ranks.
+    """A structure divided over ranks.
 
     Attributes:
         structure: All atoms.
@@ -75,15 +75,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a group of ranks measures.
+    """Description of a measurement on a group of ranks.
 
     Attributes:
-        model: Sizes of the network; cutoffs are those of the jobs.
+        model: Sizes of the network; cutoffs are taken from the jobs.
         basis: Shells of the elements.
         work_bytes: Memory for a chunk of edges.
         device: "cpu" or "cuda".
         repeats: Measured passes of a job.
-        jobs: What is passed forward.
+        jobs: Structures of the forward passes.
         link: Whether two ranks measure their link.
     """
 
@@ -96,7 +96,7 @@ class Measurement:
     link: bool = False
 
     def save(self, folder: Path) -> None:
-        """Write all to a folder for the ranks to read."""
+        """Write the measurement to a folder for the ranks to read."""
         content = {
             "model": self.model.model_dump(mode="json"),
             "basis": self.basis.to_json(),
@@ -112,23 +112,23 @@ class Measurement:
 
     @classmethod
     def load(cls, folder: Path) -> Measurement:
-        """Read the measurement that a folder holds."""
+        """Read the measurement from a folder."""
         content = json.loads((folder / _WHAT).read_text(encoding="utf-8"))
-        known = {
+        objects = {
             "model": ESPOptions.model_validate_json(json.dumps(content["model"])),
             "basis": Basis.from_json(content["basis"]),
             "jobs": [Job.load(folder / f"job{n}.npz") for n in range(content["jobs"])],
         }
-        return cls(**(content | known))
+        return cls(**(content | objects))
 
 
 @dataclass(frozen=True)
 class Passes:
-    """What the ranks measured, one row for each job, one column for each rank.
+    """Measured times, one row for each job, one column for each rank.
 
     Attributes:
-        seconds: Of a pass, median, (n_jobs, n_ranks).
-        communication: Of these those in messages, waiting included, (n_jobs, n_ranks).
+        seconds: Median time of a pass, (n_jobs, n_ranks).
+        communication: Part of this time in messages, waiting included, (n_jobs, n_ranks).
         link: Seconds of exchanges of `LINK_ROWS`; none if they were not measured.
     """
 
@@ -138,7 +138,7 @@ class Passes:
 
 
 def measure_passes(what: Measurement, n_ranks: int) -> Passes:
-    """Start ranks on this machine and have them measure.
+    """Start ranks on this machine and return their measurements.
 
     Raises:
         ValueError: A rank failed.
@@ -162,15 +162,15 @@ def _run(folder: Path, n_ranks: int) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
+        errors = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
         raise ValueError(
             f"profile.scaling: {n_ranks} processes on this machine failed "
-            f"({said[0] if said else 'they said nothing'}); take fewer ranks or a smaller packing"
+            f"({errors[0] if errors else 'no message'}); use fewer ranks or a smaller packing"
         )
 
 
 def main() -> None:
-    """Be one of the ranks: read what to measure from a folder, and write the times there."""
+    """Run as one of the ranks: read the measurement from a folder, and write the times there."""
     folder = Path(sys.argv[1])
     what = Measurement.load(folder)
     with connect_ranks(what.device, folder) as ranks:
@@ -193,7 +193,7 @@ def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
 def _time_job(
     what: Measurement, job: Job, transport: Transport, ranks: Ranks
 ) -> tuple[float, float]:
-    """Return the median time of a pass of one job, and the part of it that messages took."""
+    """Return the median time of a pass of one job, and the part spent in messages."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
     bond = what.model.bond_cutoff
     nearer = {"bond_cutoff": bond and min(bond, job.cutoff / 2)}
@@ -223,14 +223,14 @@ def _time_pass(
 
 
 class Stopwatch:
-    """A transport that counts the time from posting messages to having them.
+    """A transport that measures the time from posting messages to their arrival.
 
     Args:
-        transport: What carries the messages.
-        device: Whose work is finished before the time counts.
+        transport: Transport of the messages.
+        device: Device, synchronised before each reading of the clock.
 
     Attributes:
-        seconds: Counted so far.
+        seconds: Time measured so far.
     """
 
     def __init__(self, transport: Transport, device: torch.device) -> None:
@@ -240,7 +240,7 @@ class Stopwatch:
 
     @property
     def bytes_sent(self) -> int:
-        """What this rank has sent."""
+        """Bytes sent by this rank."""
         return self._transport.bytes_sent
 
     def start(self, sent: Any, received: Any) -> Any:
@@ -258,7 +258,7 @@ class Stopwatch:
 
 
 def _time_link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[float]:
-    """Return the median seconds in which two ranks exchange rows, packing them included."""
+    """Return the median seconds of exchanges of rows between two ranks, including packing."""
     medians = []
     for n in LINK_ROWS:
         plan, x = _make_pair(n, ranks, row)

@@ -1,13 +1,13 @@
 """Forward passes on few ranks, measured, and on many, projected: figures 6 and 7 of the paper.
 
-A projection takes what each part works on and exchanges, counted exactly, and
+A projection takes exact counts of the atoms, edges and messages of each part, and
 
     t_p = c + c_a atoms_p + c_e edges_p + (M + 1) α neighbours_p + bytes_p / β,
 
-where M is the number of layers, bytes_p those of the atoms that part p receives in M exchanges and
-of the blocks of half of its edges that cross, since one of two opposite edges sends its block to
+where M is the number of layers, bytes_p the size of the atoms that part p receives in M exchanges
+and of the blocks of half of its crossing edges, since one of two opposite edges sends its block to
 the other. The pass ends with the slowest part. Coefficients are fitted to passes of one rank, α and
-β to exchanges between two; nothing is assumed to overlap.
+β to exchanges between two; no overlap is assumed.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHORTER: Final = 0.7
-"""Cutoff of a further pass over that of the others, so that costs of atoms and edges part."""
+"""Cutoff of a further pass over the others' cutoff, to separate costs of atoms and edges."""
 _SIZE: Final = 4
 """Bytes of a number."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a projection takes for granted.
+    """Machine model of a projection.
 
     Attributes:
-        cost: What a rank computes, s.
+        cost: Cost model of the computation of a rank, s.
         latency: α, s.
         bandwidth: β, bytes/s.
         layers: M.
@@ -82,11 +82,11 @@ class Machine:
         return np.asarray(atoms + self.block_bytes * volumes.crossing / 2, dtype=np.float64)
 
     def record(self, volumes: Volumes, slowdown: float = 1.0) -> dict[str, float]:
-        """Return the time of a pass, that of the slowest part, and how the mean part spends it.
+        """Return the time of a pass, set by the slowest part, and its division in the mean part.
 
         Args:
-            volumes: Of all parts.
-            slowdown: Factor of what is computed, where ranks share a core.
+            volumes: Volumes of all parts.
+            slowdown: Factor on the computation, where ranks share a core.
         """
         sizes = {"atom": volumes.atoms, "edge": volumes.edges}
         compute = slowdown * self.cost.predict_batch_seconds(sizes)
@@ -114,12 +114,12 @@ def study_scaling(
     """Measure passes and their parts, and project others.
 
     Args:
-        options: What is measured and projected.
+        options: Measured and projected cases.
         model: Sizes of the network.
         basis: Shells of the elements.
         shared: Partitions of one structure, for strong scaling.
-        device: Where ranks compute.
-        seed: Of the structures.
+        device: Device of the ranks.
+        seed: Seed of the structures.
 
     Returns:
         device, processors (cores or GPUs that ranks share), layers, channels, row_bytes,
@@ -127,7 +127,7 @@ def study_scaling(
         bandwidth, source, bytes and seconds; measured and projected, lists of records. JSON-able.
 
     Raises:
-        ValueError: A process failed, or a structure cannot be had.
+        ValueError: A process failed, or a structure cannot be made.
     """
     box = pack_box(options.packing, basis.elements, seed)
     cases = _make_cases(options, box)
@@ -160,13 +160,13 @@ def study_scaling(
 
 @dataclass(frozen=True)
 class Case:
-    """A structure that some ranks pass forward.
+    """Forward pass of a structure on some ranks.
 
     Attributes:
-        modes: Which scalings it belongs to.
+        modes: Kinds of scaling to which it belongs.
         n_ranks: Number of ranks.
-        job: What they do.
-        volumes: Of their parts.
+        job: Work of the ranks.
+        volumes: Volumes of their parts.
     """
 
     modes: tuple[str, ...]
@@ -247,7 +247,7 @@ def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
     rows /= times[:, None]
     lengths = np.linalg.norm(rows, axis=0)
     alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
-    # Neither may be quite zero, whatever the noise: below 1 ps, above 1 EB/s.
+    # Noise must not make either zero: bounds are 1 ps and 1 EB/s.
     return max(float(alpha), 1e-12), 1 / max(float(inverse), 1e-18)
 
 
@@ -284,18 +284,18 @@ def _record_strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str,
 
 
 def _record_weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> list[dict[str, Any]]:
-    """Return records of copies of a box, shared by `low_nn` as in the paper."""
+    """Return records of copies of a box, partitioned by `low_nn` as in the paper."""
     box = pack_box(options.packing, basis.elements, seed)
     edges = find_edges_within(box, options.cutoff)
     degrees = np.bincount(edges[:, 0], minlength=len(box.positions)).astype(np.float64)
-    known: dict[Tiles, Volumes] = {}
+    volumes_of: dict[Tiles, Volumes] = {}
     records = []
     for mode, series in (("line", options.line), ("cube", options.cube)):
         for tiles in series:
             n = options.ranks * int(np.prod(tiles))
-            if tiles not in known:
-                known[tiles] = _compute_copies(box, degrees, tiles, n, options.cutoff)
-            volumes = known[tiles]
+            if tiles not in volumes_of:
+                volumes_of[tiles] = _compute_copies(box, degrees, tiles, n, options.cutoff)
+            volumes = volumes_of[tiles]
             facts = {"mode": mode, "method": "low_nn", "cutoff": options.cutoff, "ranks": n}
             records.append(facts | _compute_sizes(volumes, machine) | machine.record(volumes))
     return records

@@ -1,8 +1,8 @@
-"""Messages that a node block works on in a second, figure 3 of the paper.
+"""Throughput of a node block in messages per second, figure 3 of the paper.
 
 A call is the update of some atoms by the messages of all their edges: messages are made of the
-embeddings of atoms and edges, turned into the frames of their edges, mixed, turned back, and summed
-by attention. Frames are made before. Weights are random, as times do not depend on them.
+embeddings of atoms and edges, rotated into the frames of their edges, mixed, rotated back, and
+summed by attention. Frames are made before. Weights are random, as times do not depend on them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pipeline_kernels.message import Segments
 from pipeline_papers.egnn_esp.studies.options import Throughput
 
 _WITHIN: Final = 0.9
-"""Part of the best throughput from which on a device counts as saturated."""
+"""Fraction of the best throughput above which a device counts as saturated."""
 _N_ELEMENTS: Final = 2
 _LAYER: Final = 2
-"""From this one on blocks have all channels and orders, whether parities are told apart or not."""
+"""Layer from which blocks have all channels and orders, with and without parity."""
 
 
 def study_throughput(
@@ -36,13 +36,13 @@ def study_throughput(
     """Measure the throughput of node blocks.
 
     Args:
-        options: What is measured.
+        options: Numbers of messages and channels to measure.
         model: All other sizes of the network.
-        device: Where.
+        device: Device on which times are measured.
 
     Returns:
-        device, threads, lmax; and `curves`, each with channels, message_bytes (of a message in
-        single precision, as it is made), messages, seconds, per_second, and saturated, see
+        device, threads, lmax; and `curves`, each with channels, message_bytes (size of a message in
+        single precision before mixing), messages, seconds, per_second, and saturated, see
         `find_saturation`. JSON-able.
     """
     curves = []
@@ -66,7 +66,7 @@ def study_throughput(
 
 
 def find_saturation(messages: Sequence[int], rates: Sequence[float]) -> int:
-    """Return the least number of messages whose throughput is within 10 % of the best."""
+    """Return the smallest number of messages whose throughput is within 10 % of the best."""
     return next(n for n, rate in zip(messages, rates, strict=True) if rate >= _WITHIN * max(rates))
 
 
@@ -104,7 +104,7 @@ def _wait(device: torch.device) -> None:
 def _make_inputs(
     n: int, degree: int, model: ESPOptions, device: torch.device
 ) -> tuple[Tensor, Tensor, Edges]:
-    """Return random atoms, and `n` edges to them from senders all over."""
+    """Return random atoms, and `n` edges to them from random senders."""
     draw = torch.Generator().manual_seed(0)
     n_atoms = -(-n // degree)
     rows = (model.lmax + 1) ** 2, model.channels

@@ -1,4 +1,4 @@
-"""Random packings of any size, and what their parts work on and exchange, counted exactly."""
+"""Random packings of any size, and exact counts of atoms, edges and messages of their parts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Volumes:
-    """What each part has and exchanges, (n_parts,) each.
+    """Counts of atoms, edges and messages of each part, (n_parts,) each.
 
     Attributes:
         atoms: Own atoms.
         edges: Edges of own atoms.
-        neighbours: Parts that it receives atoms from.
-        received: Atoms that it receives in an exchange.
-        crossing: Own edges whose sender another part owns.
+        neighbours: Parts from which it receives atoms.
+        received: Ghost atoms received in an exchange.
+        crossing: Own edges whose sender belongs to another part.
     """
 
     atoms: Ints
@@ -36,12 +36,12 @@ class Volumes:
 
 
 def pack_box(options: Packing, elements: tuple[int, ...], seed: int) -> Structure:
-    """Return a packing; elements take turns.
+    """Return a random packing with alternating elements.
 
     Args:
-        options: What is packed.
+        options: Box and number of atoms.
         elements: Atomic numbers.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
 
     Raises:
         ValueError: The box is too dense.
@@ -66,8 +66,8 @@ def find_edges_within(structure: Structure, cutoff: float) -> Ints:
     """Return receiver and sender of all edges of a packing, (n_edges, 2).
 
     Args:
-        structure: Atoms in a periodic, rectangular box at least twice as wide as the cutoff, as
-            each pair of atoms is to have one image within it.
+        structure: Atoms in a periodic, rectangular box at least twice as wide as the cutoff, so
+            that each pair of atoms has at most one image within it.
         cutoff: Longest edge, Å.
 
     Raises:
@@ -78,7 +78,7 @@ def find_edges_within(structure: Structure, cutoff: float) -> Ints:
 
 
 def count_volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volumes:
-    """Return the volumes of a partition of a graph that is held as a whole.
+    """Return the volumes of a partition, given the whole graph.
 
     Args:
         labels: Part of each atom, (n_atoms,).
@@ -98,7 +98,7 @@ def count_volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -
 
 
 def count_volumes_of_parts(structure: Structure, labels: Ints, cutoff: float) -> Volumes:
-    """Return the volumes of a partition, part by part, without ever holding the whole graph.
+    """Return the volumes of a partition, part by part, without the whole graph in memory.
 
     Args:
         structure: As for `find_edges_within`.
@@ -121,7 +121,7 @@ def count_volumes_of_parts(structure: Structure, labels: Ints, cutoff: float) ->
         outside = near["j"][labels[near["j"]] != part]
         halo = np.unique(outside)
         owners = np.unique(labels[halo])
-        # Each atom is found as its own neighbour, too.
+        # The search also finds each atom as its own neighbour.
         edges = len(near) - len(own)
         counts[:, part] = len(own), edges, len(owners), len(halo), len(outside)
     return Volumes(*counts)

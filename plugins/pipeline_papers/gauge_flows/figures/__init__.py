@@ -1,4 +1,4 @@
-"""Figures 1 and 2 and equation 19, from what was measured here."""
+"""Figures 1 and 2 and equation 19, from measurements here."""
 
 from __future__ import annotations
 

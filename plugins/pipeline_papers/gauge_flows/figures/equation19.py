@@ -18,21 +18,21 @@ from pipeline_gauge_flows.figures.costs import format_time
 from pipeline_gauge_flows.figures.derivatives import Derivatives, read_derivatives
 
 _COLUMNS: Final = 3
-"""Runs that a page has room for."""
+"""Number of runs that fit on a page."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of Eq. 19 by configuration, of whatever unit; None for what is not known.
+    """Terms of Eq. 19 by configuration, in any unit; None where unknown.
 
     Attributes:
-        generation: Of a configuration.
-        measurement: Of a configuration, once.
-        flow: Evaluation of the flow.
-        reweighting: The weight.
-        training: Of the flow.
-        epsilon_ratio: Variance of epsilon-reweighting over that of the flow.
-        independent_ratio: Variance of two independent ensembles over that of the flow.
+        generation: Cost of generating a configuration.
+        measurement: Cost of one measurement on a configuration.
+        flow: Cost of evaluating the flow.
+        reweighting: Cost of the weight.
+        training: Cost of training the flow.
+        epsilon_ratio: Variance of epsilon-reweighting over the variance of the flow.
+        independent_ratio: Variance of two independent ensembles over the variance of the flow.
     """
 
     generation: float | None
@@ -50,7 +50,7 @@ class Terms:
 
     @property
     def flows(self) -> float | None:
-        """Cost of a configuration with the flow, its training left out."""
+        """Cost of a configuration with the flow, without its training."""
         if self.generation is None:
             return None
         return self.generation + self.flow + 2 * self.measurement + self.reweighting
@@ -91,7 +91,7 @@ _TERMS: Final = {
     "pays_beside_epsilon": "the flow pays beside ε-reweighting after",
     "pays_beside_independent": "the flow pays beside independent ensembles after",
 }
-"""Attributes of `Terms` that the table has, and what it calls them."""
+"""Attributes of `Terms` in the table, and their names there."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
@@ -127,14 +127,14 @@ def _format_cell(key: str, value: float | None, *, hours: bool = False) -> str:
     return f"{value:g} GPU h" if hours else format_time(value)
 
 
-def _read_paper_terms(known: Mapping[str, float]) -> Terms | None:
+def _read_paper_terms(published: Mapping[str, float]) -> Terms | None:
     """Return the paper's terms in GPU hours, the variance ratio at the lower end of its range."""
     names = ("cost_generation", "cost_measurement", "cost_flow", "cost_reweighting")
     others = ("cost_training", "configurations_ratio_low")
-    if any(name not in known for name in (*names, *others)):
+    if any(name not in published for name in (*names, *others)):
         return None
-    generation, measurement, flow, reweighting = (known[name] for name in names)
-    training, ratio = (known[name] for name in others)
+    generation, measurement, flow, reweighting = (published[name] for name in names)
+    training, ratio = (published[name] for name in others)
     return Terms(
         generation=generation,
         measurement=measurement,

@@ -1,4 +1,4 @@
-"""Figure 1 of the paper: how the effective sample size grows, with and without learned loops."""
+"""Figure 1 of the paper: growth of the effective sample size, with and without learned loops."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _choose_unit(experiment: ExperimentRun) -> str:
-    known = all(count_steps_per_epoch(run) is not None for run in experiment.runs.values())
-    return "optimizer step" if known else "epoch"
+    has_steps = all(count_steps_per_epoch(run) is not None for run in experiment.runs.values())
+    return "optimizer step" if has_steps else "epoch"
 
 
 def _draw_row(row: Sequence[Axes], groups: Sequence[Group]) -> None:
@@ -78,7 +78,7 @@ def _draw_row(row: Sequence[Axes], groups: Sequence[Group]) -> None:
 
 
 def _scale_sizes(curves: Axes, ends: Axes) -> None:
-    """Give both panels of effective sample sizes one axis, which starts at zero."""
+    """Set a common axis for both panels of effective sample sizes, from zero."""
     top = max(axes.get_ylim()[1] for axes in (curves, ends) if axes.has_data())
     for axes in (curves, ends):
         axes.set_ylim(0, top)
@@ -86,9 +86,9 @@ def _scale_sizes(curves: Axes, ends: Axes) -> None:
 
 
 def _scale_divergences(curves: Axes, ends: Axes, log_z: Mapping[str, Any] | None) -> None:
-    """Give both panels of KL(q, p) one logarithmic axis."""
-    known = log_z is not None and log_z["known"] is not None
-    curves.set(ylabel="KL(q, p)", title=f"by the {'known' if known else 'estimated'} log Z")
+    """Set a common logarithmic axis for both panels of KL(q, p)."""
+    is_exact = log_z is not None and log_z["known"] is not None
+    curves.set(ylabel="KL(q, p)", title=f"by the {'known' if is_exact else 'estimated'} log Z")
     if not curves.lines and not ends.lines:
         for axes in (curves, ends):
             axes.set_axis_off()
@@ -148,17 +148,17 @@ def _draw_paper(axes: Axes, experiment: ExperimentRun, groups: Sequence[Group]) 
     flows = [flow for group in groups for run in group.runs if (flow := runs.read_flow(run))]
     if not flows or not all(map(_match_paper, flows)):
         return
-    known = read_paper(experiment)
+    published = read_paper(experiment)
     for group in groups:
         options = group.runs[0].get_section("model", GaugeOptions)
-        entry = known.get(_PAPERS[options.layers.loops])
+        entry = published.get(_PAPERS[options.layers.loops])
         if entry is not None:
             look: dict[str, Any] = {"color": group.colour, "linestyle": ":", "linewidth": 0.9}
             axes.axhline(entry.value / 100, label=f"{group.name}, the paper", **look)
 
 
 def _match_paper(flow: Mapping[str, Any]) -> bool:
-    """Return whether a flow leads from the Haar measure to the theory of the paper's figure 1."""
+    """Return True for a flow from the Haar measure to the theory of the paper's figure 1."""
     first = flow["lattices"][0]
     same_lattice = (first["extents"], first["n_colours"]) == _PAPERS_LATTICE
     same_action = ActionOptions.model_validate(flow["action"]) == _PAPERS_ACTION
@@ -166,17 +166,17 @@ def _match_paper(flow: Mapping[str, Any]) -> bool:
 
 
 def _make_table(group: Group) -> Rows:
-    """Return the curves of a group, and what its evaluation found in a last row each."""
+    """Return the curves of a group, each with a last row of its evaluation."""
     table: Rows = []
     ends = {run.variant: first for run, first in _list_evaluated(group)}
     for run in group.repeats:
         curve, end = read_curve(run), ends.get(run.variant)
         if curve is None:
             continue
-        known = None if end is None else end["log_z"]["known"] or end["log_z"]["estimate"]
+        log_z = None if end is None else end["log_z"]["known"] or end["log_z"]["estimate"]
         about: list[object] = [run.variant, group.name, run.seed]
         for n, (steps, ess) in enumerate(zip(curve.steps, curve.ess, strict=True)):
-            loss = None if curve.loss is None or known is None else curve.loss[n] + known["value"]
+            loss = None if curve.loss is None or log_z is None else curve.loss[n] + log_z["value"]
             kl = None if loss is None else float(loss)
             table.append([*about, int(steps), curve.split, float(ess), None, kl, None])
         if end is not None:

@@ -21,11 +21,11 @@ _ESTIMATORS: Final = {
 }
 """Keys of a report: label, colour, marker, and key of `error_ratio`."""
 _SHIFT: Final = 0.15
-"""Of points of one range beside each other."""
+"""Horizontal distance of points of one range."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw momentum fractions, their errors over that of the flow, and masses."""
+    """Draw momentum fractions, their errors over the error of the flow, and masses."""
     runs = [one for one in read_derivatives(experiment) if one.pion is not None]
     if not runs:
         return None
@@ -46,7 +46,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def get_factor(one: Derivatives) -> float:
-    """Return what is drawn over the matrix element of Eq. 15."""
+    """Return the factor from the matrix element of Eq. 15 to the drawn quantity."""
     return FRACTION if one.report["parameter"] == "anisotropy" else 1.0
 
 
@@ -87,8 +87,8 @@ def _draw_ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> Non
         ]
         if points:
             axes.plot(*zip(*points, strict=True), marker, color=colour)
-    known = read_paper(experiment)
-    low, high = (known.get(name) for name in ("error_ratio_low", "error_ratio_high"))
+    published = read_paper(experiment)
+    low, high = (published.get(name) for name in ("error_ratio_low", "error_ratio_high"))
     if low is not None and high is not None:
         axes.axhspan(low.value, high.value, color=style.FAINT, alpha=0.25, zorder=0)
     axes.axhline(1, color=style.INK, linewidth=0.7)

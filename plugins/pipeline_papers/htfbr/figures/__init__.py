@@ -1,4 +1,4 @@
-"""Tables 2 to 4 and Figures 3 and 4, from what was measured here."""
+"""Tables 2 to 4 and Figures 3 and 4, from measurements here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables 2, 3 and 4 of the paper with our rows below."""
+"""Tables 2, 3 and 4 of the paper, with our rows below."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
-    """Return the variants that may stand beside the paper's, which fit the named exact surface.
+    """Return the variants comparable to the paper's, which fit the named exact surface.
 
     There are none at the scale smoke, whose points and trees are smaller than the paper's.
     """
@@ -35,13 +35,13 @@ def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
 
 def draw_table2(experiment: ExperimentRun) -> Drawn:
     """Draw Table 2: fits of HONO."""
-    known = read_paper(experiment)
+    published = read_paper(experiment)
     ours = read_comparable(experiment, "hono")
-    if not ours or "hono_gpu1_nuwa_train" not in known:
+    if not ours or "hono_gpu1_nuwa_train" not in published:
         return None
     places = ["train", "test", "grid"]
     header = ["fit", "device", "points", "epochs", "train loss", "test loss", "grid loss", "time"]
-    cells, table = _list_paper(known, "hono", places, len(header))
+    cells, table = _list_paper(published, "hono", places, len(header))
     for fit in drop_shared(ours):
         _append(cells, table, fit, places)
     widths = [0.24, 0.2, 0.08, 0.09, 0.1, 0.1, 0.1, 0.09]
@@ -50,20 +50,20 @@ def draw_table2(experiment: ExperimentRun) -> Drawn:
 
 def draw_table4(experiment: ExperimentRun) -> Drawn:
     """Draw Table 4: fits of ethene."""
-    known = read_paper(experiment)
+    published = read_paper(experiment)
     ours = read_comparable(experiment, "ethene_xtb")
-    if not ours or "ethene_gpu1_nuwa_train" not in known:
+    if not ours or "ethene_gpu1_nuwa_train" not in published:
         return None
     places = ["train", "test"]
     header = ["fit", "device", "points", "epochs", "train loss", "test loss", "time"]
-    cells, table = _list_paper(known, "ethene", places, len(header))
+    cells, table = _list_paper(published, "ethene", places, len(header))
     for fit in drop_shared(ours):
         _append(cells, table, fit, places)
     return tables.draw(header, cells, [0.26, 0.24, 0.1, 0.1, 0.1, 0.1, 0.1]), table
 
 
 def _list_paper(
-    known: Mapping[str, Entry], surface: str, places: Sequence[str], n_columns: int
+    published: Mapping[str, Entry], surface: str, places: Sequence[str], n_columns: int
 ) -> tuple[list[list[str]], Rows]:
     """Return the paper's rows, as cells for readers and as a table with its header."""
     table: Rows = [["whose", "fit", "device", "points", "epochs", *places, "seconds"]]
@@ -71,14 +71,14 @@ def _list_paper(
     for device, name in DEVICES.items():
         for framework in FRAMEWORKS:
             entries = {
-                key: known.get(f"{surface}_{device}_{framework}_{key}")
+                key: published.get(f"{surface}_{device}_{framework}_{key}")
                 for key in (*places, "epochs", "time")
             }
             if entries["train"] is None:
                 continue
             losses = [entry.value if (entry := entries[place]) else None for place in places]
-            points = _get_value(known.get(f"{surface}_points"))
-            epochs = _get_value(entries["epochs"] or known.get("epochs"))
+            points = _get_value(published.get(f"{surface}_points"))
+            epochs = _get_value(entries["epochs"] or published.get("epochs"))
             seconds = _get_seconds(entries["time"])
             row: list[object] = [f"paper: {framework}", name, points, epochs, *losses, seconds]
             table.append(["paper", framework, *row[1:]])
@@ -106,17 +106,17 @@ def _format_row(row: Sequence[Any], n_losses: int) -> list[str]:
 
 def draw_table3(experiment: ExperimentRun) -> Drawn:
     """Draw Table 3: gap between training and test by the number of shares of the batch."""
-    known = read_paper(experiment)
+    published = read_paper(experiment)
     compared = [fit for fit in read_comparable(experiment, "hono") if fit.surface["gap"]]
     shared, rival = (group_by_shares(compared, method) for method in ("resident", "dataloader"))
-    if len(shared) < 2 or "gap_1_nuwa" not in known:
+    if len(shared) < 2 or "gap_1_nuwa" not in published:
         return None
     losses = {n: _read_training_losses(fit) for n, fit in shared.items()}
     whole = losses[min(losses)]
     table: Rows = [["shares", *(f"paper_{f}" for f in FRAMEWORKS), "ours", "difference_of_losses"]]
     table[0].append("ours_dataloader")
     for n in sorted({1, 2, 4, 8} | shared.keys() | rival.keys()):
-        theirs = [_get_value(known.get(f"gap_{n}_{framework}")) for framework in FRAMEWORKS]
+        theirs = [_get_value(published.get(f"gap_{n}_{framework}")) for framework in FRAMEWORKS]
         fit = shared.get(n)
         deviation = _compute_deviation(losses[n], whole) if fit else None
         table.append([n, *theirs, _get_gap(fit), deviation, _get_gap(rival.get(n))])
@@ -168,11 +168,11 @@ def _get_seconds(entry: Entry | None) -> float | None:
 
 
 def _format_loss(value: float | None, decimals: int = 2) -> str:
-    """Return an error in hartree as the paper writes it, 3.7e−4: the digits it has, but not more.
+    """Return an error in hartree in the paper's format, 3.7e−4, without padding zeros.
 
     Args:
         value: The error.
-        decimals: Digits at most behind the point.
+        decimals: Largest number of digits after the decimal point.
     """
     if value is None:
         return "–"

@@ -1,4 +1,4 @@
-"""Figures 3 and 4 of the paper: the time of a training, and how its loss falls."""
+"""Figures 3 and 4 of the paper: the time of a training, and its loss curve."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline_htfbr.figures.fits import Fit
 from pipeline_papers.htfbr.figures.tables import DEVICES, FRAMEWORKS, SECONDS, read_comparable
 
 LEARNED: Final = ("resident", "dataloader")
-"""Methods that take steps down the gradient, ours and its rival."""
+"""Methods of gradient descent, ours and the paper's baseline."""
 Losses = dict[str, list[tuple[int, float, float | None]]]
 """Variant -> epoch, training loss, validation loss."""
 
@@ -27,7 +27,7 @@ _EPOCHS: Final = 100_000
 
 
 class Bar(NamedTuple):
-    """A time: on what device, by which implementation, hours, and whether it is projected."""
+    """A training time: device, implementation, hours, and status (measured, projected, ...)."""
 
     device: str
     kind: str
@@ -69,7 +69,7 @@ def draw_time(experiment: ExperimentRun) -> Drawn:
 
 
 def _list_shared(experiment: ExperimentRun) -> list[Bar]:
-    """Return the projected times of several devices like this machine, each with a share."""
+    """Return the projected times of data parallel training on several devices like this one."""
     profiles = [results.read_profile(run) or {} for run in experiment.runs.values()]
     entries = [entry for content in profiles for entry in content.get("projection", ())]
     return [
@@ -107,12 +107,12 @@ def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
 
 
 def wrap_device(device: str) -> str:
-    """Return the name of a device in lines that fit below its bars."""
+    """Return the name of a device, wrapped to fit below its bars."""
     return "\n".join(wrap(device, 14))
 
 
 def _choose_colour(kind: str) -> str:
-    """Return one colour for ours and the paper's own, another for what they are compared with."""
+    """Return one colour for our and the paper's own methods, another for the baselines."""
     return style.choose_colour(int(kind in ("benchmark", "dataloader")))
 
 
@@ -128,7 +128,7 @@ def _choose_timed(fits: list[Fit]) -> list[Fit]:
 
 
 def draw_curves(experiment: ExperimentRun) -> Drawn:
-    """Draw Figure 4: training loss of ours and of the rival on ethene."""
+    """Draw Figure 4: training losses of our method and the baseline on ethene."""
     fits = read_comparable(experiment, "ethene_xtb")
     rival = next((fit for fit in fits if fit.method == "dataloader"), None)
     if rival is None:
@@ -138,7 +138,7 @@ def draw_curves(experiment: ExperimentRun) -> Drawn:
 
 
 def _read_settings(fit: Fit) -> dict[str, Any]:
-    """Return how a fit was trained, but for the method."""
+    """Return the training options of a fit, without the method."""
     return {**fit.run.select_params("train")["train"], "method": None}
 
 
@@ -168,7 +168,7 @@ def _draw_losses(losses: Losses) -> Drawn:
             shown = [(p[0], value(p)) for p in points if value(p)]
             marker = "o" if len(shown) < 2 else ""
             x, y = [one for one, _ in shown], [one for _, one in shown]
-            # Curves that lie on each other are seen through the dashes of the later one.
+            # Coinciding curves are visible through the dashes of the later one.
             line = "-" if number == 0 else "--"
             axes.plot(x, y, line, marker=marker, color=style.choose_colour(number), label=variant)
         axes.set(xlabel="epoch", ylabel=name, yscale="log")

@@ -1,1 +1,1 @@
-"""The rival of the paper, and epochs of which several devices share the points."""
+"""Baseline of the paper, and data parallel epochs on several devices."""

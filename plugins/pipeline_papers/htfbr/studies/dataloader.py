@@ -1,8 +1,8 @@
-"""The same gradient steps as plain PyTorch does them: Dataset, DataLoader, autograd.
+"""Baseline: the same gradient steps in plain PyTorch, with Dataset, DataLoader and autograd.
 
-What Qiu et al. (doi:10.4203/ccc.12.2.4, section 3) compare with. Each point is an item of a
+This is the comparison of Qiu et al. (doi:10.4203/ccc.12.2.4, section 3). Each point is an item of a
 Dataset, batches are collated from items, and the tree is a chain of Kronecker and matrix products
-that autograd differentiates. Optimizer, order, validation and records are those of `resident`.
+that autograd differentiates. Optimizer, order, validation and records are as in `resident`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline_papers.htfbr.studies.options import RivalTrainOptions
 
 
 def train_with_loader(run: Run) -> dict[str, Any] | None:
-    """Fit the surface of a run, see `train_by_gradients`; None if it has another method."""
+    """Fit the surface of a run, see `train_by_gradients`; return None for other methods."""
     if run.get_section("train", RivalTrainOptions).method != "dataloader":
         return None
     return train_by_gradients(run, Method(load_steps, make_kronecker_forward))
@@ -63,7 +63,7 @@ def load_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
 
 
 class _PointItems(Dataset[tuple[Tensor, Tensor]]):
-    """Points one by one: functions of the leaves, (n_functions,), and f, ()."""
+    """Dataset of single points: functions of the leaves, (n_functions,), and f, ()."""
 
     def __init__(self, table: Table) -> None:
         self._functions, self._energies = table.functions.T.contiguous(), table.energies
@@ -76,7 +76,7 @@ class _PointItems(Dataset[tuple[Tensor, Tensor]]):
 
 
 class _Order(Sampler[list[int]]):
-    """The batches of the running epoch."""
+    """Sampler of the batches of the current epoch."""
 
     parts: list[StepShare]
 

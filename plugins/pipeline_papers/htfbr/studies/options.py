@@ -1,4 +1,4 @@
-"""Options of the studies: the rival as a method of training, and shares of the points."""
+"""Options of the studies: the baseline as a training method, and shares of the points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline_htfbr.options import HTTrainOptions
 
 
 class RivalTrainOptions(HTTrainOptions):
-    """Methods of fitting, with the baseline of the paper as one more."""
+    """Training options with the baseline of the paper as a further method."""
 
     method: Literal["solver", "resident", "dataloader", "trainer"] = "solver"  # type: ignore[assignment]
     """As `HTTrainOptions`; dataloader: the steps of resident by autograd, with torch's Dataset and
@@ -18,12 +18,12 @@ class RivalTrainOptions(HTTrainOptions):
 
 
 class SharingOptions(ProfileOptions):
-    """Epochs of which several devices share the points, projected from measured shares."""
+    """Data parallel epochs on several devices, projected from measured shares of the points."""
 
     shares: list[Ranks] = []
     """Numbers of devices, such as [1, 2, 4, 8]; none to measure nothing."""
     network: Network | None = None
-    """Between the devices; null to measure it between two processes of this machine."""
+    """Network between the devices; null to measure it between two processes of this machine."""
 
     @property
     def has_work(self) -> bool:

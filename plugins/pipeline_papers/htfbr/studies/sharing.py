@@ -1,9 +1,9 @@
-"""Stage `profile`: how long an epoch takes where devices share its points.
+"""Stage `profile`: projected time of data parallel epochs.
 
-Each device takes an equal share of the points of a step, then all add their gradients (section 3 of
-doi:10.4203/ccc.12.2.4). Both are measured here one after the other: an epoch of one share alone, as
-the plugin does it and as torch does, and how fast two processes of this machine add gradients. The
-epoch of several devices is the sum of the two, a projection.
+Each device takes an equal share of the points of a step, then gradients are summed by an all-reduce
+(section 3 of doi:10.4203/ccc.12.2.4). Both are measured here one after the other: an epoch of one
+share alone, by the plugin and by plain torch, and the speed at which two processes of this machine
+sum gradients. The epoch of several devices is the sum of the two, a projection.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ METHODS: Final = {
     "resident": Method(select_steps, lambda module: module.evaluate_table),
     "dataloader": Method(load_steps, make_kronecker_forward),
 }
-"""Ours, and what the paper compares with."""
+"""Our method, and the baseline of the paper."""
 
 _SECONDS: Final = 1.0
-"""For at least so long epochs of a share are measured."""
+"""Minimum duration for which epochs of a share are measured."""
 
 
 def profile_sharing(run: Run) -> dict[str, Any] | None:
-    """Measure the epochs of shares and project those of several devices; write `run.profile`.
+    """Measure the epochs of shares and project epochs on several devices; write `run.profile`.
 
     Rank 0 does all the work.
 
     Returns:
-        Seconds of a projected epoch, by method and number of devices; None if the run asks for no
+        Seconds of a projected epoch, by method and number of devices; None if the run selects no
         shares.
 
     Raises:
@@ -76,13 +76,13 @@ def profile_sharing(run: Run) -> dict[str, Any] | None:
 def project_sharing(
     run: Run, options: SharingOptions, training: HTTrainOptions, ranks: Ranks
 ) -> dict[str, Any]:
-    """Return what the file of the stage holds.
+    """Return the content of the artifact of the stage.
 
     Args:
-        run: Its trained surface and its points are read.
+        run: Run whose trained surface and points are read.
         options: Numbers of devices.
         training: Points of a step, and the optimizer.
-        ranks: The device; one rank measures.
+        ranks: The ranks, with their device; one rank measures.
 
     Returns:
         device, threads, gradient_bytes, network, and projection: of each method and number of
@@ -93,8 +93,8 @@ def project_sharing(
     assert isinstance(module, Surface)
     (table,) = tabulate(run, module, gradients=False, splits=("train",))
     n_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
-    known = options.network
-    network = measure_network(ranks.device) if known is None else describe_network(known)
+    given = options.network
+    network = measure_network(ranks.device) if given is None else describe_network(given)
     link = Network(alpha=network["alpha"], bandwidth=network["bandwidth"])
     records = []
     for name, method in METHODS.items():
@@ -117,7 +117,7 @@ def project_sharing(
 
 
 def _make_plan(table: Table, training: HTTrainOptions, seed: int, n_ranks: int) -> Plan:
-    """Return what the first of several devices does, whose share is the largest."""
+    """Return the plan of the first of several devices, which has the largest share."""
     return Plan(
         n_points=len(table),
         batch_size=training.batch_size,
@@ -136,7 +136,7 @@ def _measure_epoch(
     training: HTTrainOptions,
     ranks: Ranks,
 ) -> float:
-    """Return the median time of an epoch of a share, s, after one that does not count."""
+    """Return the median time of an epoch of a share, s, after one epoch for warm-up."""
     steps = method.steps(table, plan, ranks.device)
     descent = Descent(module, method.forward(module), training, ranks)
     seconds: list[float] = []

@@ -1,4 +1,4 @@
-"""Figures 5 to 13, from what was measured here."""
+"""Figures 5 to 13, from measurements here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure 12 of the paper: which samples the ranks have in one step."""
+"""Figure 12 of the paper: samples of each rank in one step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAYS: Final = {
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the first step of an epoch, a bar for each rank and a piece for each sample."""
+    """Draw the first step of an epoch, a bar for each rank and a segment for each sample."""
     entry = _find_forecast(experiment)
     if entry is None:
         return None
@@ -48,7 +48,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _find_forecast(experiment: ExperimentRun) -> dict[str, Any] | None:
-    """Return the forecast on most ranks that lists the samples of a step."""
+    """Return the forecast on the most ranks that lists the samples of a step."""
     entries = [
         entry
         for run in experiment.runs.values()

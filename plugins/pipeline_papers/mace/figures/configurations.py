@@ -1,4 +1,4 @@
-"""The four configurations of the paper, ours, and the runs that differ in nothing else."""
+"""The four configurations of the paper, ours, and the runs that differ only by them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pipeline_mace.options import MACEOptions
 
 @dataclass(frozen=True)
 class Configuration:
-    """Which kernels, and how an epoch is shared.
+    """Kernels and load balancing of a training.
 
     Attributes:
-        name: As the text calls it.
-        colour: Of its curves and bars.
-        marker: Of its points.
-        hatch: Of its bars, for prints without colours.
+        name: Name in the paper's text.
+        colour: Colour of its curves and bars.
+        marker: Marker of its points.
+        hatch: Hatch of its bars, for prints without colours.
     """
 
     name: str
@@ -39,7 +39,7 @@ _BY_OPTIONS: Final = {
     ("reference", "mace_bins"): Configuration("algorithm 1", style.COLOURS[4], "s", "////"),
     ("fused", "random"): Configuration("fused kernels", style.COLOURS[5], "^", "...."),
     ("fused", "mace_bins"): Configuration("both", style.COLOURS[0], "D", ""),
-    # No part of the paper: the balancer that this project has for its default.
+    # Not in the paper: the default load balancing of this project.
     ("fused", "balanced"): Configuration("ours", style.COLOURS[1], "v", "xxxx"),
 }
 CONFIGURATIONS: Final = tuple(_BY_OPTIONS.values())
@@ -53,9 +53,9 @@ class Trained:
     """A training of one of the configurations.
 
     Attributes:
-        run: Whose it is.
-        configuration: Which one.
-        ranks: On how many ranks it ran.
+        run: Run that was trained.
+        configuration: Configuration of the run.
+        ranks: Number of ranks.
         settings: All other options, as text.
     """
 
@@ -73,7 +73,7 @@ class Trained:
 
 
 def find_configuration(run: Run, strategy: str) -> Configuration | None:
-    """Return the configuration of a run's kernels with a way to share; None for other ways."""
+    """Return the configuration of a run's kernels with a load balancing; None for others."""
     options = run.options
     if not isinstance(options, MACEOptions):
         return None
@@ -81,7 +81,7 @@ def find_configuration(run: Run, strategy: str) -> Configuration | None:
 
 
 def list_trained(experiment: ExperimentRun) -> list[Trained]:
-    """Return the runs that were trained like the first one, the configurations apart."""
+    """Return the runs that were trained like the first one, except for the configuration."""
     runs = [one for run in experiment.runs.values() if (one := _describe_trained(run)) is not None]
     return [one for one in runs if one.settings == runs[0].settings]
 
@@ -122,7 +122,7 @@ def collect_epoch_times(runs: Iterable[Trained]) -> dict[Configuration, dict[int
 
 
 def read_profiles(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
-    """Return the measured training steps: variant -> what `results.read_profile` reads."""
+    """Return the measured training steps: variant -> content from `results.read_profile`."""
     profiles = {
         run.variant: results.read_profile(run)
         for run in experiment.runs.values()

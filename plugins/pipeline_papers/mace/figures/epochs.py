@@ -1,4 +1,4 @@
-"""Times of an epoch on so many ranks: measured, projected, and those of the paper."""
+"""Times of an epoch against the number of ranks: measured, projected, and from the paper."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PAPER_TIMES: Final = {"baseline": BASELINE, "both": BOTH}
 
 
 class Point(NamedTuple):
-    """Time of an epoch, or what follows from it.
+    """Time of an epoch, or a ratio of such times.
 
     Attributes:
-        configuration: Which one.
-        status: Where the time comes from.
+        configuration: Configuration of the training.
+        status: Source of the time.
         ranks: Number of ranks.
         value: Time of the epoch, s, or a ratio of such times.
-        samples: Samples of the epoch; None where all points have the same.
+        samples: Number of samples of the epoch; None where all points have the same.
     """
 
     configuration: Configuration
@@ -68,7 +68,7 @@ def list_projected(experiment: ExperimentRun, mode: str) -> list[Point]:
 
 
 def list_published(experiment: ExperimentRun) -> list[Point]:
-    """Return the times that the text of the paper gives."""
+    """Return the times in the text of the paper."""
     points = []
     for identifier, entry in read_paper(experiment).items():
         parts = identifier.split("_")
@@ -84,13 +84,13 @@ def _convert_to_seconds(entry: Entry) -> float:
 
 
 def list_published_efficiencies(experiment: ExperimentRun) -> list[Point]:
-    """Return the efficiency of strong scaling that the text of the paper gives."""
+    """Return the efficiency of strong scaling in the text of the paper."""
     entry = read_paper(experiment).get("strong_efficiency_740")
     return [] if entry is None else [Point(BOTH, "paper", 740, entry.value / 100)]
 
 
 def compute_speedups(points: Sequence[Point]) -> list[Point]:
-    """Return times of the baseline over times, where both ran on as many ranks."""
+    """Return times of the baseline over times of each configuration on the same number of ranks."""
     baseline = {point.ranks: point.value for point in points if point.configuration == BASELINE}
     return [
         point._replace(value=baseline[point.ranks] / point.value)
@@ -110,7 +110,7 @@ def compute_strong_efficiencies(points: Sequence[Point]) -> list[Point]:
 
 
 def compute_weak_efficiencies(points: Sequence[Point]) -> list[Point]:
-    """Return time per sample of a rank, at the fewest ranks over that at as many."""
+    """Return time per sample of a rank at the fewest ranks over the same at each rank count."""
     first = find_first_points(points)
 
     def compute_time_per_sample(point: Point) -> float:
@@ -126,7 +126,7 @@ def compute_weak_efficiencies(points: Sequence[Point]) -> list[Point]:
 
 
 def find_first_points(points: Sequence[Point]) -> dict[Configuration, Point]:
-    """Return the point of each configuration that has the fewest ranks."""
+    """Return the point of each configuration with the fewest ranks."""
     by_configuration: dict[Configuration, Point] = {}
     for point in sorted(points, key=lambda p: p.ranks):
         by_configuration.setdefault(point.configuration, point)

@@ -32,7 +32,7 @@ _NAMES: Final = {
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the losses on each other, and how far those of one seed are from the baseline."""
+    """Draw the losses together, and their differences from the baseline of the same seed."""
     by_configuration = _read_losses(experiment)
     if not by_configuration[BASELINE] or not by_configuration[BOTH]:
         return None
@@ -60,7 +60,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 
 def _read_losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
-    """Return the losses of each seed, on the fewest ranks of both baseline and both."""
+    """Return the losses of each seed, on the fewest ranks of both the baseline and `BOTH`."""
     runs = list_trained(experiment)
     ranks = [{one.ranks for one in runs if one.configuration == c} for c in (BASELINE, BOTH)]
     fewest = min(set.intersection(*ranks), default=0)
@@ -75,7 +75,7 @@ def _read_losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
 def _compute_differences(
     by_configuration: Mapping[Configuration, Losses], other: Configuration
 ) -> Losses:
-    """Return |L − L₀| / L₀ of each seed that baseline and another one were trained with."""
+    """Return |L − L₀| / L₀ of each seed common to the baseline and another configuration."""
     ours = by_configuration[other]
     return {
         seed: np.abs(ours[seed] - losses) / losses
@@ -109,7 +109,7 @@ def _draw_curves(axes: Axes, configuration: Configuration, losses: Losses) -> No
 def _describe_differences(
     axes: Axes, differences: Mapping[Configuration, Losses], baseline: Losses
 ) -> None:
-    """Compare the differences from the baseline with what another seed changes."""
+    """Compare the differences from the baseline with differences between seeds."""
     for configuration, losses in differences.items():
         for number, values in enumerate(losses.values()):
             epochs = np.arange(1, len(values) + 1)

@@ -1,4 +1,4 @@
-"""Figure 11 of the paper: from which batch on the processor is busy, and which one is too large."""
+"""Figure 11 of the paper: batch sizes at which the processor saturates and memory is exhausted."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _draw_row(row: list[Axes], content: dict[str, Any]) -> None:
         line = _STYLES[number]
         row[0].plot([s["samples"] for s in mine], [s["seconds"] for s in mine], line, **look)
         row[1].plot(size, [1000 * s["seconds"] / s["atoms"] for s in mine], line, **look)
-        known = [step for step in mine if step["memory"] is not None]
-        memory = [step["memory"] / _GIB for step in known]
-        row[2].plot([step["atoms"] for step in known], memory, line, **look)
+        measured = [step for step in mine if step["memory"] is not None]
+        memory = [step["memory"] / _GIB for step in measured]
+        row[2].plot([step["atoms"] for step in measured], memory, line, **look)
     _draw_guide(row[0], steps)
     _draw_marks(row, content)
     for axes, label in zip(row, ("step (s)", "step (ms per atom)", "memory (GiB)"), strict=True):
@@ -94,7 +94,7 @@ def _name_limit(capacity: dict[str, Any]) -> str:
 
 
 def _name(axes: Axes, place: float, text: str, *, left: bool, top: bool) -> None:
-    """Write beside a vertical line, where no curve is."""
+    """Write text beside a vertical line, away from curves."""
     axes.annotate(
         text,
         (place, 0.97 if top else 0.03),

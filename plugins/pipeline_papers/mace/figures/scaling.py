@@ -44,7 +44,7 @@ _EXPLAINED: Final[dict[Status, str]] = {
 
 
 def draw_ablation(experiment: ExperimentRun) -> Drawn:
-    """Draw Figure 6: speed-up of an epoch by algorithm 1, fused kernels, both; and by ours."""
+    """Draw Figure 6: speed-up of an epoch by algorithm 1, fused kernels, both, and ours."""
     points = compute_speedups(list_measured(experiment))
     if not any(point.configuration != BASELINE for point in points):
         return None
@@ -164,7 +164,7 @@ def draw_weak(experiment: ExperimentRun) -> Drawn:
 
 
 def _draw_curves(axes: Axes, points: Sequence[Point]) -> None:
-    """Draw measured times filled, projected ones open and dashed, those of the paper as crosses."""
+    """Draw measured times filled, projected ones open and dashed, the paper's times as crosses."""
     for key in dict.fromkeys((p.configuration, p.status) for p in points):
         configuration, status = key
         mine = [p for p in points if (p.configuration, p.status) == key]

@@ -1,4 +1,4 @@
-"""Figure 13 of the paper: how much of their time ranks compute, communicate and wait."""
+"""Figure 13 of the paper: shares of time in which ranks compute, communicate and wait."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARTS: Final = {
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw measured seconds of each rank, and projected shares on most ranks."""
+    """Draw measured seconds of each rank, and projected shares on the most ranks."""
     measured, (most, projected) = _read_measured(experiment), _read_projected(experiment)
     if not measured and not projected:
         return None
@@ -87,7 +87,7 @@ def _read_projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration,
 
 
 def _draw_ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:
-    """Draw a bar for each rank, those of a configuration side by side."""
+    """Draw a bar for each rank, grouped by configuration."""
     places, names = [], []
     for group, (configuration, profile) in enumerate(measured.items()):
         n_ranks = len(profile["compute"])

@@ -1,4 +1,4 @@
-"""Figure 5 of the paper: how large the samples are, and how sparse their graphs."""
+"""Figure 5 of the paper: sizes of the samples, and sparsity of their graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE3: Final = {
 
 
 class Range(NamedTuple):
-    """A data set: how many samples of how many atoms."""
+    """Sizes of a data set: number of samples, and range of their atoms."""
 
     name: str
     samples: int
@@ -74,12 +74,12 @@ def _read_sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
 
 
 def _list_published(experiment: ExperimentRun) -> list[Range]:
-    known = read_paper(experiment)
+    published = read_paper(experiment)
     ranges = []
     for key, name in TABLE3.items():
-        if f"table3_{key}_graphs" in known:
+        if f"table3_{key}_graphs" in published:
             parts = ("graphs", "least", "most")
-            ranges.append(Range(name, *(int(known[f"table3_{key}_{p}"].value) for p in parts)))
+            ranges.append(Range(name, *(int(published[f"table3_{key}_{p}"].value) for p in parts)))
     return ranges
 
 
@@ -93,7 +93,7 @@ def _draw_ranges(axes: Axes, ranges: list[Range]) -> None:
         own = place == len(ranges) - 1
         colour = style.COLOURS[0] if own else style.FAINT
         axes.plot([one.least, one.most], [place, place], "-", color=colour, linewidth=4)
-        # A set of one size has no length.
+        # A set with a single size would have no visible length.
         axes.plot([one.least, one.most], [place, place], "|", color=colour, markersize=6)
         axes.annotate(
             f"{one.samples:,}",

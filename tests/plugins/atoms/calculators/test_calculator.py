@@ -151,7 +151,7 @@ WRONG = {
         r"do not span them; give the cell",
     ),
     "NaN in the cell": (lambda atoms: atoms.set_cell([np.nan, 1, 1]), r"is not finite; correct it"),
-    "one place": (move_together, r"atoms 0 and 1 are 0 Å apart, which is one place"),
+    "one place": (move_together, r"atoms 0 and 1 are in one place, 0 Å apart"),
     "no element": (lambda atoms: atoms.numbers.fill(119), r"no element 119 \(atom 0 of 4\)"),
     "a cell of a picometre": (lambda atoms: atoms.set_cell([1e-3] * 3), r"edges within .* [TP]B"),
 }

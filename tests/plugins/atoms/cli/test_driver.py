@@ -62,7 +62,7 @@ def test_a_server_gets_the_mean_of_a_committee(argon, folder, call):
     said = call("driver", run.folder, "start.traj", "--double", "--address", "unix:nobody").stderr
     assert "a committee is calibrated in the precision of its training" in said
     said = call("driver", run.folder, "start.traj", "--compile", "--address", "unix:nobody").stderr
-    assert "leave --double and --compile out" in said
+    assert "remove --double and --compile" in said
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_what_cannot_be_is_refused(argon, folder, refuse, words, message):
 
 
 def test_several_ranks_are_refused(argon, folder, refuse, second_rank):
-    message = "one rank answers a server, and there are 2; leave out srun"
+    message = "driver runs on one rank, and there are 2; leave out srun"
     refuse(["driver", make_run(folder).model, "start.traj"], message)

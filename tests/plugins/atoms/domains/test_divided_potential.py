@@ -162,7 +162,7 @@ def test_a_model_that_does_not_say_how_far_it_sees_is_refused(folder):
     run = open_run(folder, "divided")
     with connect_ranks("cpu", folder) as ranks:
         task = replace(build_task(run), receptive_field=None)
-        with pytest.raises(ValueError, match=r"does not say how far .*receptive_field"):
+        with pytest.raises(ValueError, match=r"does not state how far .*receptive_field"):
             DividedSplits(run, task, ranks).divide("train", task.samples("train"))
 
 

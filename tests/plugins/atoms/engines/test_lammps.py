@@ -87,7 +87,7 @@ def test_what_the_model_refuses_ends_the_run(tmp_path):
             lmp.command("run 1000")
             steps.append(lmp.extract_global("ntimestep"))
 
-    with pytest.raises(ValueError, match="the model knows Ar and no Kr"):
+    with pytest.raises(ValueError, match="the model was trained on Ar, not on Kr"):
         run()
     assert steps[0] < 3
 
@@ -97,7 +97,7 @@ def test_what_the_model_refuses_ends_the_run(tmp_path):
     [
         ("electron", 1, ["Ar"], "LAMMPS has units electron; give it"),
         ("metal", 1, ["Ar", "Kr"], r"1 atom types, and 2 elements are named \(Ar, Kr\)"),
-        ("metal", 1, ["argon"], "'argon' is no chemical symbol"),
+        ("metal", 1, ["argon"], "'argon' is not a chemical symbol"),
         ("metal", 2, ["Ar"], "LAMMPS has 2 ranks"),
     ],
 )

@@ -69,9 +69,9 @@ def test_what_is_no_potential_is_refused():
     from pipeline_atoms.engines.torch_sim import TorchSimModel
     from plugins.atoms.engines.torch_sim_runs import make_state
 
-    with pytest.raises(ValueError, match="takes one potential, and a Committee is none"):
+    with pytest.raises(ValueError, match="takes one potential, not a Committee"):
         TorchSimModel(Committee([make_calculator(), make_calculator()]))
     atoms = make_moving_argon()
     atoms.symbols = "Kr4"
-    with pytest.raises(ValueError, match="the model knows Ar and no Kr"):
+    with pytest.raises(ValueError, match="the model was trained on Ar, not on Kr"):
         make_model()(make_state([atoms]))

@@ -95,7 +95,7 @@ def test_given_energies_are_taken():
     result = fit_references([{"H": 2}, {"O": 1}], [-3.0, -5.0], choice={"H": -1.0, "O": -4.0})
     assert (result.method, result.energies) == ("given", {"H": -1.0, "O": -4.0})
     assert result.rms_after == pytest.approx(np.sqrt((0.5**2 + 1) / 2))
-    with pytest.raises(ValueError, match="reference_energies: 'Hx' is no element"):
+    with pytest.raises(ValueError, match="reference_energies: 'Hx' is not an element"):
         fit_references([{"H": 1}], [-13.0], choice={"H": -13.6, "Hx": -1.0})
 
 

@@ -103,7 +103,7 @@ def test_an_unknown_element_and_a_missing_structure_are_named(tmp_path):
     entry = {"name": "cold", "structures": [str(tmp_path / "si.extxyz")]}
     run = make_run(tmp_path, infer={"relax": [entry]})
     problem = simulate_run(run)["properties"]["relax"]["cold"]["si"]["problem"]
-    assert problem.startswith("the model knows Ar, Kr and no Si")
+    assert problem.startswith("the model was trained on Ar, Kr, not on Si")
     missing = entry | {"structures": ["missing.cif"]}
     run = make_run(tmp_path / "missing", infer={"elastic": [missing]})
     with pytest.raises(ValueError, match=r"infer\.elastic: start 'missing\.cif' is neither"):

@@ -29,5 +29,5 @@ def test_batches_of_any_size_give_what_single_structures_do(tmp_path, monkeypatc
     (result,) = evaluate([copper], EMT())  # other calculators are asked one by one
     assert result.energy == EMT().get_property("energy", copper)
     assert np.array_equal(result.forces, EMT().get_property("forces", copper))
-    with pytest.raises(ValueError, match=r"the model knows Ar, Kr and no Cu"):
+    with pytest.raises(ValueError, match=r"the model was trained on Ar, Kr, not on Cu"):
         evaluate([copper], calculator)

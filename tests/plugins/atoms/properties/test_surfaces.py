@@ -45,9 +45,9 @@ def test_bonds_to_nearest_neighbours_are_counted():
 
 
 def test_planes_that_are_none_are_refused():
-    with pytest.raises(ValueError, match=r"\(0, 0, 0\) is no plane"):
+    with pytest.raises(ValueError, match=r"\(0, 0, 0\) is not a plane"):
         SurfaceOptions(name="a", structures=["a.xyz"], miller=[(0, 0, 0)])
-    with pytest.raises(ValueError, match=r"\[1, 1\] is no plane; give three indices"):
+    with pytest.raises(ValueError, match=r"\[1, 1\] is not a plane; give three indices"):
         SurfaceOptions(name="a", structures=["a.xyz"], miller=[[1, 0, 0], [1, 1]])
 
 

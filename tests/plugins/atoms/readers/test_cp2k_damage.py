@@ -126,7 +126,7 @@ def test_what_belongs_to_a_damaged_energy_never_reaches_another(cp2k_run, name, 
     [
         (r"      2      2      H .*\n", "", "the table of the forces is not whole"),
         (r"(      2      2      H .*\n)", r"\1\1", "the table of the forces is not whole"),
-        (r"0\.08014287", "0_08014287", "is no number"),
+        (r"0\.08014287", "0_08014287", "is not a number"),
         (r" STRESS\|      y   .*\n", "", "the rows x, y and z of the stress do not follow"),
         (r" STRESS\|      y  ", " STRESS|      y 1", "the rows x, y and z of the stress"),
         (r" SUM OF ATOMIC", " SUN OF ATOMIC", "the table of the forces is not whole"),

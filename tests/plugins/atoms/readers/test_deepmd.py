@@ -85,9 +85,9 @@ def keep_text_alone(folder):
         ),
         (
             save("energy", np.array([{}], dtype=object), allow_pickle=True),
-            r"set\.000/energy\.npy: is no whole array of numbers",
+            r"set\.000/energy\.npy: is not a complete array of numbers",
         ),
-        (change_end(lambda c: c[:-8]), r"set\.000/coord\.npy: is no whole array of numbers"),
+        (change_end(lambda c: c[:-8]), r"set\.000/coord\.npy: is not a complete array of numbers"),
         (change_end(lambda c: c + bytes(8)), r"set\.000/coord\.npy: is longer than its array"),
         (
             write("type.raw", "1 0 0"),

@@ -143,8 +143,8 @@ def change(**values):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"StressStyle": "atm"}, "StressStyle is 'atm', known are bar, kB, kbar, GPa"),
-        ({"ForcesStyle": None}, "ForcesStyle is None, known are"),
+        ({"StressStyle": "atm"}, "StressStyle is 'atm', supported are bar, kB, kbar, GPa"),
+        ({"ForcesStyle": None}, "ForcesStyle is None, supported are"),
         ({"Data": [{"Energy": 1.0}]}, "not the layout of FitSNAP"),
         ({"Data": None}, "not the layout of FitSNAP"),
         (change(Energy=10**400), "Energy is not numeric"),
@@ -153,8 +153,8 @@ def change(**values):
         (change(Spins=["up", "down"]), "Spins is not numeric"),
         (change(Spins=3.0), "not the layout of FitSNAP"),
         (change(AtomTypes=[26, []]), "26 is not a chemical element"),
-        (change(AtomTypes="FeO"), "AtomTypes is no list"),
-        (change(NumAtoms=3), "AtomTypes is no list of NumAtoms elements"),
+        (change(AtomTypes="FeO"), "AtomTypes is not a list"),
+        (change(NumAtoms=3), "AtomTypes is not a list of NumAtoms elements"),
     ],
 )
 def test_a_file_that_cannot_be_used_costs_itself(tmp_path, changes, reason):

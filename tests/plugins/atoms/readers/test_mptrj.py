@@ -144,7 +144,7 @@ def test_a_value_of_a_wrong_type_is_named(path, content, change, reason):
     ("text", "reason"),
     [
         ('{"name": "x"}', "not the layout of MPtrj"),
-        ('{"mp-0": {"a": 3}}', "mp-0, a: is no mapping"),
+        ('{"mp-0": {"a": 3}}', "mp-0, a: is not a mapping"),
         ('{"mp-0": ' + "[" * 100_000, "nested too deeply"),
         # `json` would take the last of two frames of one name, and lose the other.
         ('{"mp-5": {"mp-5-0-0": {}, "mp-5-0-0": {}}}', "the key 'mp-5-0-0' is given twice"),

@@ -149,7 +149,7 @@ def test_moments_belong_to_their_steps(folder):
 def test_an_outcar_that_does_not_fit(folder):
     path = folder / "OUTCAR"
     edit(path, "-153.11235880", "-152.11235880")
-    with pytest.raises(ValueError, match=r"step 1 has another energy in .*OUTCAR.*of another run"):
+    with pytest.raises(ValueError, match=r"step 1 has another energy in .*OUTCAR.*another run"):
         read_frames(folder / "vasprun.xml")
     edit(path, "0.222582      0.169662", "0.222582 *************", 1)  # beyond its column
     first, *others = read_frames(path)
@@ -243,8 +243,8 @@ def test_nothing_in_a_number_or_table_of_an_outcar_is_skipped(tmp_path, outcar, 
         ("<rc><c>Li</c><c>   1</c></rc>", "<rc/>", "the list of the atoms cannot be read"),
         ("<rc><c>Li</c><c>   1</c></rc>", "", "the lists of atoms and of their types do not agree"),
         ("<c>Li</c><c>   1</c>", "<c>Be</c><c>   1</c>", "the lists of atoms and of their types"),
-        (r'name="NELM">  *\d+<', 'name="NELM">1e999<', "is no number"),
-        (r'name="NELM">  *\d+<', 'name="NELM">-3<', "NELM is -3, no number of steps"),
+        (r'name="NELM">  *\d+<', 'name="NELM">1e999<', "is not a number"),
+        (r'name="NELM">  *\d+<', 'name="NELM">-3<', "NELM is -3, not a number of steps"),
     ],
 )
 def test_a_damaged_header_of_a_vasprun(tmp_path, xml, old, new, reason):
