@@ -43,15 +43,15 @@ from pipeline_core import hookspec
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from pipeline_core.dataset_run import DatasetRun, Dependencies
-    from pipeline_core.distributed.pieces import SampleDivider
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures import Figure
     from pipeline_core.figures.findings import Findings
     from pipeline_core.model_info import ModelInfo
-    from pipeline_core.pace import Position
-    from pipeline_core.run import ExperimentRun, Run
+    from pipeline_core.project.dataset_run import DatasetRun, Dependencies
+    from pipeline_core.project.run import ExperimentRun, Run
+    from pipeline_core.status.pace import Position
     from pipeline_core.task import Samples, Task
+    from pipeline_core.training.micro_batches import SampleDivider
 
 HOOKS_VERSION: Final = "1.1"
 """Version of the contract: major (breaks plugins) and minor (adds to it)."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from pipeline_core.artifacts.foreign import ForeignFormat
 from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.config.experiments import ENGINE_SECTIONS, AbsentStage
 from pipeline_core.config.renamed import RenamedOption
-from pipeline_core.foreign import ForeignFormat
 
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "profile", "figures")
 RUN_STAGES: Final = STAGES[1:]

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
 from pipeline_core.fields import Field, find_field
-from pipeline_core.run import Run
-from pipeline_core.seeds import seed_everything
+from pipeline_core.project.run import Run
+from pipeline_core.system.seeds import seed_everything
 
 Outputs = dict[str, Tensor]
 Sizes = Mapping[str, NDArray[np.int64]]

@@ -73,8 +73,8 @@ def _serve(folder: str) -> None:
 
     import pipeline_core.figures.drawing
     import pipeline_core.training.trainer
-    import pipeline_core.workflow  # noqa: F401
-    from pipeline_core.builtin import load_registry
+    import pipeline_core.workflow.rules  # noqa: F401
+    from pipeline_core.stages.builtin import load_registry
 
     load_registry()
     cli.get_argument_parser()

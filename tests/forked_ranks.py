@@ -70,7 +70,7 @@ def _start_server() -> subprocess.Popen[str]:
 def _serve() -> None:
     import pipeline_core.cli.app
     import pipeline_core.training.trainer  # noqa: F401
-    from pipeline_core.builtin import load_registry
+    from pipeline_core.stages.builtin import load_registry
 
     load_registry()
     gc.freeze()  # a collection in a rank would copy all that is imported

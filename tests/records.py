@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline_core.run import Run
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.project.run import Run
+from pipeline_core.training.model_file import load_model
 
 
 def read_history(run: Run) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import pytest
 import typer
 import yaml
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.app import app
+from pipeline_core.stages.builtin import load_registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

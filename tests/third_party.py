@@ -14,7 +14,7 @@ from pipeline_core import hookimpl
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import Section
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Outputs, Task
 
 

@@ -29,17 +29,17 @@ from fake_packages import ATOMS
 from forked_ranks import run_on_ranks
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core import hookimpl
-from pipeline_core.balance.partitioning import write_partition
 from pipeline_core.batch import Batch, collate
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import PartitionOptions, Section, TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.objective import LabelObjective
-from pipeline_core.project import Project
-from pipeline_core.run import Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
+from pipeline_core.training.balance.partitioning import write_partition
+from pipeline_core.training.objective import LabelObjective
 from pipeline_core.training.precision import choose_dtype
 from pipeline_core.training.profile import StepClock
 from pipeline_core.training.trainer import train_run

@@ -15,12 +15,12 @@ from typing import ClassVar
 
 from filelock import FileLock
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
-from pipeline_core.project import Project
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.project.working_folder import find_template, make_folder
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
-from pipeline_core.working_folder import find_template, make_folder
 
 PLUGINS = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
 STAGES = ("graph", "partition", "train", "evaluate", "infer")

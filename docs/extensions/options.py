@@ -22,8 +22,8 @@ from pydantic.fields import FieldInfo
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.yaml_templates import format_scalar, read_descriptions
+from pipeline_core.stages.builtin import load_registry
 
 
 class Options(SphinxDirective):

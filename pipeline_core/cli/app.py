@@ -10,10 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from pipeline_core import __version__
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli import (
     card,
-    checks,
     doctor,
     download,
     evidence,
@@ -24,9 +22,11 @@ from pipeline_core.cli import (
     report,
     stages,
     status,
+    validate,
     verify,
     working_folder,
 )
+from pipeline_core.stages.builtin import load_registry
 
 
 class _Group(TyperGroup):
@@ -96,7 +96,7 @@ def _set_common_options(
 
 for _module, _panel in (
     (stages, "Stages"),
-    (checks, "Before a run"),
+    (validate, "Before a run"),
     (plan, "Before a run"),
     (download, "Before a run"),
     (doctor, "Before a run"),

@@ -20,8 +20,8 @@ Copy = Annotated[
 
 def card(model: ModelPath, output: Output = None, copy: Copy = None) -> None:
     """Print the card of a model: data, errors, elements, limits, licence, citation, versions."""
+    from pipeline_core.artifacts.store import write_atomic
     from pipeline_core.figures.card import format_card, read_card
-    from pipeline_core.store import write_atomic
 
     path = find_model(model)
     if copy is not None and copy.resolve() == path.resolve():
@@ -35,7 +35,7 @@ def card(model: ModelPath, output: Output = None, copy: Copy = None) -> None:
             temporary.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {output}")
     if copy is not None:
-        from pipeline_core.training.checkpoint import load_archive, save_archive
+        from pipeline_core.training.model_file import load_archive, save_archive
 
         save_archive(copy, load_archive(path, "name another model"), facts)
         typer.echo(f"wrote {copy}", err=output is None)

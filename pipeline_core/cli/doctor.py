@@ -17,14 +17,14 @@ from typing import Annotated
 import typer
 
 import pipeline_kernels
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts.provenance import PACKAGES
 from pipeline_core.cli import options
 from pipeline_core.cli.findings import Finding, print_findings
 from pipeline_core.cli.slurm import examine_cluster
 from pipeline_core.config.variables import find_misspelled
 from pipeline_core.distributed.world import find_world
-from pipeline_core.memory import find_total_memory
-from pipeline_core.provenance import PACKAGES
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.system.memory import find_total_memory
 from pipeline_kernels.cache import find_cache, find_numba_cache
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import count
+from pipeline_core.status.output import count
 
 FILE = "Only this file, as the dataset file names it; may be given more than once."
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import typer
 
-from pipeline_core.cli.output import align
+from pipeline_core.status.output import align
 
 
 @dataclass(frozen=True)

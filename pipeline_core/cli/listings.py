@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
-from pipeline_core.cli.output import align
 from pipeline_core.config.experiments import ExperimentFile
 from pipeline_core.config.workflow import read_options
 from pipeline_core.config.yaml_files import read_yaml, validate_content
-from pipeline_core.project import Project, list_all_experiments
+from pipeline_core.project.project import Project, list_all_experiments
 from pipeline_core.registry import Plugin
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.status.output import align
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]
 

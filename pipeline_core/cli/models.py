@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from pipeline_core.training.model_files import MODEL, find_model_file
+from pipeline_core.training.trained_model import MODEL, find_model_file
 
 _ARCHIVE: Final = b"PK\x03\x04"  # first bytes of torch files
 

@@ -12,7 +12,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.yaml_templates import format_comment, format_scalar, format_section
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
-from pipeline_core.project import check_name
+from pipeline_core.project.project import check_name
 
 EPOCHS: Final = {"smoke": 2, "laptop": 50, "paper": 200}
 """Default number of epochs."""

@@ -15,9 +15,9 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.new_files import write_new
 from pipeline_core.hookspecs import HOOKS_VERSION
+from pipeline_core.stages.builtin import load_registry
 
 Kind = Literal["potential", "samples", "solver"]
 

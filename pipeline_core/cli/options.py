@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 
 Workflows = Annotated[Path, typer.Option(help="Folder with datasets/ and experiments/.")]
 Results = Annotated[Path, typer.Option(help="Folder for artifacts.")]

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import align
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.status.output import align
 
 Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
 Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones as well.")]

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import format_summary
-from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.distributed.launch import start_ranks
 from pipeline_core.distributed.world import find_world
-from pipeline_core.memory import keep_freed_memory
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.status.output import format_summary
+from pipeline_core.system.memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 
 from pipeline_core.cli import options
-from pipeline_core.cli.overview import Overview, read_overview
 from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
-from pipeline_core.cli.status_lines import format_all
 from pipeline_core.config.workflow import CONFIG, read_options
-from pipeline_core.project import Project, list_all_experiments
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.project import Project, list_all_experiments
+from pipeline_core.project.run import ExperimentRun
+from pipeline_core.status.lines import format_all
+from pipeline_core.status.overview import Overview, read_overview
 
 Names = Annotated[
     list[str] | None,

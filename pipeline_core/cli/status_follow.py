@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline_core.activity import Activity, State
-from pipeline_core.cli.overview import Overview
-from pipeline_core.cli.status_lines import describe, format_overview, format_summary
+from pipeline_core.status.activity import Activity, State
+from pipeline_core.status.lines import describe, format_overview, format_summary
+from pipeline_core.status.overview import Overview
 
 Display = Callable[[list[Overview]], None]
 """A function that shows overviews."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.project import list_all_experiments
+from pipeline_core.project.project import list_all_experiments
 
 if TYPE_CHECKING:
-    from pipeline_core.lineage import Fault
+    from pipeline_core.project.lineage import Fault
 
 Names = Annotated[
     list[str] | None, typer.Argument(help="Experiments as plugin/name; all with results if none.")
@@ -27,7 +27,7 @@ def verify(
     results: options.Results = options.RESULTS,
 ) -> None:
     """Read all artifacts; list damaged or stale ones, with the commands that make them again."""
-    from pipeline_core.verification import inspect_experiment
+    from pipeline_core.project.verification import inspect_experiment
 
     project = options.load_project(workflows, results)
     present = [name for name in list_all_experiments(workflows) if (results / name).is_dir()]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_core.builtin import load_registry
+from pipeline_core.stages.builtin import load_registry
 
 EXAMPLE = "chgnet/hfo2"
 
@@ -30,7 +30,12 @@ Upgrade = Annotated[
 
 def init(folder: Folder = Path(), experiment: Example = None, upgrade: Upgrade = False) -> None:
     """Make a working folder: Snakefile, profiles, and an experiment with its data."""
-    from pipeline_core.working_folder import CONFIG, has_configuration, make_folder, upgrade_folder
+    from pipeline_core.project.working_folder import (
+        CONFIG,
+        has_configuration,
+        make_folder,
+        upgrade_folder,
+    )
 
     if upgrade:
         if experiment:

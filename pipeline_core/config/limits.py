@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from pipeline_core.memory import describe_bytes, find_total_memory
+from pipeline_core.system.memory import describe_bytes, find_total_memory
 
 ATOM_BYTES: Final = 200
 """Lower bound of the bytes per atom while atoms are moved or copied."""

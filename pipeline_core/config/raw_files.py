@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pipeline_core.artifacts.provenance import hash_file
+from pipeline_core.artifacts.seals import add_checksum, open_file, take_checksum
 from pipeline_core.config.yaml_files import find_line
-from pipeline_core.provenance import hash_file
-from pipeline_core.seals import add_checksum, open_file, take_checksum
 
 
 class MissingFilesError(ValueError):

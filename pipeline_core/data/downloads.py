@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
-from pipeline_core import provenance
+from pipeline_core.artifacts import provenance
+from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.config.datasets import Download
-from pipeline_core.dataset_run import DatasetRun
-from pipeline_core.store import write_atomic
+from pipeline_core.project.dataset_run import DatasetRun
 
 _BLOCK: Final = 1 << 20
 _TIMEOUT: Final = 60.0  # s without a byte

@@ -7,7 +7,7 @@ import sys
 from typing import Final, NoReturn
 
 from pipeline_core.distributed.threads import count_threads_per_rank
-from pipeline_core.memory import require_free
+from pipeline_core.system.memory import require_free
 
 _RANK_BYTES: Final = 100_000_000
 """Lower bound of the memory of a process that has imported torch, bytes."""

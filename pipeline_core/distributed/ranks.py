@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from pipeline_core.artifacts.provenance import hash_source, read_versions
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.distributed.watch import Watch, explain
 from pipeline_core.distributed.world import World, find_world
-from pipeline_core.provenance import hash_source, read_versions
 
 T = TypeVar("T")
 

@@ -26,6 +26,7 @@ from torch.distributed import (  # type: ignore[attr-defined] # exported at run 
     TCPStore,
 )
 
+from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.distributed.addresses import LOOPBACK, find_address, listen, use_interface
 from pipeline_core.distributed.world import (
     World,
@@ -33,7 +34,6 @@ from pipeline_core.distributed.world import (
     may_be_launched,
     refuse_leftovers,
 )
-from pipeline_core.store import write_atomic
 
 _PATIENCE: Final = 300.0
 """Seconds that ranks wait for each other at the start."""

@@ -14,8 +14,8 @@ from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.evaluation.records import Texts
 from pipeline_core.fields import SYMBOLS
-from pipeline_core.residuals import compute_residuals, read_labels
 from pipeline_core.task import Quantity
+from pipeline_core.training.residuals import compute_residuals, read_labels
 
 MOST_GROUPS: Final = 64
 """Largest number of groups in the table; predictions name more, such as one per material."""

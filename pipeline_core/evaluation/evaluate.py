@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
-from pipeline_core.distributed.pieces import make_divider
 from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.ensembles.predictions import calibrate_committee
 from pipeline_core.evaluation.breakdown import Breakdown
-from pipeline_core.evaluation.committee import calibrate_committee
 from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import (
     Texts,
@@ -21,9 +21,9 @@ from pipeline_core.evaluation.records import (
     write_window,
 )
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleWriter
+from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, Task
+from pipeline_core.training.micro_batches import make_divider
 
 
 def evaluate_run(run: Run) -> dict[str, Any]:

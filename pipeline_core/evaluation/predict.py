@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.distributed.pieces import LoadPart, Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Quantity, Samples, Task, sum_rows
 from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.loader import load_pieces
+from pipeline_core.training.micro_batches import LoadPart, Piece
 
 Ints = NDArray[np.int64]
 

@@ -1,6 +1,6 @@
 """The file of predictions: labels and predictions side by side, sample by sample.
 
-It has the layout of all files of samples (`pipeline_core.samples`), so `SampleFile(path,
+It has the layout of all files of samples (`pipeline_core.artifacts.samples`), so `SampleFile(path,
 "predictions")` reads it. Each sample carries `split` (its place in `SPLITS`, as in the data),
 `<quantity>_label` and `<quantity>_predicted`, and where the data have them `group`, `source` and
 `atomic_numbers`. Of a model with several heads it carries `head`, the number of its head among the
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.batch import Batch
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS, Field
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleWriter
+from pipeline_core.project.run import Run
 from pipeline_core.task import Quantity
 
 Texts = NDArray[np.object_]

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from pipeline_core.lineage import require_current_model
-from pipeline_core.run import Run
+from pipeline_core.project.lineage import require_current_model
+from pipeline_core.project.run import Run
 from pipeline_core.task import Task, build_task
-from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
+from pipeline_core.training.model_file import check_probe, load_model, load_weights
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-    from pipeline_core.run import ExperimentRun
+    from pipeline_core.project.run import ExperimentRun
 
 
 Rows: TypeAlias = list[list[object]]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import h5py
 
-from pipeline_core import store
-from pipeline_core.extracts import BULK
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.extracts import BULK
 
 
 def write_archive(folder: Path, archive: Path) -> None:

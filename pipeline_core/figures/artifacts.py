@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures.variants import rank_groups
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.chapter import Snippet, Table
-from pipeline_core.run import ExperimentRun, Run
 
 _INTERNAL: Final = (
     *("graph.h5", "partition.h5", "history.jsonl", "records.jsonl", "metrics.json"),

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 _WAYS: Final = {
     "random": ("equal numbers", ":o"),

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.seals import identify
 from pipeline_core.figures.quantities import find_quantity
+from pipeline_core.project.run import Run
 from pipeline_core.report.chapter import Table
 from pipeline_core.report.formats import format_number
-from pipeline_core.run import Run
-from pipeline_core.seals import identify
 
 _RANGES: Final = (
     ("atoms", "atoms of a structure", ""),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.results import ImportReport
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 Floats = NDArray[np.float64]
 

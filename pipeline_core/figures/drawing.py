@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.figures import Figure, reproduction, results, savers, style, summary
 from pipeline_core.figures.expected import is_of_paper
+from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.chapter import write_chapter
-from pipeline_core.run import ExperimentRun
 
 INDEX: Final = "index.json"
 _WEBP: Final = "for the report"

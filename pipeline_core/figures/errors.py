@@ -15,7 +15,7 @@ from pipeline_core.fields import SPLITS, SYMBOLS
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics, Split, Table
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 Errorbook = dict[str, dict[str, Errors]]

@@ -1,7 +1,7 @@
 """Evidence: the small files behind figures, kept with the experiments, to draw without training.
 
 For an experiment `workflows/evidence` has an archive, laid out like results: histories, errors,
-inference results, and extracts of larger files (`pipeline_core.extracts`). A JSON manifest beside
+inference results, and extracts of larger files (`artifacts.extracts`). A JSON manifest beside
 it records what the figures depend on: hashes of the files and of the plugins' sources, and of the
 drawn files. If figures were drawn again by later sources, `sources_of_data` are the sources that
 made the data.
@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core import lineage, store
-from pipeline_core.extracts import Extracts
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.extracts import Extracts
 from pipeline_core.figures.archives import (
     copy_artifact,
     list_files,
@@ -28,9 +28,10 @@ from pipeline_core.figures.archives import (
 )
 from pipeline_core.figures.drawing import draw_compared, draw_experiment
 from pipeline_core.model_info import MAKERS
-from pipeline_core.project import EVIDENCE, Project
+from pipeline_core.project import lineage
+from pipeline_core.project.project import EVIDENCE, Project
+from pipeline_core.project.run import READS, ExperimentRun, Run
 from pipeline_core.registry import find_source_files
-from pipeline_core.run import READS, ExperimentRun, Run
 
 MOST_BYTES: Final = 1_000_000
 """Limit for the archive of one experiment, which is kept in the repository."""
@@ -116,7 +117,7 @@ def _require_same(
     if other:
         raise ValueError(
             f"{experiment.path}: {', '.join(other)}: drawn otherwise from evidence than from "
-            "results; a figure reads what is not kept: see pipeline_core.extracts"
+            "results; a figure reads what is not kept: see pipeline_core.artifacts.extracts"
         )
 
 

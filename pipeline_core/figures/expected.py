@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import read_yaml, validate_content
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 ARTIFACTS: Final = (
     "metrics",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.chapter import Number, Table
-from pipeline_core.run import ExperimentRun
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 History = list[dict[str, Any]]
 Value = Callable[[dict[str, Any]], float | None]

@@ -15,9 +15,9 @@ from pipeline_core.figures.findings import Findings
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.chapter import Number
 from pipeline_core.report.formats import format_number
-from pipeline_core.run import ExperimentRun, Run
 
 _SPLITS: Final = {"train": "training", "val": "validation", "test": "test"}
 _METHODS: Final = {

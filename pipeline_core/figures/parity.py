@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pipeline_core.extracts import shorten
+from pipeline_core.artifacts.extracts import shorten
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.figures.results import Comparison, Errors
 from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.formats import format_number
-from pipeline_core.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 Range = tuple[float, float]

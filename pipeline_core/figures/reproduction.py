@@ -12,6 +12,7 @@ import numpy as np
 from pipeline_core.figures import Drawn, Rows, results, tables
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.paper import (
     ELSEWHERE,
     HEADER,
@@ -20,7 +21,6 @@ from pipeline_core.report.paper import (
     NOT_RUN,
     format_row,
 )
-from pipeline_core.run import ExperimentRun, Run
 
 
 def draw(experiment: ExperimentRun) -> Drawn:

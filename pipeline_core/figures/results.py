@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.seals import open_file, take_checksum
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures.quantities import Quantity, find_quantity
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_core.samples import SampleFile
-from pipeline_core.seals import open_file, take_checksum
+from pipeline_core.project.run import ExperimentRun, Run
 
 logger = logging.getLogger(__name__)
 

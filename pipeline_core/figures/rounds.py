@@ -14,8 +14,8 @@ from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Metrics
-from pipeline_core.round_run import Arm
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.round_run import Arm
+from pipeline_core.project.run import ExperimentRun, Run
 
 _SHOWN: Final = ("energy_per_atom", "forces")
 _ARMS: Final[dict[Arm, str]] = {"round": "where the committee differs", "random": "at random"}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from matplotlib.figure import Figure
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.figures.variants import Group, group_by_seed
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.chapter import Table
-from pipeline_core.run import ExperimentRun, Run
 
 _SECTIONS: Final = ("graph", "partition", "model", "train")
 _MAIN: Final = {

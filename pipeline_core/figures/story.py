@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
@@ -24,8 +24,8 @@ from pipeline_core.figures.variants import (
     name_best,
     rank_groups,
 )
+from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.chapter import Number
-from pipeline_core.run import ExperimentRun
 
 Grade = Literal["small", "moderate", "large", "unknown"]
 

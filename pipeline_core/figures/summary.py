@@ -25,10 +25,10 @@ from pipeline_core.figures import (
     variants,
 )
 from pipeline_core.figures.findings import collect_findings
+from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, Illustration, Snippet, Table
 from pipeline_core.report.page import make_page
-from pipeline_core.run import ExperimentRun
 
 _SHOWN_OTHERWISE: Final = ("parity_forces", "reproduction", "provenance")
 """Figures with a content that the page shows in another figure or as a table."""

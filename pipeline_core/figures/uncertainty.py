@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pipeline_core.evaluation.calibration import Calibration
-from pipeline_core.evaluation.committee import read_joint
+from pipeline_core.ensembles.calibration import Calibration
+from pipeline_core.ensembles.predictions import read_joint
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.chapter import Number
-from pipeline_core.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Final
 
 from pipeline_core import hookimpl
-from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.distributed.world import find_world
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import STAGES
-from pipeline_core.pace import Position
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_core.stage_wrappers import Around, StageWrappers
-from pipeline_core.status_files import (
+from pipeline_core.observers.wrappers import Around, StageWrappers
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.status.files import (
     locate_failure,
     locate_position,
     write_failure,
     write_position,
 )
+from pipeline_core.status.pace import Position
 
 
 @hookimpl

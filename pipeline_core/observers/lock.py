@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.distributed.world import find_world
-from pipeline_core.locks import hold, locate_lock
 from pipeline_core.model_info import STAGES
-from pipeline_core.run import Run
-from pipeline_core.stage_wrappers import Around, StageWrappers
+from pipeline_core.observers.wrappers import Around, StageWrappers
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import Run
+from pipeline_core.system.locks import hold, locate_lock
 
 
 def _guard(run: DatasetRun | Run, stage: str) -> Around:

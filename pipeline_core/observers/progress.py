@@ -20,8 +20,8 @@ from pipeline_core import hookimpl
 from pipeline_core.distributed.world import find_world
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.hookspecs import Summary
-from pipeline_core.pace import Position, count_done, format_duration
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.status.pace import Position, count_done, format_duration
 
 _BAR: Final = 7
 """Columns of the bar."""

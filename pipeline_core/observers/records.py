@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core.dataset_run import DatasetRun
+from pipeline_core.artifacts.seals import add_checksum
 from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import STAGES
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_core.seals import add_checksum
-from pipeline_core.stage_wrappers import Around, StageWrappers
+from pipeline_core.observers.wrappers import Around, StageWrappers
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import ExperimentRun, Run
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_core import hookimpl
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 
 logger = logging.getLogger(__name__)
 

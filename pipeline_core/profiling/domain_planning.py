@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.memory import keep_freed_memory
 from pipeline_core.profiling.layout import Layout, describe_epoch
 from pipeline_core.profiling.measure import find_memory_limit
 from pipeline_core.profiling.network import (
@@ -41,8 +40,9 @@ from pipeline_core.profiling.part_steps import (
 )
 from pipeline_core.profiling.projection import Epoch, count_gradient_bytes, count_term_bytes
 from pipeline_core.profiling.side_by_side import Training
-from pipeline_core.run import Run
-from pipeline_core.seeds import use_deterministic
+from pipeline_core.project.run import Run
+from pipeline_core.system.memory import keep_freed_memory
+from pipeline_core.system.seeds import use_deterministic
 from pipeline_core.training.division import (
     find_whole_limit,
     require_divided_training,

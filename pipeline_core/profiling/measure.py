@@ -15,10 +15,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from pipeline_core.balance.sampler import Share
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.memory import find_free_bytes, measure_peak
@@ -30,10 +28,12 @@ from pipeline_core.profiling.steps import (
     fit_memory,
 )
 from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.balance.sampler import Share
 from pipeline_core.training.division import Load
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import Step, load_steps, sum_counts
+from pipeline_core.training.micro_batches import Piece
 from pipeline_kernels.packing import Plan
 
 _USABLE: Final = 0.8

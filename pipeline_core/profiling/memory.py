@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from pipeline_core.memory import PROCESS, find_free_memory, read_number
+from pipeline_core.system.memory import PROCESS, find_free_memory, read_number
 
 
 def measure_peak(call: Callable[[], object], device: torch.device) -> int | None:

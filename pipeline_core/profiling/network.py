@@ -25,10 +25,10 @@ from scipy.optimize import nnls
 from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # exported at run time
 
+from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.config.profile import Network, Projection
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.world import find_world
-from pipeline_core.store import write_atomic
 
 SIZES: Final = tuple(1024 * 4**n for n in range(9))
 """Bytes of the messages: 1 KiB to 64 MiB."""

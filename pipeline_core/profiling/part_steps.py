@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.profile import Network
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.pieces import PartPiece, make_divider
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
 from pipeline_core.profiling.side_by_side import Training
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.training.balance.cost_model import CostModel, fit
+from pipeline_core.training.micro_batches import PartPiece, make_divider
 
 _GROWTH: Final = 4
 """Size of a measured part over the size of the one before."""

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 
-from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
@@ -43,7 +42,8 @@ from pipeline_core.profiling.side_by_side import (
     Wish,
     measure_side_by_side,
 )
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.training.balance.cost_model import CostModel, fit
 from pipeline_core.training.division import find_large
 
 

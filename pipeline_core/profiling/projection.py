@@ -14,12 +14,12 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.profile import Network, Projection, SizeClass
 from pipeline_core.config.sections import PartitionOptions, Strategy
 from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.task import Sizes, Task
+from pipeline_core.training.balance.cost_model import CostModel
+from pipeline_core.training.balance.sampler import Sampler
 from pipeline_kernels.packing import Plan
 
 _COUNT_BYTES: Final = 8

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.profiling.steps import MeasuredClass, fit_memory
+from pipeline_core.training.balance.cost_model import CostModel
 
 _WITHIN: Final = 1.1
 """Times per atom up to this factor over the best count as saturated."""

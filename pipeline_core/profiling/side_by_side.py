@@ -24,22 +24,22 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed as dist
 
-from pipeline_core.balance.partitioning import Shares, read_shares
-from pipeline_core.balance.sampler import Sampler, Share
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.distributed.world import World
-from pipeline_core.memory import keep_freed_memory
 from pipeline_core.profiling.measure import StepTimer
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import host_ranks
-from pipeline_core.run import Run
-from pipeline_core.seeds import use_deterministic
+from pipeline_core.project.run import Run
+from pipeline_core.system.memory import keep_freed_memory
+from pipeline_core.system.seeds import use_deterministic
 from pipeline_core.task import DrawnSamples, Samples, Task, build_task
+from pipeline_core.training.balance.partitioning import Shares, read_shares
+from pipeline_core.training.balance.sampler import Sampler, Share
 from pipeline_core.training.division import make_sampler
+from pipeline_core.training.micro_batches import Piece
 from pipeline_core.training.start import initialize_weights, start_metadata
 from pipeline_kernels.packing import Plan
 

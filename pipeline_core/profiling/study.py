@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline_core import store
-from pipeline_core.balance.cost_model import CostModel, fit
+from pipeline_core.artifacts import store
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
@@ -29,9 +28,10 @@ from pipeline_core.profiling.projection import (
     project_epochs,
 )
 from pipeline_core.profiling.steps import collect_totals, list_steps
-from pipeline_core.run import Run
-from pipeline_core.seeds import use_deterministic
+from pipeline_core.project.run import Run
+from pipeline_core.system.seeds import use_deterministic
 from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.balance.cost_model import CostModel, fit
 from pipeline_core.training.freezing import freeze
 
 

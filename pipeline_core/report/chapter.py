@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 
 NAME: Final = "summary.json"
 

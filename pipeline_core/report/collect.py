@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, read_chapter
 from pipeline_core.report.page import make_page

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.report.chapter import Chapter, Number, Table
 from pipeline_core.report.formats import format_number
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 
 
 @hookimpl(trylast=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Summary
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 
 @hookimpl(trylast=True)

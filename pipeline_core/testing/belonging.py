@@ -15,13 +15,13 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.seals import SealedFile, read_seal
 from pipeline_core.config.experiments import merge_sections
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import MAKERS
-from pipeline_core.project import Project
-from pipeline_core.run import READS, Run
-from pipeline_core.seals import SealedFile, read_seal
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import READS, Run
 from pipeline_core.testing.damage import keep_content
 from pipeline_core.testing.projects import OnProject, call, prepare
 
@@ -153,15 +153,15 @@ class OnFinishedRun(OnProject):
     def test_a_training_does_not_go_on_from_the_state_of_another(self, pair: Pair) -> None:
         """It starts afresh, and names the difference."""
         from pipeline_core.task import build_task
-        from pipeline_core.training import state
+        from pipeline_core.training import checkpoint
 
         path = pair.run.state / "last.pt"
         if not path.is_file() or pair.difference == "plugin":
             pytest.skip("the plugin trains by itself, or another plugin has another source")
         options = pair.other.get_section("train", TrainOptions)
-        facts = state.resume_key(pair.other, options)
+        facts = checkpoint.resume_key(pair.other, options)
         module = build_task(pair.run).module
-        found = state.compare_state(path, pair.run.model_info, facts, options.epochs, module)
+        found = checkpoint.compare_state(path, pair.run.model_info, facts, options.epochs, module)
         obstacle = found.obstacle
         assert obstacle is not None
         assert obstacle.startswith(f"{path}: saved with another ")
@@ -178,7 +178,7 @@ def _seal_again(path: Path, facts: Mapping[str, Any]) -> None:
         store.write_json(path, {**store.read_json(path), "provenance": facts})
         return
     seal = read_seal(path)
-    assert seal is not None, f"{path} has no seal; write it by pipeline_core.store"
+    assert seal is not None, f"{path} has no seal; write it by pipeline_core.artifacts.store"
     with SealedFile(path, seal) as file:
         content = file.read()
     with store.write_sealed(path, facts) as new:

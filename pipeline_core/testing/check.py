@@ -12,9 +12,9 @@ import pytest
 
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import read_yaml
-from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.project import Project, list_experiments
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.project import Project, list_experiments
 from pipeline_core.registry import Plugin, Registry
 from pipeline_core.testing import PluginConformance, RunConformance
 from pipeline_core.testing.projects import find_example

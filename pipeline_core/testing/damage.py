@@ -14,10 +14,11 @@ import h5py
 import numpy as np
 import torch
 
-from pipeline_core import lineage, store
+from pipeline_core.artifacts import store
 from pipeline_core.model_info import MAKERS
-from pipeline_core.run import Run
-from pipeline_core.training.checkpoint import load_archive
+from pipeline_core.project import lineage
+from pipeline_core.project.run import Run
+from pipeline_core.training.model_file import load_archive
 
 _TEXT: Final = re.compile(rb"[ -~]{8,}")
 _NEAR: Final = 256
@@ -86,7 +87,9 @@ def _judge(run: Run, path: Path, expected: Any) -> str:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is not a message for a user
         return repr(error)
     return (
-        "" if content == expected else "read as if it were whole; write it by pipeline_core.store"
+        ""
+        if content == expected
+        else "read as if it were whole; write it by pipeline_core.artifacts.store"
     )
 
 

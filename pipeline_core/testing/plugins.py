@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS
 from pipeline_core.registry import Plugin
+from pipeline_core.stages.builtin import load_registry
 
 HEAVY = ("torch", "ase", "pymatgen", "matplotlib")
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import pytest
 import yaml
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
 from pipeline_core.hookspecs import Example
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
 from pipeline_core.registry import Registry
-from pipeline_core.run import Run
+from pipeline_core.stages.builtin import load_registry
 
 EXPERIMENT: Final = "conformance"
 _DATA: Final = "samples"

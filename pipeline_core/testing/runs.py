@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures.drawing import INDEX
-from pipeline_core.project import Project
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.testing.belonging import OnFinishedRun, draw
 from pipeline_core.testing.damage import find_silent_flips, list_artifacts
 from pipeline_core.testing.projects import EXPERIMENT, call, prepare, write_project
-from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.history import TIMES
+from pipeline_core.training.model_file import check_probe, load_model
 
 
 class RunConformance(OnFinishedRun):
@@ -81,7 +81,7 @@ class RunConformance(OnFinishedRun):
         """A rank reads only the samples of its shares from large files."""
         if "task" not in self.list_hooks(run) or run.dataset is None:
             pytest.skip("the plugin trains the model itself, or needs no dataset")
-        monkeypatch.setattr("pipeline_core.samples._PRELOAD_BYTES", 0)
+        monkeypatch.setattr("pipeline_core.artifacts.samples._PRELOAD_BYTES", 0)
         samples = build_task(run).samples("train")
         with SampleFile(run.data, "data", ["split"]) as data:
             split = data.read_column("split")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.pace import Position
+from pipeline_core.status.pace import Position
 from pipeline_core.training.history import Record
 
 

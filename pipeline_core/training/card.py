@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Task
 
 _OF_DATASET: Final = ("description", "citation", "licence")

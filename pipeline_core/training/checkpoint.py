@@ -1,305 +1,256 @@
-"""Model file `model.pt`: trained weights, metadata to rebuild the module, stored predictions.
+"""Training checkpoint: model, optimizer, schedule, EMA, sampler, RNG; for bit-exact resume.
 
-During a training, `state/best.pt` is such a file for its best epoch so far (`model_files`). The
-file is a torch archive without pickled code, with checksum and provenance (`pipeline_core.seals`).
-Its keys:
-
-| key                     | content                                                               |
-|-------------------------|-----------------------------------------------------------------------|
-| `format`                | version of the engine's part                                          |
-| `plugin`                | name of the model                                                     |
-| `plugin_version`        | version of `metadata` and of the names in `weights`                   |
-| `metadata`              | `Task.metadata`                                                       |
-| `weights`               | state of the module after its best epoch; its EMA with `ema_decay`    |
-| `dtype`                 | type of the parameters, such as "float32"                             |
-| `elements`              | `metadata["elements"]`, chemical symbols it was trained on; or empty  |
-| `experiment`, `variant` | the run                                                               |
-| `probe`                 | `batch` of a few samples, with their `split` and `numbers`, or of     |
-|                         | `Task.probe`; `outputs`, computed on the CPU                          |
+A state is valid for the facts that determine the result: data, model, seed, source of the plugin
+and options of the training. If any of these has changed, the training starts afresh.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
-import struct
-import zipfile
-import zlib
-from collections.abc import Mapping
-from copy import deepcopy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from pipeline_core import upgrades
-from pipeline_core.balance.sampler import Numbers
-from pipeline_core.batch import Batch
+from pipeline_core.artifacts import upgrades
+from pipeline_core.artifacts.seals import identify
+from pipeline_core.config.renamed import name_former
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
-from pipeline_core.run import Run
-from pipeline_core.seals import SealedFile
-from pipeline_core.store import explain_lost_seal, open_content, read_provenance, write_sealed
-from pipeline_core.task import Outputs, Task
-from pipeline_core.training.card import make_card
+from pipeline_core.project.run import Run
+from pipeline_core.training.divergence import CURES, has_diverged
+from pipeline_core.training.history import Record
+from pipeline_core.training.model_file import check_probe, load_archive, save_archive
 
-_KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "probe"}
-_TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-9}
-"""Largest deviation from a stored prediction, relative to the largest one of its field."""
-_NOISE: Final = {"float32": 1e-5, "float64": 1e-12}
-"""Deviation that is ignored: forces that vanish by symmetry are rounding errors."""
-_DAMAGE: Final = (
-    *(OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError),
-    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, struct.error),
-)
-"""Exceptions from reading a damaged archive."""
+NOTE: Final = "diverged.json"
+"""Beside a state after which the training diverged."""
+_SOURCE: Final = "plugin source"
+"""The fact that always differs for a state of an earlier version."""
 
 
-def write_model(
-    run: Run,
-    task: Task,
-    weights: Mapping[str, Tensor],
-    probe: tuple[str, Numbers],
-    provenance: Mapping[str, Any],
-) -> None:
-    """Write `run.model` atomically.
+@dataclass
+class Progress:
+    """Progress of a training.
+
+    Attributes:
+        epoch: Finished epochs.
+        step: Finished steps of the epoch after them.
+        best_loss: Lowest loss so far.
+        best_epoch: Epoch of the lowest loss, from 1; 0 before the first.
+        best_weights: Weights after the best epoch, on the CPU; on rank 0 only.
+        history: Lines of the finished epochs.
+        changes: Changes after divergences: the first epoch with them, and the values of each fact
+            before and after.
+        elapsed: Time of the training over all its starts, s.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    best_loss: float = float("inf")
+    best_epoch: int = 0
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    history: list[Record] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    elapsed: float = 0.0
+
+
+def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
+    """Return the facts that a state of this run depends on: name -> value as text.
+
+    The number of epochs and the time limit are left out, so that a training can be prolonged,
+    unless the learning rate depends on them. `train.profile` is left out, too.
+    """
+    facts = dict(_flatten(run.select_params("train")))
+    facts.pop("train.profile", None)
+    if options.schedule.name != "cosine":
+        for name in ("train.epochs", "train.minutes"):
+            facts.pop(name, None)
+    source = run.registry.compute_fingerprint(run.model_info.name)
+    return {**facts, "seed": str(run.seed), _SOURCE: source, **hash_inputs(run, options)}
+
+
+def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
+    """Return file name -> identity of the files that the training reads."""
+    inputs = [run.graph] if run.dataset is None else [run.data, run.graph]
+    if options.start_from is not None:
+        inputs.append(Path(options.start_from))
+    return {path.name: identify(path) for path in inputs if path.is_file()}
+
+
+def describe_model(
+    run: Run, begun: Mapping[str, Any], ranks: Ranks, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Return the provenance of a trained model.
 
     Args:
         run: The run.
-        task: Its task; the module is moved to the CPU and given the weights.
-        weights: State of the module.
-        probe: Split and numbers of the samples whose predictions are stored if the task has no
-            probe of its own.
-        provenance: Provenance of the model; a card is added (`training.card`).
+        begun: `run.make_provenance("train")` as it was when the training began: its inputs may be
+            replaced meanwhile.
+        ranks: Ranks that trained.
+        progress: Progress of the training; None for a training without epochs.
     """
-    module = task.module.cpu()
-    module.load_state_dict(weights)
-    facts = {**provenance, "card": make_card(run, task)}
-    save_model(run.model, run, task, (module, make_probe(task, *probe)), facts)
-
-
-def save_model(
-    path: Path,
-    run: Run,
-    task: Task,
-    trained: tuple[nn.Module, Mapping[str, Any]],
-    facts: Mapping[str, Any],
-) -> None:
-    """Write a model file atomically.
-
-    Args:
-        path: The file.
-        run: The run.
-        task: Its task, whose module is left unchanged.
-        trained: A module with the weights, on the CPU, and the result of `make_probe`.
-        facts: Provenance of the model, with its card.
-    """
-    module, probe = trained
-    metadata = dict(task.metadata or {})
-    content = {
-        "format": upgrades.count_version(upgrades.MODEL),
-        "plugin": run.model_info.name,
-        "plugin_version": upgrades.count_version(run.model_info.upgrades),
-        "metadata": metadata,
-        "weights": module.state_dict(),
-        "dtype": name_dtype(module),
-        "elements": list(metadata.get("elements", [])),
-        "experiment": run.experiment,
-        "variant": run.variant,
-        "probe": predict_probe(module, probe),
+    course: dict[str, Any] = {}
+    if progress is not None:
+        course = {"epoch": progress.best_epoch, "epochs": progress.epoch}
+        course |= {"changes": progress.changes} if progress.changes else {}
+    return {
+        **begun,
+        **course,
+        "history": identify(run.history) if run.history.is_file() else None,
+        "ranks": ranks.size,
+        "threads": torch.get_num_threads(),
+        "device": ranks.device.type,
     }
-    save_archive(path, content, facts)
 
 
-def make_probe(task: Task, split: str, numbers: Numbers) -> dict[str, Any]:
-    """Return a few samples, for predictions to check a rebuilt module by.
+@dataclass(frozen=True)
+class Resumption:
+    """Result of the comparison of a saved state with the experiment.
+
+    Attributes:
+        obstacle: Reason why the state cannot be continued; None if it can.
+        changes: Facts that differ, as they may: name -> value before and value now.
+    """
+
+    obstacle: str | None = None
+    changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def compare_state(
+    path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int, module: nn.Module
+) -> Resumption:
+    """Compare a saved state with the run that is to continue it.
 
     Args:
-        task: The task; its own probe is used if it has one.
-        split: Split of the samples otherwise.
-        numbers: Their numbers.
-
-    Returns:
-        `batch`, on the CPU, and `split` and `numbers` of its samples.
+        path: The state, which exists.
+        info: The model.
+        facts: Facts of the run, from `resume_key`.
+        epochs: Length of the training now.
+        module: On the CPU, as the plugin builds it; left unchanged.
     """
-    if task.probe is None:
-        batch = task.samples(split).batch(numbers.tolist())
-        return {"split": split, "numbers": numbers.tolist(), "batch": batch}
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # so that the training draws the same numbers as without it
-        return {"batch": task.probe()}
-
-
-def predict_probe(module: nn.Module, probe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a probe with the `outputs` of a module, which is on the CPU."""
-    return {**probe, "outputs": _predict(module, probe["batch"])}
-
-
-def name_dtype(module: nn.Module) -> str:
-    """Return the type of a module's parameters, such as "float32"."""
-    return str(next(module.parameters()).dtype).removeprefix("torch.")
-
-
-def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
-    """Read a `model.pt`, tensors on the CPU, upgraded to the present version.
-
-    Args:
-        path: The file.
-        info: Gives upgrades of metadata and weights; None to leave them unchanged.
-
-    Raises:
-        ValueError: The file is missing, damaged, not a model, or of a later version.
-    """
-    content = load_archive(path, "run the stage 'train' first")
-    version = content.get("format")
-    if not isinstance(version, int) or not content.keys() >= _KEYS:
-        raise ValueError(f"{path}: not a model; give the path of a model.pt")
-    if "provenance" not in content:  # earlier versions had no seal
-        content["provenance"] = json.dumps(read_provenance(path), sort_keys=True)
-    content = upgrades.upgrade(content, version, upgrades.MODEL, str(path))
-    return content if info is None else upgrade_model(content, info, path)
-
-
-def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[str, Any]:
-    """Bring metadata, weights and probe of a loaded model to the version of its plugin.
-
-    Args:
-        content: Result of `load_model`.
-        info: The plugin.
-        path: The file, for messages.
-
-    Raises:
-        ValueError: They are of a later version, or of another plugin.
-    """
-    if content["plugin"] != info.name:
-        raise ValueError(
-            f"{path}: a model of the plugin {content['plugin']!r}, and not of {info.name!r}; give "
-            "the path of one of these, or train one"
-        )
-
-    def apply(step: Upgrade, content: dict[str, Any]) -> dict[str, Any]:
-        probe = content["probe"]
-        return {
-            **content,
-            "metadata": step.metadata(content["metadata"]),
-            "weights": step.weights(content["weights"]),
-            "probe": {**probe, "batch": step.batch(probe["batch"])},
-        }
-
-    steps = {number: partial(apply, step) for number, step in info.upgrades.items()}
-    place = f"{path}: the part of the plugin {info.name!r}"
-    return upgrades.upgrade(content, content["plugin_version"], steps, place)
-
-
-def save_archive(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Write a torch archive atomically, with a seal.
-
-    Args:
-        path: The file.
-        content: Tensors and plain values.
-        facts: Provenance, JSON-able.
-
-    Raises:
-        ValueError: The file cannot be written.
-    """
-    with write_sealed(path, facts) as file:
-        torch.save({**content, "sealed": True}, file)
-
-
-def load_archive(path: Path, cure: str) -> dict[str, Any]:
-    """Read a torch archive that holds a dict of tensors and plain values, checksums included.
-
-    Raises:
-        ValueError: The file is missing (the message ends in `cure`) or damaged.
-    """
-    if not path.exists():
-        raise ValueError(f"{path}: no such file; {cure}")
-    with open_content(path) as file:
-        if file is not None:
-            file.check()
-        content = _load_content(path, file)
-    if content.pop("sealed", False) and file is None:
-        raise explain_lost_seal(path)
-    return content
-
-
-def _load_content(path: Path, file: SealedFile | None) -> dict[str, Any]:
     try:
-        damaged: str | None = None
-        if file is None:
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-        if damaged is None:
-            source = cast("IO[bytes]", file) if file else path
-            content = torch.load(source, map_location="cpu", weights_only=True)
-            if isinstance(content, dict):
-                return content
-            damaged = "content"
-    except _DAMAGE as error:
-        damaged = (str(error).splitlines() or [type(error).__name__])[0]
-    raise ValueError(
-        f"{path}: truncated, damaged or not written by this package ({damaged}); remove it and run "
-        "its stage again"
+        state = load_state(path, info)
+    except ValueError as error:
+        return Resumption(str(error))
+    # An option added since the state was saved had its default then.
+    later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
+    moved = _list_moved(info)
+    then = {name: fact for name, fact in state["facts"].items() if name not in moved}
+    saved = {_SOURCE: facts[_SOURCE], **later, **then}
+    changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
+    done, step = state["progress"]["epoch"], state["progress"]["step"]
+    may_change = CURES if has_diverged(path.with_name(NOTE), done, step) else ()
+    obstacles = [name for name in changed if name not in may_change]
+    if obstacles:
+        return Resumption(f"{path}: saved with another {', '.join(obstacles)}")
+    if done > epochs:
+        return Resumption(f"{path}: saved with {done} epochs, more than the {epochs} requested")
+    if obstacle := _find_other_predictions(state, module, path):
+        return Resumption(obstacle)
+    return Resumption(None, {k: (saved.get(k, "none"), facts.get(k, "none")) for k in changed})
+
+
+def _find_other_predictions(state: Mapping[str, Any], module: nn.Module, path: Path) -> str | None:
+    """Return the deviation of predictions with the saved weights from the stored ones, if any."""
+    if "probe" not in state:  # earlier versions saved none
+        return None
+    try:
+        with explain_misfit(path):
+            content = {key: state[key] for key in ("dtype", "probe")}
+            check_probe(module, {**content, "weights": state["learner"]["module"]}, path)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
+    """Write a state atomically."""
+    versions = {
+        "format": upgrades.count_version(upgrades.STATE),
+        "plugin_version": upgrades.count_version(info.upgrades),
+    }
+    save_archive(path, {**versions, **content}, {})
+
+
+def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:
+    """Read a state, upgraded to the present version.
+
+    Raises:
+        ValueError: The file is missing, damaged, or of a later version.
+    """
+    state = load_archive(path, "all nodes must see one results folder")
+    with explain_misfit(path):
+        state = upgrades.upgrade(state, state.get("format", 0), upgrades.STATE, str(path))
+        steps = {number: partial(_upgrade_weights, step) for number, step in info.upgrades.items()}
+        place = f"{path}: the part of the plugin {info.name!r}"
+        state = upgrades.upgrade(state, state["plugin_version"], steps, place)
+        Progress(**state["progress"])
+        state["facts"].items(), state["learner"].items()
+    return state
+
+
+@contextmanager
+def explain_misfit(path: Path) -> Iterator[None]:
+    """Convert errors due to unexpected content of a state into a ValueError with the cure.
+
+    Raises:
+        ValueError: The content differs from what this version saves.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"{path}: not a state that this version of the package can continue "
+            f"({type(error).__name__}: {first}); remove the file, and the training starts afresh, "
+            "or install the version that wrote it"
+        ) from error
+
+
+def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade the three sets of weights of a state, and the batch of its probe."""
+    learner, progress, prefix = state["learner"], state["progress"], "module."
+    average = learner.get("average")
+    if average is not None:  # as torch's AveragedModel keeps it
+        inner = {n.removeprefix(prefix): t for n, t in average.items() if n.startswith(prefix)}
+        others = {n: t for n, t in average.items() if not n.startswith(prefix)}
+        average = others | {prefix + n: t for n, t in step.weights(inner).items()}
+    best, probe = progress["best_weights"], state.get("probe")
+    return {
+        **state,
+        "facts": {name: fact for name, fact in state["facts"].items() if name != _SOURCE},
+        "learner": {**learner, "module": step.weights(learner["module"]), "average": average},
+        "progress": {**progress, "best_weights": best and step.weights(best)},
+        **({"probe": {**probe, "batch": step.batch(probe["batch"])}} if probe else {}),
+    }
+
+
+def _list_defaults(info: ModelInfo) -> dict[str, str]:
+    """Return the defaults of the model's and the training's options as facts, if they have one.
+
+    For an option with a changed default, the former one.
+    """
+    kinds = {key: info.section_models[key] for key in ("model", "train")}
+    former = {key: kind.model_construct(**name_former({}, kind)) for key, kind in kinds.items()}
+    return dict(
+        _flatten({k: one.model_dump(mode="json", warnings=False) for k, one in former.items()})
     )
 
 
-def load_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
-    """Set the weights of a module to those of a loaded model.
-
-    Raises:
-        ValueError: They do not fit.
-    """
-    try:
-        module.load_state_dict(content["weights"])
-    except RuntimeError as error:
-        raise ValueError(
-            f"{path}: its weights do not fit the module of this experiment: {error}"
-            f"{_describe_metadata(content, '; the model was built with {}')}"
-        ) from None
+def _list_moved(info: ModelInfo) -> set[str]:
+    """Return the former names of facts, for options that have moved since."""
+    kinds = info.section_models.items()
+    return {f"{key}.{name}" for key, kind in kinds for name in getattr(kind, "moved", {})}
 
 
-def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
-    """Check that a fresh module with loaded weights reproduces the stored predictions.
-
-    Args:
-        module: On the CPU, as its plugin builds it; left unchanged.
-        content: Result of `load_model`.
-        path: The file, for messages.
-
-    Raises:
-        ValueError: It does not; the largest deviations are listed.
-    """
-    module = deepcopy(module)
-    if content["dtype"] == "float64":
-        module.double()
-    load_weights(module, content, path)
-    outputs, probe = _predict(module, content["probe"]["batch"]), content["probe"]["outputs"]
-    relative, noise, worst = _TOLERANCE[content["dtype"]], _NOISE[content["dtype"]], {}
-    for name, expected in probe.items():
-        deviation = (
-            float((outputs[name] - expected).abs().max()) if name in outputs else float("inf")
-        )
-        largest = float(expected.abs().max())
-        if not deviation <= relative * largest + noise:
-            worst[name] = f"{name} by {deviation:.3g} of {largest:.3g}"
-    if worst:
-        raise ValueError(
-            f"{path}: with its weights the module does not reproduce the predictions stored beside "
-            f"them: {', '.join(worst.values())}; the options of the model or the version of the "
-            f"plugin differ from those of the training{_describe_metadata(content, ' ({})')}"
-        )
-
-
-def _describe_metadata(content: Mapping[str, Any], words: str) -> str:
-    """Return words with the metadata of a model; empty for a state, which has none."""
-    return words.format(content["metadata"]) if "metadata" in content else ""
-
-
-def _predict(module: nn.Module, batch: Batch) -> Outputs:
-    """Predict on the CPU, with the same random numbers each time."""
-    module.eval()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        return {name: tensor.clone() for name, tensor in module(dict(batch)).items()}
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, repr(value)

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_core.balance.sampler import Numbers
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.fields import SPLITS
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import write_json
+from pipeline_core.project.run import Run
+from pipeline_core.training.balance.sampler import Numbers
 
 CURES: Final = ("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.clip_norm")
 """Facts that may change when a diverged training resumes from its saved state."""

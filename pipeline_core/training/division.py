@@ -10,15 +10,15 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.balance.partitioning import Shares, read_shares
-from pipeline_core.balance.sampler import Costs, Numbers, Sampler, Share
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed.pieces import Piece, make_divider
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.memory import NoRoomError
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.system.memory import NoRoomError
 from pipeline_core.task import DrawnSamples, Samples, Task
+from pipeline_core.training.balance.cost_model import CostModel
+from pipeline_core.training.balance.partitioning import Shares, read_shares
+from pipeline_core.training.balance.sampler import Costs, Numbers, Sampler, Share
+from pipeline_core.training.micro_batches import Piece, make_divider
 from pipeline_kernels.packing import Plan, assign_by_lpt, split_by_capacity
 
 logger = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from pipeline_core.balance.sampler import Numbers
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Task, build_task
-from pipeline_core.training import history, state
-from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training import checkpoint, history
+from pipeline_core.training.balance.sampler import Numbers
 from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
+from pipeline_core.training.model_file import write_model
 
 _PROBE_SAMPLES: Final = 4
 
@@ -127,5 +127,5 @@ class FitWriter:
         """
         if self._ranks.is_rank_zero:
             self._begin_history()
-            facts = state.describe_model(self._run, self._begun, self._ranks)
+            facts = checkpoint.describe_model(self._run, self._begun, self._ranks)
             write_model(self._run, task, weights, probe, facts)

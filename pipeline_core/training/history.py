@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 import torch
 from torch import Tensor
 
+from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.store import write_atomic
 from pipeline_core.training.loader import Step
 
 Record = dict[str, Any]

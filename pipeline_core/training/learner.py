@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Task
 from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.loader import Step
+from pipeline_core.training.micro_batches import Piece
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
 from pipeline_core.training.precision import Precision
 from pipeline_core.training.profile import StepClock

@@ -17,10 +17,10 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor
 
-from pipeline_core.balance.sampler import Costs, Numbers, Share
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.task import Objective
+from pipeline_core.training.balance.sampler import Costs, Numbers, Share
 from pipeline_core.training.division import Load
+from pipeline_core.training.micro_batches import Piece
 from pipeline_kernels.packing import Plan
 
 Item = TypeVar("Item")

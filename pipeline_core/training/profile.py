@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.training.balance.cost_model import CostModel, fit
 from pipeline_kernels.packing import Plan
 
 Phase = Literal["compute", "communication", "idle"]

@@ -15,22 +15,22 @@ from typing import Any, Final, NoReturn
 
 from torch import nn
 
-from pipeline_core.balance.sampler import Numbers
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.pace import Pace, Position
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.status.pace import Pace, Position
 from pipeline_core.task import Task
-from pipeline_core.training import history, state
+from pipeline_core.training import checkpoint, history
+from pipeline_core.training.balance.sampler import Numbers
 from pipeline_core.training.budget import Budget
 from pipeline_core.training.card import make_card
-from pipeline_core.training.checkpoint import make_probe, name_dtype, predict_probe, save_model
+from pipeline_core.training.checkpoint import Progress
 from pipeline_core.training.divergence import DivergedError, Divergence, write_note
 from pipeline_core.training.history import Record
-from pipeline_core.training.model_files import BEST
+from pipeline_core.training.model_file import make_probe, name_dtype, predict_probe, save_model
 from pipeline_core.training.optimizers import LearningRate
 from pipeline_core.training.start import initialize_weights
-from pipeline_core.training.state import Progress
+from pipeline_core.training.trained_model import BEST
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Session:
         self._begun: dict[str, Any] = {}
         if ranks.is_rank_zero:
             self._begun = run.make_provenance("train")
-            self._facts = state.resume_key(run, options) | dict(sharing or {})
+            self._facts = checkpoint.resume_key(run, options) | dict(sharing or {})
         self.progress = Progress()
         self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
         self._cpu_copy, self._probe = task.module, dict[str, Any]()
@@ -77,7 +77,7 @@ class Session:
 
     @property
     def _note(self) -> Path:
-        return self._run.state / state.NOTE
+        return self._run.state / checkpoint.NOTE
 
     @property
     def _path(self) -> Path:
@@ -120,7 +120,7 @@ class Session:
         module.to(self._ranks.device)
         if not resumes:
             return None
-        saved = state.load_state(self._path, self._run.model_info)
+        saved = checkpoint.load_state(self._path, self._run.model_info)
         self._saved_at = (saved["progress"]["epoch"], saved["progress"]["step"])
         self.progress = Progress(**saved["progress"])
         if changes:
@@ -132,14 +132,14 @@ class Session:
     def _require_one_run(self) -> None:
         """Check that all ranks train the same: a file may change while they start."""
         if self._ranks.size > 1:
-            facts = state.resume_key(self._run, self._options)
+            facts = checkpoint.resume_key(self._run, self._options)
             self._ranks.require_same(facts, "let all ranks see the same files, and start again")
 
     def _find_state(self) -> dict[str, list[str]] | None:
         """Return the changes since the state to be continued; None without a state."""
         if not self._path.exists():
             return None
-        found = state.compare_state(
+        found = checkpoint.compare_state(
             self._path, self._run.model_info, self._facts, self._options.epochs, self._task.module
         )
         if self._run.is_finished and (found.obstacle or found.changes):
@@ -312,7 +312,7 @@ class Session:
                 **content,
             }
             with self._ranks.announce(f"the state after epoch {self.progress.epoch}"):
-                state.save_state(self._path, self._run.model_info, parts)
+                checkpoint.save_state(self._path, self._run.model_info, parts)
             self._note.unlink(missing_ok=True)
         self._saved_at = (self.progress.epoch, self.progress.step)
 
@@ -331,7 +331,7 @@ class Session:
             self._card = make_card(self._run, self._task)
         # Without an epoch the module is as it started.
         self._cpu_copy.load_state_dict(self.progress.best_weights or self._task.module.state_dict())
-        facts = state.describe_model(self._run, self._begun, self._ranks, self.progress)
+        facts = checkpoint.describe_model(self._run, self._begun, self._ranks, self.progress)
         if not is_over:
             planned = self._options.planned_epochs
             of = "" if planned is None else f" of {planned}"

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, Section, TrainOptions
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.run import Run
-from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
+from pipeline_core.project.run import Run
 from pipeline_core.training.freezing import freeze
+from pipeline_core.training.model_file import check_probe, load_model, load_weights
 from pipeline_core.training.precision import choose_dtype
 
 logger = logging.getLogger(__name__)

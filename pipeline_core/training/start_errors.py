@@ -22,8 +22,8 @@ import torch
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.residuals import compute_residuals
 from pipeline_core.task import Outputs, Quantity
+from pipeline_core.training.residuals import compute_residuals
 
 _SCATTERS: Final = 2.0
 """Ratio |m| / s above which a mean difference is reported."""

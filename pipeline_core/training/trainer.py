@@ -15,20 +15,21 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
-from pipeline_core.memory import find_peak_memory
-from pipeline_core.run import Run
-from pipeline_core.seeds import (
+from pipeline_core.project.run import Run
+from pipeline_core.system.memory import find_peak_memory
+from pipeline_core.system.seeds import (
     capture_generators,
     seed_everything,
     set_generator_states,
     use_deterministic,
 )
 from pipeline_core.task import Outputs, Task, build_task
+from pipeline_core.training.balance.cost_model import CostModel
+from pipeline_core.training.checkpoint import explain_misfit
 from pipeline_core.training.divergence import Divergence, StepWatch, list_some, name_samples
 from pipeline_core.training.division import Division, make_division
 from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
@@ -39,7 +40,6 @@ from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
 from pipeline_core.training.start import HasReferences, start_metadata
 from pipeline_core.training.start_errors import StartErrors
-from pipeline_core.training.state import explain_misfit
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
 

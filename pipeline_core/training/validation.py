@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.residuals import compute_residuals
 from pipeline_core.task import Outputs, Quantity, Task
 from pipeline_core.training.history import compute_means
 from pipeline_core.training.loader import sum_counts
+from pipeline_core.training.micro_batches import Piece
 from pipeline_core.training.precision import Precision
+from pipeline_core.training.residuals import compute_residuals
 
 
 def validate(

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.memory import require_free
+from pipeline_core.system.memory import require_free
 
 Floats = NDArray[np.float64]
 

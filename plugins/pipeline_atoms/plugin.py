@@ -12,19 +12,19 @@ from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.readers import Reader, catalogue
 from pipeline_core import hookimpl
 from pipeline_core.config.datasets import Dataset
-from pipeline_core.dataset_run import DatasetRun, Dependencies
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Example, Summary
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.dataset_run import DatasetRun, Dependencies
+from pipeline_core.project.run import ExperimentRun, Run
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
 
-    from pipeline_core.distributed.pieces import SampleDivider
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures.findings import Findings
     from pipeline_core.task import Samples, Task
+    from pipeline_core.training.micro_batches import SampleDivider
 
 HOOKS_VERSION = "1.1"
 

@@ -17,11 +17,11 @@ from pipeline_atoms.config.properties import GROUP
 from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
 from pipeline_atoms.dynamics.structures import read_start_structure
 from pipeline_atoms.properties.catalogue import compute_properties
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.provenance import hash_file
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.provenance import hash_file
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 
 
 def simulate_run(run: Run) -> dict[str, Any]:

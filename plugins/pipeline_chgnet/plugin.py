@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline_core.run import Run
+    from pipeline_core.project.run import Run
     from pipeline_core.task import Sizes, Task
 
 
@@ -48,7 +48,7 @@ def task(run: Run) -> Task:
     options = run.get_section("model", CHGNetOptions)
     graph = run.get_section("graph", CHGNetGraphOptions)
     from pipeline_atoms.potential.task import build_potential_task
-    from pipeline_chgnet.model import CHGNet
+    from pipeline_chgnet.model.network import CHGNet
 
     return replace(build_potential_task(run, CHGNet(options, graph)), cost=count_features)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo, Upgrade
-from pipeline_egnn_esp.datasets import MatrixDataset
+from pipeline_egnn_esp.data.datasets import MatrixDataset
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import (
     ESPEvaluateOptions,
@@ -19,7 +19,7 @@ from pipeline_egnn_esp.options import (
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
-    from pipeline_core.run import DatasetRun, Run
+    from pipeline_core.project.run import DatasetRun, Run
     from pipeline_core.task import Task
 
 
@@ -68,7 +68,7 @@ def _name_reverse_edges(batch: dict[str, Any]) -> dict[str, Any]:
 @hookimpl
 def data(run: DatasetRun) -> Summary:
     """Read matrices of other programs."""
-    from pipeline_egnn_esp.sources import make_data
+    from pipeline_egnn_esp.data import make_data
 
     return make_data(run)
 
@@ -84,7 +84,7 @@ def task(run: Run) -> Task:
 @hookimpl
 def evaluate(run: Run) -> Summary:
     """Compare elements and levels with the data, beside the two-centre baseline."""
-    from pipeline_egnn_esp.evaluation import evaluate_matrices
+    from pipeline_egnn_esp.evaluation.evaluate import evaluate_matrices
 
     return evaluate_matrices(run)
 

@@ -9,19 +9,19 @@ import torch
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.task import count_rows
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import LinkOptions, PartitionOptions
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import Run
 from pipeline_core.task import Quantity, Task
-from pipeline_egnn_esp.baselines import TwoCentre
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network
-from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_egnn_esp.data import read_basis
+from pipeline_egnn_esp.data.baselines import TwoCentre
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.samples import MatrixSamples, make_block_fields
+from pipeline_egnn_esp.model.network import Network
+from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions
-from pipeline_egnn_esp.samples import MatrixSamples, make_block_fields
-from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
-from pipeline_egnn_esp.sources import read_basis
+from pipeline_egnn_esp.training.objective import BlockObjective
 from pipeline_kernels.partition import Link
 
 _CLUSTER: Final = 32

@@ -14,7 +14,7 @@ from pipeline_core.config.sections import (
     Section,
     TrainOptions,
 )
-from pipeline_gauge_flows.datasets import ActionOptions, LatticeOptions
+from pipeline_gauge_flows.data.datasets import ActionOptions, LatticeOptions
 
 Pattern = Literal["direction", "location", "m4"]
 Bins = Annotated[int, Field(ge=2)]
@@ -150,7 +150,7 @@ class MaskBlock(Section):
     """Layers with one mask."""
 
     mask: Pattern
-    """Pattern of active links; see `pipeline_gauge_flows.masks`."""
+    """Pattern of active links; see `pipeline_gauge_flows.graph.masks`."""
     sweeps: Depth = 1
     """Updates of each link: in D dimensions 2 D layers with 'direction', 4 D with 'm4', 2^D
     with 'location'."""

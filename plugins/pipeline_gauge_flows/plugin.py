@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo, Upgrade
-from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
 from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions, check
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
-    from pipeline_core.run import DatasetRun, Run
+    from pipeline_core.project.run import DatasetRun, Run
     from pipeline_core.task import Task
 
 
@@ -49,7 +49,7 @@ def model() -> ModelInfo:
 @hookimpl
 def data(run: DatasetRun) -> Summary:
     """Generate or read an ensemble."""
-    from pipeline_gauge_flows.data import make_data
+    from pipeline_gauge_flows.data.stage import make_data
 
     return make_data(run)
 
@@ -57,7 +57,7 @@ def data(run: DatasetRun) -> Summary:
 @hookimpl
 def graph(run: Run) -> Summary:
     """Write the lattice and the masks of all layers."""
-    from pipeline_gauge_flows.layout import write_layout
+    from pipeline_gauge_flows.graph.layout import write_layout
 
     return write_layout(run)
 

@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.precision import choose_dtype
-from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
-from pipeline_gauge_flows.fermions.conditional import PseudofermionFlow
-from pipeline_gauge_flows.fermions.effective import make_action
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.layout import FlowLayout, read_ensemble_options, read_layout
-from pipeline_gauge_flows.network import ConditionalModule, GaugeModule, build_flow
-from pipeline_gauge_flows.objective import (
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
+from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.graph.layout import FlowLayout, read_ensemble_options, read_layout
+from pipeline_gauge_flows.model.network import ConditionalModule, GaugeModule, build_flow
+from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow
+from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
+from pipeline_gauge_flows.training.objective import (
     Divergence,
     PseudofermionDivergence,
     estimate_log_z,
 )
-from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
-from pipeline_gauge_flows.samples import EnsembleSamples, HaarSamples, NoisySamples
+from pipeline_gauge_flows.training.samples import EnsembleSamples, HaarSamples, NoisySamples
 
 _FEW: Final = 16
 """Configurations from which a rough log Z is estimated."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo
-from pipeline_htfbr.datasets import PointDataset
+from pipeline_htfbr.data.datasets import PointDataset
 from pipeline_htfbr.options import (
     HTEvaluateOptions,
     HTGraphOptions,
@@ -15,13 +15,13 @@ from pipeline_htfbr.options import (
     HTOptions,
     HTTrainOptions,
 )
-from pipeline_htfbr.training.checks import check
+from pipeline_htfbr.training.refusals import check
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
 
     from pipeline_core.figures import Figure
-    from pipeline_core.run import DatasetRun, Run
+    from pipeline_core.project.run import DatasetRun, Run
     from pipeline_core.task import Task
 
 
@@ -50,7 +50,7 @@ def model() -> ModelInfo:
 @hookimpl
 def data(run: DatasetRun) -> Summary:
     """Generate or read points of a surface."""
-    from pipeline_htfbr.sources import make_points
+    from pipeline_htfbr.data import make_points
 
     return make_points(run)
 
@@ -58,7 +58,7 @@ def data(run: DatasetRun) -> Summary:
 @hookimpl
 def graph(run: Run) -> Summary:
     """Write the tree, its leaves and the tables of their functions."""
-    from pipeline_htfbr.structure import write_structure
+    from pipeline_htfbr.graph.build import write_structure
 
     return write_structure(run)
 
@@ -66,7 +66,7 @@ def graph(run: Run) -> Summary:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the training task of the surface."""
-    from pipeline_htfbr.surface import make_task
+    from pipeline_htfbr.model import make_task
 
     return make_task(run)
 
@@ -82,7 +82,7 @@ def train(run: Run) -> Summary | None:
 @hookimpl
 def evaluate(run: Run) -> Summary:
     """Compare with the points and, where there is one, with the exact surface."""
-    from pipeline_htfbr.evaluation import evaluate_surface
+    from pipeline_htfbr.evaluation.evaluate import evaluate_surface
 
     return evaluate_surface(run)
 
@@ -106,6 +106,6 @@ def figures() -> list[Figure]:
 @hookimpl
 def calculator(run: Run, device: str) -> Calculator:
     """Return the surface of a molecule as an ASE calculator."""
-    from pipeline_htfbr.calculator import make_calculator
+    from pipeline_htfbr.inference.calculator import make_calculator
 
     return make_calculator(run, device)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
 from pipeline_core.model_info import ModelInfo
-from pipeline_mace.files import MACE_TORCH
+from pipeline_mace.conversion.files import MACE_TORCH
 from pipeline_mace.options import MACEGraphOptions, MACEOptions, check
 
 if TYPE_CHECKING:
-    from pipeline_core.run import Run
+    from pipeline_core.project.run import Run
     from pipeline_core.task import Task
 
 
@@ -39,7 +39,7 @@ def model() -> ModelInfo:
 def task(run: Run) -> Task:
     """Build the network for the elements of the data, and its training task."""
     options = run.get_section("model", MACEOptions)
-    from pipeline_mace.build import build_mace_task
+    from pipeline_mace.task import build_mace_task
 
     return build_mace_task(run, options)
 
@@ -48,7 +48,7 @@ def task(run: Run) -> Task:
 def profile(run: Run) -> dict[str, Any]:
     """Measure training steps, and count the coefficients that the fused product leaves out."""
     from pipeline_core.profiling.study import profile_run
-    from pipeline_mace.sparsity import count_coefficients
+    from pipeline_mace.model.sparsity import count_coefficients
 
     options = run.get_section("model", MACEOptions)
     return profile_run(run, {"coefficients": count_coefficients(options)})

@@ -19,7 +19,7 @@ from pipeline_core.hookspecs import Summary
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
     from pipeline_core.model_info import ModelInfo
-    from pipeline_core.run import Run
+    from pipeline_core.project.run import Run
 
 PAPERS: Final = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
 """Models with a paper, each with a package of its name here."""

@@ -17,8 +17,8 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from pipeline_core.cli.status_follow import Display, News, open_screen
-from pipeline_core.cli.status_lines import read_end
-from pipeline_core.workflow import Plan
+from pipeline_core.status.lines import read_end
+from pipeline_core.workflow.rules import Plan
 
 _EVERY: Final = 2.0
 """Seconds between two updates."""

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline_core.cli.output import align
+from pipeline_core.status.output import align
 
 COLUMNS = ("name", "ours_s", "peer", "peer_s", "ratio", "memory_ratio", "roofline_share")
 

@@ -30,7 +30,7 @@ import numpy as np
 from harness.command import make_parser, read_arguments
 from harness.engine import call_engine, list_cells, start_engine, write_project
 from harness.report import print_report, read_versions
-from pipeline_core.locks import locate_lock, read_holder
+from pipeline_core.system.locks import locate_lock, read_holder
 
 EXPERIMENT = {
     "plugin": "mace",

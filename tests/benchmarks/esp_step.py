@@ -40,8 +40,8 @@ from harness.calls import measure_calls
 from harness.command import count_cores, make_parser, read_arguments
 from harness.report import collect_columns, print_report, scale_times, show
 from harness.sides import Place
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from subjects.esp.compare import FRAME, Peer, find_dptb, read_esp_versions
 from subjects.esp.operations import count_message_operations, step_operations

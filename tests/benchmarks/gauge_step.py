@@ -42,16 +42,16 @@ from harness.command import make_parser, read_arguments
 from harness.report import collect_columns, print_report, read_versions, show
 from harness.timing import measure_copy, time_call
 from pipeline_core.profiling.memory import measure_peak
-from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
-from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.masks import list_updates
-from pipeline_gauge_flows.network import GaugeModule, build_flow
-from pipeline_gauge_flows.objective import Divergence
+from pipeline_gauge_flows.data.actions import GaugeAction
+from pipeline_gauge_flows.data.datasets import ActionOptions
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.graph.layout import FlowLayout
+from pipeline_gauge_flows.graph.masks import list_updates
+from pipeline_gauge_flows.model.network import GaugeModule, build_flow
+from pipeline_gauge_flows.model.sampling import push
 from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
-from pipeline_gauge_flows.samples import make_batch
-from pipeline_gauge_flows.sampling import push
+from pipeline_gauge_flows.training.objective import Divergence
+from pipeline_gauge_flows.training.samples import make_batch
 from pipeline_kernels.su3.paths import reference as paths_reference
 from pipeline_kernels.su3.residual import reference as residual_reference
 from pipeline_kernels.su3.splines import evaluate_spline

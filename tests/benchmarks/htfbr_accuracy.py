@@ -25,10 +25,10 @@ import torch
 
 from harness.command import make_parser, read_arguments
 from harness.report import print_report, read_versions, show
-from pipeline_core.run import Run
-from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.points import read_points
-from pipeline_htfbr.structure import read_structure
+from pipeline_core.project.run import Run
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.points import read_points
+from pipeline_htfbr.graph.build import read_structure
 from subjects.htfbr.baselines import (
     Fitted,
     Problem,

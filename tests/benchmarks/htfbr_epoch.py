@@ -29,7 +29,7 @@ from harness.command import make_parser, read_arguments
 from harness.report import collect_columns, print_report, read_versions, show
 from harness.timing import measure_matrix_rate, time_turns
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from subjects.htfbr.epochs import (
     Call,
     Case,

@@ -19,9 +19,9 @@ import torch
 
 from harness.command import make_parser, read_arguments
 from harness.report import print_report, read_versions
-from pipeline_core.run import Run
-from pipeline_htfbr.points import read_points
-from pipeline_htfbr.structure import read_structure
+from pipeline_core.project.run import Run
+from pipeline_htfbr.data.points import read_points
+from pipeline_htfbr.graph.build import read_structure
 from subjects.htfbr.baselines import Problem, fit_ridge
 from subjects.htfbr.fits import fit_baseline, fit_ours, make_part, make_runs
 from subjects.htfbr.project import read_workflow

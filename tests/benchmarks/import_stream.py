@@ -46,8 +46,8 @@ def write_frames(path: Path, n_frames: int) -> None:
 
 def import_stream(folder: Path) -> None:
     """Run the data stage and print what it took; the subprocess."""
-    from pipeline_core.builtin import load_registry
-    from pipeline_core.project import Project
+    from pipeline_core.project.project import Project
+    from pipeline_core.stages.builtin import load_registry
 
     registry = load_registry()
     run = Project(folder / "workflows", folder / "results", registry).load_dataset("stream")

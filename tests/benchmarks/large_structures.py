@@ -47,7 +47,7 @@ from harness.largest import (
 from harness.report import print_report, show
 from harness.sides import WARM_UP, Place, Side, compare_sides, open_sides, read_side_versions
 from harness.structures import Arrays, pack_structures
-from pipeline_core.memory import find_free_memory
+from pipeline_core.system.memory import find_free_memory
 from subjects.mace.networks import ELEMENTS, draw_network
 
 PEER_NAMES = {"chgnet": "chgnet", "mace": "mace-torch"}

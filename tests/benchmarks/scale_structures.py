@@ -98,8 +98,8 @@ def count_processor_seconds() -> float:
 
 def run_stage(project: Path, stage: str) -> dict:
     """Run a stage of a project; return what it says."""
-    from pipeline_core.builtin import load_registry
-    from pipeline_core.project import Project
+    from pipeline_core.project.project import Project
+    from pipeline_core.stages.builtin import load_registry
 
     registry = load_registry()
     run = Project(project / "workflows", project / "results", registry).run("mace/crystals")
@@ -112,9 +112,9 @@ def run_stage(project: Path, stage: str) -> dict:
 
 def read_share(run) -> dict:
     """Make the batches of a rank, of some 10^4 samples at any size; return what one takes."""
-    from pipeline_core.balance.partitioning import read_shares
     from pipeline_core.config.sections import TrainOptions
     from pipeline_core.task import build_task
+    from pipeline_core.training.balance.partitioning import read_shares
     from pipeline_core.training.division import make_sampler
 
     samples = build_task(run).samples("train")
@@ -134,8 +134,8 @@ def read_share(run) -> dict:
 
 def pack(n_samples: int) -> dict:
     """Do what the partition stage does for drawn costs, and plan an epoch of a training."""
-    from pipeline_core.balance.partitioning import Shares
-    from pipeline_core.balance.sampler import Sampler
+    from pipeline_core.training.balance.partitioning import Shares
+    from pipeline_core.training.balance.sampler import Sampler
     from pipeline_kernels.packing import split_by_capacity
 
     rng = np.random.default_rng(0)

@@ -50,7 +50,7 @@ from harness.command import make_parser, read_arguments
 from harness.peak import measure_peak
 from harness.report import collect_columns, print_report, read_versions
 from harness.timing import time_call, time_fastest
-from pipeline_core.memory import keep_freed_memory
+from pipeline_core.system.memory import keep_freed_memory
 from subjects.su3.cases import Case, iterate_cases
 
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}

@@ -31,16 +31,16 @@ from numpy.typing import NDArray
 from harness.command import make_parser, read_arguments
 from harness.report import print_report, read_versions
 from harness.timing import time_call
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.yaml_files import read_yaml, validate_content
-from pipeline_core.run import DatasetRun
-from pipeline_gauge_flows.data import make_data
-from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.ensembles.chains import make_time_scales
-from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
-from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
-from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.fermions.correlators import compute_pion_correlator
+from pipeline_core.project.run import DatasetRun
+from pipeline_core.stages.builtin import load_registry
+from pipeline_gauge_flows.data.datasets import EnsembleDataset
+from pipeline_gauge_flows.data.ensembles.chains import make_time_scales
+from pipeline_gauge_flows.data.ensembles.hmc import HybridMonteCarlo
+from pipeline_gauge_flows.data.ensembles.statistics import Estimate, estimate
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.fermions.correlators import compute_pion_correlator
+from pipeline_gauge_flows.data.stage import make_data
 from pipeline_kernels import native
 
 DATASET = Path(__file__).parents[2] / "workflows/datasets/tmlqcd_sample.yaml"

@@ -15,7 +15,7 @@ import pytest
             ("torch", "ase", "pymatgen", "h5py", "scipy"),
         ),
         ("import pipeline_atoms.plugin", ("torch", "h5py", "ase")),
-        ("import pipeline_htfbr.datasets", ("torch", "ase", "tblite", "scipy", "h5py")),
+        ("import pipeline_htfbr.data.datasets", ("torch", "ase", "tblite", "scipy", "h5py")),
         # It takes longer than all else that an import of few frames, or a cheap label, does.
         (
             "import pipeline_atoms.importing.dataset, pipeline_atoms.active_learning.labels",
@@ -27,7 +27,7 @@ import pytest
             ("torch", "matplotlib.pyplot"),
         ),
         (
-            "from pipeline_core.seeds import use_deterministic\nwith use_deterministic(True): pass",
+            "from pipeline_core.system import seeds\nwith seeds.use_deterministic(True): pass",
             ("torch._dynamo",),
         ),
     ],

@@ -13,8 +13,8 @@ import pytest
 
 from fake_packages import find_points, forget, install, write_model_source
 from pipeline_core import __version__, hookimpl, hookspec
-from pipeline_core.builtin import load_registry
 from pipeline_core.registry import Registry
+from pipeline_core.stages.builtin import load_registry
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from snakemake.cli import get_argument_parser
 from typer.main import get_command
 
 from docs.pages import DOCS, ROOT
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli import app
 from pipeline_core.config.experiments import ExperimentFile
 from pipeline_core.config.workflow import WorkflowOptions
 from pipeline_core.config.yaml_files import validate_content
+from pipeline_core.stages.builtin import load_registry
 
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md"))]
 PROGRAMS = ("pipeline-core", "snakemake", "make")

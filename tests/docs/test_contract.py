@@ -41,5 +41,8 @@ def test_new_plugins_import_what_is_listed_alone(kind):
 
 
 def test_a_private_import_is_noticed():
-    text = "from pipeline_core.locks import hold\nfrom pipeline_core.task import _x\nimport torch"
-    assert find_private_imports(text) == ["pipeline_core.locks.hold", "pipeline_core.task._x"]
+    text = "from pipeline_core.system.locks import hold\nfrom pipeline_core.task import _x\n"
+    assert find_private_imports(text) == [
+        "pipeline_core.system.locks.hold",
+        "pipeline_core.task._x",
+    ]

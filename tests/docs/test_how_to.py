@@ -13,8 +13,8 @@ from importlib.util import find_spec
 import pytest
 
 from docs.pages import DOCS, ROOT, run_page
-from pipeline_core.builtin import load_registry
-from pipeline_core.working_folder import make_folder
+from pipeline_core.project.working_folder import make_folder
+from pipeline_core.stages.builtin import load_registry
 from real_data import find
 from tiers import exhaustive
 from trained_runs import write_smoke

@@ -17,7 +17,7 @@ import pytest
 
 from built_packages import Package
 from docs.public_names import find_private_imports
-from pipeline_core.samples import SampleFile
+from pipeline_core.artifacts.samples import SampleFile
 from tiers import exhaustive
 
 SOURCE = Path(__file__).with_name("painn")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.figures.expected import read_expected
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 
 ROOT = Path(__file__).parents[2]
 

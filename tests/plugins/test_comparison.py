@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
-from pipeline_core.project import Project
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 
 pytestmark = pytest.mark.slow

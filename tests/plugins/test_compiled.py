@@ -10,12 +10,12 @@ from ase.build import bulk
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_kernels.hermite import TOLERANCE
 from pipeline_kernels.native import UnavailableError
-from pipeline_mace.compiled import tables
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.compiled import splines
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
 GRAPH = GraphOptions(cutoff=4.5, angle_cutoff=3.2, isolated="keep")
@@ -199,7 +199,7 @@ def test_every_option_is_compiled():
 
 
 def test_splines_of_too_many_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr(tables, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(splines, "MAX_BYTES", 2**20)
     fast = make_mace(channels=8, distance_transform="agnesi").compile_inference()
     with pytest.raises(ValueError, match=r"between 9 pairs .* use the model without infer.compile"):
         predict(fast)

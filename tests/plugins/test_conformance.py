@@ -11,11 +11,11 @@ from typing import ClassVar
 import pytest
 
 from pipeline_atoms.testing import PotentialConformance
-from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
 from pipeline_core.registry import Registry
-from pipeline_core.run import Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing import RunConformance
 from pipeline_core.testing.check import list_suites
 from tiers import exhaustive

@@ -14,10 +14,10 @@ from ase.calculators.emt import EMT
 from ase.io import write
 
 from forked_ranks import train_by_command
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from records import read_history
 from tiers import run_first
 

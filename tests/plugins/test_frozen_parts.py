@@ -7,11 +7,11 @@ import re
 import pytest
 
 from docs.pages import DOCS
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.builtin import load_registry
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.training.freezing import freeze
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEGraphOptions, MACEOptions
 
 SMALL = {"atom_features": 4, "bond_features": 4, "angle_features": 4, "hidden_features": 4}

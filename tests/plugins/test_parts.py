@@ -23,11 +23,11 @@ from pipeline_atoms.testing.parts import (
     predict_part,
     predict_whole,
 )
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from processes import finish
 from third_party import MessagePassing, Options

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import archives
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.cli import app
-from pipeline_htfbr.geometry import find_positions
-from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.data.geometry import find_positions
+from pipeline_htfbr.data.hono import HONO
 from plugins.htfbr.additive import TRANS
 
 OLDER = Path(__file__).parent / "older"

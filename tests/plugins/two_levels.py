@@ -6,8 +6,8 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from pipeline_atoms.testing.example_data import make_alloys
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 
 SHIFT = {"Al": -3.0, "Cu": 5.0, "Ag": 1.5}
 STRETCH = 1.3

@@ -23,8 +23,8 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from forked_programs import start_programs
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
 
 DATASET = """\

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.workflow import Plan
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.workflow.rules import Plan
 from workflows.toy import plan_jobs, snakemake
 
 

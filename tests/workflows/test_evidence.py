@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from forked_programs import start_programs
-from pipeline_core.builtin import load_registry
 from pipeline_core.figures import reproduction
 from pipeline_core.figures.archives import unpack_archive, write_archive
 from pipeline_core.figures.evidence import check_evidence, list_drift, list_evidence, load_evidence
 from pipeline_core.figures.expected import read_expected
-from pipeline_core.project import Project
-from pipeline_core.working_folder import make_folder
+from pipeline_core.project.project import Project
+from pipeline_core.project.working_folder import make_folder
+from pipeline_core.stages.builtin import load_registry
 from tiers import run_first
 from workflows.toy import plan_jobs, snakemake
 

@@ -11,7 +11,7 @@ import shutil
 import pytest
 import yaml
 
-from pipeline_core.workflow import Plan
+from pipeline_core.workflow.rules import Plan
 from workflows.toy import plan_jobs, snakemake
 
 EVIL = "all `touch evil` of $(touch evil) it's; touch evil #"

@@ -13,7 +13,7 @@ import yte
 from snakemake_executor_plugin_slurm import ExecutorSettings
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
-from pipeline_core.workflow import Plan
+from pipeline_core.workflow.rules import Plan
 from tiers import exhaustive, run_first
 from workflows.toy import REPOSITORY, plan_jobs, snakemake
 

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from pipeline_core.cli.checks import ARTIFACTS
+from pipeline_core.cli.validate import ARTIFACTS
 from tiers import exhaustive
 from workflows.toy import REPOSITORY, plan_jobs, snakemake
 

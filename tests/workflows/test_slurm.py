@@ -25,13 +25,13 @@ import pytest
 import torch
 import yaml
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.slurm import examine_cluster
 from pipeline_core.model_info import STAGES
-from pipeline_core.project import Project
-from pipeline_core.run import Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from tiers import exhaustive
 from trained_runs import PLUGINS
 from workflows import toy

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline_core.model_info import STAGES
-from pipeline_core.workflow import Plan
+from pipeline_core.workflow.rules import Plan
 from workflows.toy import REPOSITORY, make_environment, snakemake
 
 RULE_FILES = sorted((REPOSITORY / "workflows/rules").glob("*.smk"))
@@ -71,7 +71,7 @@ def test_the_rules_are_formatted():
         "from pipeline_core.cli import app; app(['--help'])",
         "from pipeline_core.cli import app; app(['plugins'])",
         "from pipeline_core.cli import app; app(['status'])",
-        "from pipeline_core.builtin import load_registry; load_registry()",
+        "from pipeline_core.stages.builtin import load_registry; load_registry()",
     ],
 )
 def test_nothing_heavy_is_imported_to_plan_the_work(fresh, entry):

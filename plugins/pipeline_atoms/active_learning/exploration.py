@@ -23,12 +23,12 @@ from pipeline_atoms.calculators.committee import Committee
 from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
 from pipeline_atoms.dynamics.structures import read_start_structure
 from pipeline_atoms.importing.plausibility import find_implausible
-from pipeline_core import provenance, store
-from pipeline_core.locks import hold, locate_lock
-from pipeline_core.round_run import Round
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_core.samples import SampleFile
-from pipeline_core.seals import identify
+from pipeline_core.artifacts import provenance, store
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.seals import identify
+from pipeline_core.project.round_run import Round
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.system.locks import hold, locate_lock
 
 _STRUCTURE = ["atomic_numbers", "positions", "cell", "pbc"]
 

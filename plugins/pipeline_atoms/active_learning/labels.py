@@ -33,11 +33,11 @@ from pipeline_atoms.importing.frames import make_sample
 from pipeline_atoms.importing.sources import compute_factors
 from pipeline_atoms.readers import BadFrame, Reader, cp2k, extxyz
 from pipeline_atoms.readers.catalogue import open_frames
+from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.config.learning import LabelWith
-from pipeline_core.locks import hold, locate_lock
-from pipeline_core.round_run import Round
-from pipeline_core.run import Run
-from pipeline_core.store import write_atomic
+from pipeline_core.project.round_run import Round
+from pipeline_core.project.run import Run
+from pipeline_core.system.locks import hold, locate_lock
 
 Labels = Mapping[str, NDArray[np.float64]]
 

@@ -26,8 +26,8 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, collate, move_to_device
 from pipeline_core.evaluation.trained import require_finite
 from pipeline_core.fields import find_field
-from pipeline_core.memory import keep_freed_memory
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
+from pipeline_core.system.memory import keep_freed_memory
 from pipeline_core.training.exhaustion import explain_exhaustion
 
 _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])

@@ -22,7 +22,7 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.memory import NoRoomError
+from pipeline_core.system.memory import NoRoomError
 from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_kernels.partition import Link
 

@@ -12,11 +12,11 @@ from ase.calculators.calculator import Calculator
 from pipeline_atoms.calculators.calculator import make_calculator
 from pipeline_atoms.calculators.divided import DividedCalculator, can_be_divided
 from pipeline_atoms.calculators.potentials import load_potential, make_file_run
-from pipeline_core.builtin import load_registry
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.registry import Registry
-from pipeline_core.seeds import capture_generators, set_generator_states
-from pipeline_core.training.model_files import find_model_file
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.system.seeds import capture_generators, set_generator_states
+from pipeline_core.training.trained_model import find_model_file
 
 
 def load_calculator(

@@ -16,11 +16,11 @@ from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.renamed import name_former
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
-from pipeline_core.lineage import require_current_model
+from pipeline_core.project.lineage import require_current_model
+from pipeline_core.project.run import Run
 from pipeline_core.registry import Registry
-from pipeline_core.run import Run
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import load_model, upgrade_model
+from pipeline_core.training.model_file import load_model, upgrade_model
 
 
 @dataclass(frozen=True)

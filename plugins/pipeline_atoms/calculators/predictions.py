@@ -25,10 +25,10 @@ from pipeline_atoms.importing.frames import make_sample
 from pipeline_atoms.importing.sources import compute_factors
 from pipeline_atoms.readers import BadFrame, Frame, Reader
 from pipeline_atoms.readers.catalogue import open_frames
-from pipeline_atoms.readers.checks import LABELS
+from pipeline_atoms.readers.frame_checks import LABELS
+from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import find_field
-from pipeline_core.store import write_atomic
 
 Floats = NDArray[np.float64]
 Sample = Mapping[str, NDArray[Any]]

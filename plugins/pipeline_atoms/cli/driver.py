@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_atoms.cli.predict import Head
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.models import ModelPath, find_model
-from pipeline_core.cli.output import count
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.status.output import count
 
 if TYPE_CHECKING:
     from ase import Atoms

@@ -10,8 +10,8 @@ import typer
 
 from pipeline_atoms.cli.readers import format_units
 from pipeline_atoms.readers import Reader
-from pipeline_core.builtin import load_registry
-from pipeline_core.cli.output import align
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.status.output import align
 
 if TYPE_CHECKING:
     from pipeline_atoms.readers.describe import Description

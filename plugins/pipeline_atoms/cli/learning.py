@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import format_summary
+from pipeline_core.status.output import format_summary
 
 Number = Annotated[int, typer.Option(help="Number of the pick, from 0.")]
 Threads = Annotated[int, typer.Option(min=1, help="Cores for the labelling program.")]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts.foreign import ForeignFormat
 from pipeline_core.cli.models import ModelPath, find_model
-from pipeline_core.cli.output import align
-from pipeline_core.foreign import ForeignFormat
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.status.output import align
 
 if TYPE_CHECKING:
-    from pipeline_core.foreign import ForeignModel
+    from pipeline_core.artifacts.foreign import ForeignModel
 
 ForeignFile = Annotated[
     Path | None,
@@ -124,7 +124,7 @@ def _list_published() -> Iterator[str]:
 
 def _describe(file: Path, kind: ForeignFormat, model: ForeignModel) -> Iterator[str]:
     """Yield the contents of a file, and the sections of an experiment that starts from it."""
-    from pipeline_core.provenance import hash_file
+    from pipeline_core.artifacts.provenance import hash_file
 
     metadata = dict(model.metadata)
     elements, published = metadata["elements"], kind.identify(file)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import align
 from pipeline_core.cli.plan import AsJson, Name, Ranks, format_seconds, list_ranks, load_run
+from pipeline_core.status.output import align
 
 Atoms = Annotated[int, typer.Option(min=1, help="Atoms of the structure.")]
 

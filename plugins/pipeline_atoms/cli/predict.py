@@ -12,10 +12,10 @@ import typer
 
 from pipeline_atoms.cli.inspection import ReaderName, choose_reader
 from pipeline_atoms.readers import Reader
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.models import ModelPath, find_model
-from pipeline_core.cli.output import align, count
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.status.output import align, count
 
 if TYPE_CHECKING:
     from pipeline_atoms.calculators.predictions import FrameSummary

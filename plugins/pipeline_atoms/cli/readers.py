@@ -8,9 +8,9 @@ from dataclasses import asdict
 import typer
 
 from pipeline_atoms.readers import Reader, Units
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.listings import Json
-from pipeline_core.cli.output import align
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.status.output import align
 
 
 def list_readers(as_json: Json = False) -> None:

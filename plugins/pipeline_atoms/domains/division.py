@@ -18,12 +18,12 @@ from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.distributed.pieces import LoadPart, PartPiece, require_divisible
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.fields import FIELDS, Kind
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, StructureSamples, Task
+from pipeline_core.training.micro_batches import LoadPart, PartPiece, require_divisible
 from pipeline_kernels.halo import Transport
 from pipeline_kernels.partition import Link
 

@@ -22,7 +22,7 @@ from ase import Atoms
 from numpy.typing import NDArray
 
 from pipeline_atoms.dynamics.frames import UNCHANGING
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.sections import MolecularDynamics
 
 Arrays = dict[str, NDArray[Any]]

@@ -9,12 +9,12 @@ import numpy as np
 from ase import Atoms
 
 from pipeline_atoms.importing.plausibility import find_implausible
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.datasets import Limits
 from pipeline_core.config.limits import ATOM_BYTES
 from pipeline_core.fields import SPLITS, parse_start
-from pipeline_core.memory import require_free
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import Run
+from pipeline_core.system.memory import require_free
 
 
 def read_start_structure(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline_atoms.figures.dynamics import draw_band
 from pipeline_atoms.figures.properties import make_rows, name_panel, read_properties
 from pipeline_core.figures import Drawn, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 _WINDOW: Final = 50
 """Largest number of parts of a cooling for which means are drawn."""

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pipeline_atoms.figures.properties import Property, make_rows, name_panel, read_properties
 from pipeline_core.figures import Drawn, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 _COLUMNS: Final = 3
 """Largest number of panels side by side."""

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from pipeline_atoms.figures.properties import Property, make_rows, name_panel, read_properties
 from pipeline_core.figures import Drawn, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 
 def draw_phonons(experiment: ExperimentRun) -> Drawn:

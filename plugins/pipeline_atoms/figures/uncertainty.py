@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 

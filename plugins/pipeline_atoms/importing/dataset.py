@@ -21,15 +21,15 @@ from pipeline_atoms.importing.sources import (
     identify_readers,
     require_disjoint,
 )
+from pipeline_core.artifacts.samples import SampleWriter
+from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.datasets import Label, Mixture, Structures
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.data.columns import Columns
 from pipeline_core.data.duplicates import Duplicates, unite_splits
-from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.samples import SampleWriter
-from pipeline_core.store import write_json
-from pipeline_core.workers import Workers, can_be_sent
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.system.workers import Workers, can_be_sent
 
 _LARGE: Final = 16_000_000
 """Bytes of raw files from which on worker processes, and the import cache, pay off."""

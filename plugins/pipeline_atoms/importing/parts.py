@@ -16,14 +16,14 @@ from pipeline_atoms.importing.report import PartReport, SourceReport
 from pipeline_atoms.importing.shards import PreparedFrame, RefusedFrame
 from pipeline_atoms.importing.sources import RawSource
 from pipeline_atoms.importing.stress_check import WorkCheck
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.config.datasets import LabelledFrames
 from pipeline_core.data.columns import Columns, qualify_group
 from pipeline_core.data.duplicates import Duplicates
 from pipeline_core.data.splits import divide
-from pipeline_core.dataset_run import DatasetRun
 from pipeline_core.fields import SPLITS
-from pipeline_core.samples import SampleWriter
-from pipeline_core.workers import Workers
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.system.workers import Workers
 
 
 def require_sensible(run: DatasetRun) -> None:

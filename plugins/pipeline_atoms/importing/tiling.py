@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline_core.config.datasets import Source
 from pipeline_core.config.limits import ATOM_BYTES
 from pipeline_core.fields import FIELDS
-from pipeline_core.memory import require_free
+from pipeline_core.system.memory import require_free
 
 Sample = dict[str, NDArray[Any]]
 Copies = tuple[int, int, int]

@@ -13,12 +13,12 @@ from torch import nn
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph
-from pipeline_core import provenance, upgrades
+from pipeline_core.artifacts import provenance, upgrades
+from pipeline_core.artifacts.foreign import ForeignFormat, ForeignModel
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.experiments import BASE
-from pipeline_core.foreign import ForeignFormat, ForeignModel
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.training.checkpoint import name_dtype, predict_probe, save_archive
+from pipeline_core.training.model_file import name_dtype, predict_probe, save_archive
 
 _ELEMENTS: Final = 4
 """Number of elements in the probe structure that identifies a model by its predictions."""

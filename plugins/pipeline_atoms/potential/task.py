@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import list_graph_fields
 from pipeline_atoms.potential.potential import Potential
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.fields import SPLITS
-from pipeline_core.objective import LabelObjective
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import Run
 from pipeline_core.task import Quantity, Sizes, Task
+from pipeline_core.training.objective import LabelObjective
 
 INPUTS = ("atomic_numbers", "positions", "cell", "pbc")
 

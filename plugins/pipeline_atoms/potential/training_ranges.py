@@ -13,10 +13,10 @@ from ase.data import atomic_masses, chemical_symbols
 from ase.units import _amu  # kg; the unit of ASE's masses
 from numpy.typing import NDArray
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import Run
 from pipeline_core.units import GPA
 
 _STRUCTURE: Final = ("split", "group", "atomic_numbers", "cell", "pbc")

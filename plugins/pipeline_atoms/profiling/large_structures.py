@@ -21,16 +21,16 @@ from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
-from pipeline_core.balance.cost_model import fit
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import move_to_device
 from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import choose_network
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
+from pipeline_core.training.balance.cost_model import fit
 
 _SIZES: Final = (250, 1000, 4000)
 """Approximate numbers of atoms of the measured parts."""

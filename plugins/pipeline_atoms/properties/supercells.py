@@ -10,7 +10,7 @@ from ase.spacegroup.symmetrize import check_symmetry
 
 from pipeline_atoms.properties.equation_of_state import require_crystal
 from pipeline_core.config.limits import ATOM_BYTES
-from pipeline_core.memory import require_free
+from pipeline_core.system.memory import require_free
 
 
 def count_copies(atoms: Atoms, length: float) -> tuple[int, int, int]:

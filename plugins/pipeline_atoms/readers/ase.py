@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_atoms.readers.checks import LABELS, parse_label, parse_numbers, select_plain
+from pipeline_atoms.readers.frame_checks import LABELS, parse_label, parse_numbers, select_plain
 from pipeline_core.data.files import strip_compression
 
 if TYPE_CHECKING:

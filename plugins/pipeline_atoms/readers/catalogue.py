@@ -20,7 +20,7 @@ from pipeline_atoms.readers import (
     mptrj,
     vasp,
 )
-from pipeline_atoms.readers.checks import LABELS, check_frame
+from pipeline_atoms.readers.frame_checks import LABELS, check_frame
 
 READERS: Final[list[Reader]] = [
     module.READER for module in (extxyz, ase, vasp, cp2k, mptrj, fitsnap, deepmd)

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_atoms.readers.checks import find_atomic_numbers
 from pipeline_atoms.readers.cp2k_input import parse_symbol, read_structure
 from pipeline_atoms.readers.cp2k_output import Evaluation, Output
 from pipeline_atoms.readers.extxyz import Block, split_blocks
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers
 from pipeline_atoms.structure import Structure
 from pipeline_core.data.files import find_compressed, open_text, strip_compression
 

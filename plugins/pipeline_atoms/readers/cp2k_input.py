@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.readers import Floats
-from pipeline_atoms.readers.checks import find_atomic_numbers
 from pipeline_atoms.readers.extxyz import Block, split_blocks
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers
 from pipeline_atoms.structure import Structure
 from pipeline_core.data.files import open_text
 from pipeline_core.units import find_factor

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.readers import Floats
-from pipeline_atoms.readers.checks import find_atomic_numbers
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers
 from pipeline_core.units import find_factor
 
 _ENERGY: Final = re.compile(

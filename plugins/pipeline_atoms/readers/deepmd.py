@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.readers import BadFrame, Frame, Reader, Units
-from pipeline_atoms.readers.checks import find_atomic_numbers
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers
 
 _TYPES: Final = "type.raw"
 _LABELS: Final = {"energy": "energy.npy", "forces": "force.npy", "virial": "virial.npy"}

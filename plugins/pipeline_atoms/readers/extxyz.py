@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_atoms.readers.checks import LABELS, find_atomic_numbers, parse_label
+from pipeline_atoms.readers.frame_checks import LABELS, find_atomic_numbers, parse_label
 from pipeline_core.data.files import explain_cut, open_text
 
 _PAIR: Final = re.compile(r"""([\w.:-]+)=(?:"([^"\\]*)"|([^\s"'{}\[\]\\=]+))(?:\s+|$)""")

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final, Self
 import numpy as np
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_atoms.readers.checks import find_atomic_numbers, make_object, require_numbers
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers, make_object, require_numbers
 from pipeline_core.data.files import open_bytes, strip_compression
 from pipeline_core.units import find_factor
 

@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_atoms.readers.checks import (
+from pipeline_atoms.readers.frame_checks import (
     find_atomic_numbers,
     make_object,
     parse_label,

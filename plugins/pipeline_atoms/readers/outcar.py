@@ -14,7 +14,7 @@ from typing import Final, TextIO
 import numpy as np
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame
-from pipeline_atoms.readers.checks import find_atomic_numbers
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers
 
 _ITERATION: Final = re.compile(r"- Iteration +(\d+)\( *(\d+)\)")
 _NELM: Final = re.compile(r"\s+NELM +=\s*(\d+)")

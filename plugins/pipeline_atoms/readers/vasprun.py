@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from pipeline_atoms.readers import BadFrame, Floats, Frame
-from pipeline_atoms.readers.checks import find_atomic_numbers
+from pipeline_atoms.readers.frame_checks import find_atomic_numbers
 from pipeline_core.units import find_factor
 
 _BULKY: Final = {"eigenvalues", "projected", "dos", "dielectricfunction", "dynmat"}

@@ -19,7 +19,7 @@ from pipeline_atoms.potential.conservation import measure_conservation
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.batch import Batch, collate
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Outputs, build_task
 from pipeline_core.testing.projects import OnProject
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pipeline_atoms.domain import Domain, take_own
-from pipeline_chgnet.basis import SHRINKAGE
-from pipeline_chgnet.topology import Topology
+from pipeline_chgnet.model.basis import SHRINKAGE
+from pipeline_chgnet.model.topology import Topology
 from pipeline_core.batch import Batch
 from pipeline_kernels.message import Segments, segment_sum
 

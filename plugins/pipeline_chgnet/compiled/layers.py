@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline_chgnet.layers import AngleUpdate, AtomConvolution, BondConvolution
-from pipeline_chgnet.perceptron import Maps
-from pipeline_chgnet.topology import Topology
+from pipeline_chgnet.model.layers import AngleUpdate, AtomConvolution, BondConvolution
+from pipeline_chgnet.model.perceptron import Maps
+from pipeline_chgnet.model.topology import Topology
 from pipeline_kernels.message import gather_sum, segment_sum
 from pipeline_kernels.message.gated import (
     Inputs,

@@ -16,9 +16,9 @@ from pipeline_atoms.potential.potential import Potential, compute_forces, comput
 from pipeline_chgnet.compiled.blocks import Convolutions, Inputs, State
 from pipeline_chgnet.compiled.geometry import Geometry, Plan
 from pipeline_chgnet.compiled.readout import CompiledReadout
-from pipeline_chgnet.compiled.tables import Splines
-from pipeline_chgnet.heads import Features
-from pipeline_chgnet.topology import Topology, check_batch
+from pipeline_chgnet.compiled.splines import Splines
+from pipeline_chgnet.model.heads import Features
+from pipeline_chgnet.model.topology import Topology, check_batch
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.task import Outputs
 

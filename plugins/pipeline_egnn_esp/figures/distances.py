@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_egnn_esp.figures.elements import Elements, read_elements
 
 Floats = NDArray[np.float64]

@@ -9,10 +9,10 @@ import numpy as np
 from ase.data import atomic_numbers as number_of
 from numpy.typing import NDArray
 
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import results
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

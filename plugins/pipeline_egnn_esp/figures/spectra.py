@@ -10,9 +10,9 @@ from ase.data import chemical_symbols
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 

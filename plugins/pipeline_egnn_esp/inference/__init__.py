@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from pipeline_core.hookspecs import Summary
 
 if TYPE_CHECKING:
-    from pipeline_core.run import Run
+    from pipeline_core.project.run import Run
 
 SCHEMA: Final = "plugin/egnn_esp/inference"
 """Schema of `run.inference`."""

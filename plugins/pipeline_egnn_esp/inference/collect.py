@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.matrices import BlockIndex, BlockMatrix
 from pipeline_egnn_esp.inference.forward import PredictedBlocks
 from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.inference.tiling import Tiling
-from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix
 from pipeline_kernels.halo import SelfTransport, TorchTransport, Transport
 
 Floats = NDArray[np.float64]

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from pipeline_atoms.domain import Domain
 from pipeline_core.batch import Batch
-from pipeline_egnn_esp.baselines import take_edges
+from pipeline_egnn_esp.data.baselines import take_edges
 from pipeline_egnn_esp.inference.slots import BlockSlots
-from pipeline_egnn_esp.messages import Edges
-from pipeline_egnn_esp.network import Network
-from pipeline_egnn_esp.scaling import ScaledNetwork
+from pipeline_egnn_esp.model.messages import Edges
+from pipeline_egnn_esp.model.network import Network
+from pipeline_egnn_esp.model.scaling import ScaledNetwork
 from pipeline_kernels.halo import exchange
 
 Ints = NDArray[np.int64]

@@ -17,14 +17,18 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.domains.owners import choose_owners
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.memory import measure_peak
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_egnn_esp.data.deeph import write_deeph
+from pipeline_egnn_esp.data.matrices import BlockMatrix
+from pipeline_egnn_esp.data.samples import compute_energy_zero
+from pipeline_egnn_esp.data.writers import write_cp2k
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.collect import (
     SLAB_BYTES,
@@ -34,26 +38,22 @@ from pipeline_egnn_esp.inference.collect import (
     write_matrices,
 )
 from pipeline_egnn_esp.inference.forward import Module, predict_blocks
-from pipeline_egnn_esp.inference.options import ESPInferOptions
-from pipeline_egnn_esp.inference.picture import write_picture
-from pipeline_egnn_esp.inference.plan import (
+from pipeline_egnn_esp.inference.memory import (
     Extra,
     MemoryPlan,
     count_matrix_bytes,
     plan_memory,
     require_memory,
 )
+from pipeline_egnn_esp.inference.options import ESPInferOptions
+from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
 from pipeline_egnn_esp.inference.structures import StoredCell, Subject, make_subject
-from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.model.network import Network
+from pipeline_egnn_esp.model.scaling import ScaledNetwork
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.samples import compute_energy_zero
-from pipeline_egnn_esp.scaling import ScaledNetwork
-from pipeline_egnn_esp.sources.deeph import write_deeph
 from pipeline_egnn_esp.task import make_link
-from pipeline_egnn_esp.writers import write_cp2k
 
 Ints = NDArray[np.int64]
 

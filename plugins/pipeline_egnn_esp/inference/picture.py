@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core import store
-from pipeline_core.extracts import BULK
-from pipeline_egnn_esp.basis import Basis
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.extracts import BULK
+from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.collect import SCHEMA
 
 Ints = NDArray[np.int64]

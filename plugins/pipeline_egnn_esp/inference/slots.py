@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.domain import Domain
-from pipeline_egnn_esp.matrices import is_first
+from pipeline_egnn_esp.data.matrices import is_first
 
 Ints = NDArray[np.int64]
 

@@ -9,20 +9,20 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_egnn_esp.bands import (
+from pipeline_egnn_esp.data.bands import (
     compute_density_of_states,
     compute_levels,
     compute_levels_near,
     make_band_path,
     make_monkhorst_pack,
 )
+from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.inference.options import (
     Bands,
     DensityOfStates,
     Levels,
     PredictedStructure,
 )
-from pipeline_egnn_esp.matrices import BlockMatrix
 
 Floats = NDArray[np.float64]
 Matrices = Mapping[str, BlockMatrix]

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.dynamics.structures import find_sample_row, read_atoms_of_file
 from pipeline_atoms.structure import Structure
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import parse_start
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.block_reader import BlockReader
+from pipeline_core.project.run import Run
+from pipeline_egnn_esp.data import MATRIX_FIELDS, read_basis
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.block_reader import BlockReader
+from pipeline_egnn_esp.data.cp2k_matrices import wrap_atoms
 from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.tiling import Tiling
-from pipeline_egnn_esp.sources import MATRIX_FIELDS, read_basis
-from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 
 Ints = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
-from pipeline_egnn_esp.matrices import BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.data.matrices import BlockMatrix, Quantity, is_first
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.run import Run
-from pipeline_core.training.checkpoint import load_model
-from pipeline_gauge_flows.actions import GaugeAction, WholeAction
-from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
-from pipeline_gauge_flows.ensembles.chains import Chains, HeatbathChains, HmcChains
-from pipeline_gauge_flows.ensembles.statistics import estimate
+from pipeline_core.project.run import Run
+from pipeline_core.training.model_file import load_model
+from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
+from pipeline_gauge_flows.data.datasets import HeatbathOptions, HmcOptions
+from pipeline_gauge_flows.data.ensembles.chains import Chains, HeatbathChains, HmcChains
+from pipeline_gauge_flows.data.ensembles.statistics import estimate
+from pipeline_gauge_flows.data.observables import plaquette
 from pipeline_gauge_flows.evaluation.options import CostOptions
 from pipeline_gauge_flows.evaluation.series import Series
-from pipeline_gauge_flows.observables import plaquette
 
 Floats = NDArray[np.float64]
 

@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.fields import SPLITS
 from pipeline_core.hookspecs import Summary
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.training.exhaustion import explain_exhaustion
-from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.cost import measure_costs
 from pipeline_gauge_flows.evaluation.headline import check_tail, make_headline
 from pipeline_gauge_flows.evaluation.inputs import (
@@ -51,14 +53,12 @@ from pipeline_gauge_flows.evaluation.series import (
 )
 from pipeline_gauge_flows.evaluation.shots import NoiseShots, report_shots
 from pipeline_gauge_flows.evaluation.theory import compute_known
-from pipeline_gauge_flows.fermions.conditional import PseudofermionFlow
-from pipeline_gauge_flows.fermions.effective import make_action
-from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.network import ConditionalModule
+from pipeline_gauge_flows.model.flow import Flow
+from pipeline_gauge_flows.model.network import ConditionalModule
+from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow
 from pipeline_gauge_flows.options import GaugeOptions
-from pipeline_gauge_flows.samples import HaarSamples
 from pipeline_gauge_flows.task import make_base_action, read_quarks, read_target_action
+from pipeline_gauge_flows.training.samples import HaarSamples
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import SPLITS
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import Task
-from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.layout import read_ensemble_options
-from pipeline_gauge_flows.network import GaugeModule
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.graph.layout import read_ensemble_options
+from pipeline_gauge_flows.model.flow import Flow
+from pipeline_gauge_flows.model.network import GaugeModule
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 
 

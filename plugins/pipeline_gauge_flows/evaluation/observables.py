@@ -20,16 +20,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.evaluation.options import ObservableOptions, SmoothOptions
-from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.observables import (
+from pipeline_gauge_flows.data.gradient_flow import integrate_gradient_flow
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.observables import (
     average_plaquettes,
     energy_density,
     polyakov_loop,
     topological_charge,
     wilson_loop,
 )
+from pipeline_gauge_flows.evaluation.options import ObservableOptions, SmoothOptions
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline_core.config.sections import Count, Positive, Section
-from pipeline_gauge_flows.datasets import Extent, NotNegativeInt
+from pipeline_gauge_flows.data.datasets import Extent, NotNegativeInt
 
 Extents = Annotated[list[Extent], Field(min_length=2, max_length=4)]
 Sides = tuple[Count, Count]

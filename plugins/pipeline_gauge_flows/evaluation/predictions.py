@@ -1,6 +1,6 @@
 """Predictions of a flow: file of weights, actions and plaquettes of configurations.
 
-The file has the layout of all sample files (`pipeline_core.samples`):
+The file has the layout of all sample files (`pipeline_core.artifacts.samples`):
 
 | field           | content                                                                       |
 |-----------------|-------------------------------------------------------------------------------|
@@ -18,11 +18,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.fields import Field
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleWriter
+from pipeline_core.project.run import Run
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.series import Series
-from pipeline_gauge_flows.lattice import Lattice
 
 
 def write_predictions(

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows, Estimate
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.metropolis import describe_chain, run_chain
 from pipeline_gauge_flows.evaluation.pareto import compute_shape_limit, fit_tail_shape
 from pipeline_gauge_flows.evaluation.resampling import Value, compute_value, make_blocks
 from pipeline_gauge_flows.evaluation.series import Series, list_observables
 from pipeline_gauge_flows.evaluation.theory import KnownValues
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates, TargetEstimates
-from pipeline_gauge_flows.lattice import Lattice
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

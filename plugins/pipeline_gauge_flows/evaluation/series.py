@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.observables import Observables
-from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.samples import HaarSamples
-from pipeline_gauge_flows.sampling import compute_log_density, push
+from pipeline_gauge_flows.model.flow import Flow
+from pipeline_gauge_flows.model.sampling import compute_log_density, push
+from pipeline_gauge_flows.training.samples import HaarSamples
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.datasets import FermionOptions
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.resampling import (
     Resampled,
     Value,
@@ -31,8 +31,8 @@ from pipeline_gauge_flows.evaluation.resampling import (
     make_blocks,
 )
 from pipeline_gauge_flows.evaluation.series import END, START, Series
-from pipeline_gauge_flows.fermions.conditional import PseudofermionFlow
-from pipeline_gauge_flows.fermions.shots import draw_noise, make_operators, weigh_shots
+from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow
+from pipeline_gauge_flows.model.pseudofermion_shots import draw_noise, make_operators, weigh_shots
 
 Floats = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.actions import GaugeAction, WholeAction
-from pipeline_gauge_flows.exact import (
+from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
+from pipeline_gauge_flows.data.exact import (
     CUBE_WEIGHTS,
     NEXT_ORDER,
     compute_torus_log_z,
@@ -24,7 +24,7 @@ from pipeline_gauge_flows.exact import (
     expand_characters,
     expand_strong_coupling,
 )
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.data.lattice import Lattice
 
 Floats = NDArray[np.float64]
 

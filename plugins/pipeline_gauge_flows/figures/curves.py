@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.figures import results
-from pipeline_core.run import Run
-from pipeline_gauge_flows.objective import LARGEST_EXPONENT
+from pipeline_core.project.run import Run
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
+from pipeline_gauge_flows.training.objective import LARGEST_EXPONENT
 
 Floats = NDArray[np.float64]
 

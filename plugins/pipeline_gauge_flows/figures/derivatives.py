@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.expected import read_paper
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures.runs import Report
 
 CONJUGATE: Final = "conjugate"

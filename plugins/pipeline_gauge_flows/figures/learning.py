@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.curves import read_curve
 from pipeline_gauge_flows.figures.runs import Group

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.derivatives import name_observable
 from pipeline_gauge_flows.figures.runs import EvaluatedRun

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.style import INK
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.runs import EvaluatedRun, Report
 

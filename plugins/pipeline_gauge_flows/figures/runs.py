@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline_core.figures import results, style
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_gauge_flows.options import GaugeOptions
 
 Report = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.runs import EvaluatedRun, Report
 from pipeline_gauge_flows.options import GaugeTrainOptions

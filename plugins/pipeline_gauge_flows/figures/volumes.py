@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 
 _SMALL: Final = 0.1

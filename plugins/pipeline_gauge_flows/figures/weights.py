@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.runs import EvaluatedRun
 

@@ -9,13 +9,15 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.artifacts.extracts import BULK
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.extracts import BULK
-from pipeline_core.run import DatasetRun, Run
-from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_core.project.run import DatasetRun, Run
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.datasets import ActionOptions
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.inputs import (
     open_ensemble,
     open_transfer,
@@ -32,8 +34,6 @@ from pipeline_gauge_flows.evaluation.series import (
 )
 from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates
-from pipeline_gauge_flows.fermions.effective import make_action
-from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
     DerivativeEstimates,
@@ -44,7 +44,7 @@ from pipeline_gauge_flows.inference.derivative import (
 from pipeline_gauge_flows.inference.options import DerivativeOptions
 from pipeline_gauge_flows.inference.pion import add_masses, make_correlator, report_pion
 from pipeline_gauge_flows.inference.second import Measurement, make_second
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.options import GaugeOptions
 from pipeline_gauge_flows.task import make_base_action, read_target_action
 

@@ -27,8 +27,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.datasets import ActionOptions
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.resampling import (
     Resampled,
     Value,

@@ -21,16 +21,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.fields import Field
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleWriter
-from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.ensembles.measurements import Measurements
-from pipeline_gauge_flows.ensembles.origins import Sample
-from pipeline_gauge_flows.ensembles.storage import make_configuration_fields, write_theory
-from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
+from pipeline_core.project.run import Run
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.ensembles.measurements import Measurements
+from pipeline_gauge_flows.data.ensembles.origins import Sample
+from pipeline_gauge_flows.data.ensembles.storage import make_configuration_fields, write_theory
+from pipeline_gauge_flows.data.formats import Configuration, write_ildg, write_nersc
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.inference.options import SampleOptions
-from pipeline_gauge_flows.lattice import Lattice
 
 Complex = NDArray[np.complex128]
 

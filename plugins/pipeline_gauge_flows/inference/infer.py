@@ -7,17 +7,17 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.hookspecs import Summary
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_gauge_flows.evaluation.inputs import load_flow
-from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.correlated import differentiate, write_derivatives
 from pipeline_gauge_flows.inference.derivative import CONJUGATE
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
 from pipeline_gauge_flows.inference.sample import write_samples
+from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.options import GaugeOptions
 
 SCHEMA: Final = "plugin/gauge_flows/inference"

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.statistics import import_pyerrors
+from pipeline_gauge_flows.data.ensembles.statistics import import_pyerrors
 
 Floats = NDArray[np.float64]
 

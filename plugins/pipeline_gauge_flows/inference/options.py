@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Count, Section
-from pipeline_gauge_flows.datasets import FermionOptions, NotNegativeInt
+from pipeline_gauge_flows.data.datasets import FermionOptions, NotNegativeInt
 from pipeline_gauge_flows.evaluation.options import Extents, ObservableOptions, SplitName
 
 Fraction = Annotated[float, Field(gt=0, le=1)]

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions, require_fermions
+from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions, require_fermions
+from pipeline_gauge_flows.data.fermions.correlators import correlate_pion
+from pipeline_gauge_flows.data.fermions.sources import draw_sources, stack_sources
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.resampling import compute_value
-from pipeline_gauge_flows.fermions.correlators import correlate_pion
-from pipeline_gauge_flows.fermions.sources import draw_sources, stack_sources
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates
 from pipeline_gauge_flows.inference.masses import CORRELATOR, LogMass, MassFit
 from pipeline_gauge_flows.inference.options import PionOptions
-from pipeline_gauge_flows.lattice import Lattice
 
 MASS: Final = f"{CORRELATOR}_mass"
 """Name of the mass, before `_<t_min>` for the range [t_min, T/2]."""

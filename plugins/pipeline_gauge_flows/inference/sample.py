@@ -9,19 +9,19 @@ import h5py
 import numpy as np
 import torch
 
+from pipeline_core.artifacts.extracts import BULK
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.extracts import BULK
-from pipeline_core.run import Run
-from pipeline_gauge_flows.actions import WholeAction
+from pipeline_core.project.run import Run
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.metropolis import Acceptance
-from pipeline_gauge_flows.fermions.effective import make_action
-from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.files import Files, Proposal, require_writable
 from pipeline_gauge_flows.inference.options import SampleOptions
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.samples import HaarSamples
-from pipeline_gauge_flows.sampling import push
+from pipeline_gauge_flows.model.flow import Flow
+from pipeline_gauge_flows.model.sampling import push
 from pipeline_gauge_flows.task import read_target_action
+from pipeline_gauge_flows.training.samples import HaarSamples
 
 _EPOCH: Final = 1_000_000
 """Epoch of the Haar draws, different from the evaluation's."""

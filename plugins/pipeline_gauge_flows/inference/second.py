@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.run import DatasetRun
-from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.ensembles.origins import GeneratedEnsemble, Sample
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_core.project.run import DatasetRun
+from pipeline_gauge_flows.data.actions import WholeAction
+from pipeline_gauge_flows.data.datasets import EnsembleDataset
+from pipeline_gauge_flows.data.ensembles.origins import GeneratedEnsemble, Sample
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.series import split_chains
 from pipeline_gauge_flows.inference.derivative import Step, name_columns

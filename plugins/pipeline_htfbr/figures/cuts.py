@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline_core.extracts import shorten
+from pipeline_core.artifacts.extracts import shorten
 from pipeline_core.figures import Drawn, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_htfbr.figures import uses
 from pipeline_htfbr.figures.uses import Cut
 

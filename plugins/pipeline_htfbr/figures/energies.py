@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pipeline_core import units
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import ExperimentRun
 from pipeline_htfbr.figures.fits import Fit, drop_shared, read_fits
 
 _PLACES: Final = {"test": "test points", "grid": "whole grid", "off_grid": "off the grid"}

@@ -10,7 +10,7 @@ from pipeline_core.config.experiments import BASE
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.figures import results
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_htfbr.options import HTTrainOptions
 
 
@@ -21,7 +21,7 @@ class Fit:
     Attributes:
         run: The run of the variant.
         n_parameters: Number of fitted parameters.
-        surface: Key `surface` of the metrics, see `pipeline_htfbr.evaluation`.
+        surface: Key `surface` of the metrics, see `pipeline_htfbr.evaluation.evaluate`.
     """
 
     run: Run

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline_core.figures import Drawn, Rows, tables
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_htfbr.figures import uses
 from pipeline_htfbr.figures.uses import Floats, Stationary
 

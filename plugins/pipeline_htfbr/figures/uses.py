@@ -12,8 +12,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core import store, units
-from pipeline_core.run import Run
+from pipeline_core import units
+from pipeline_core.artifacts import store
+from pipeline_core.project.run import Run
 
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pipeline_core.hookspecs import Summary
 
 if TYPE_CHECKING:
-    from pipeline_core.run import Run
+    from pipeline_core.project.run import Run
 
 
 def use_surface(run: Run) -> Summary:

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_htfbr.data.points import Coordinate
 from pipeline_htfbr.inference.domain import SurfaceBox
 from pipeline_htfbr.inference.landscape import Landscape
-from pipeline_htfbr.points import Coordinate
 
 Floats = NDArray[np.float64]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.molecule import Molecule, NormalModes
-from pipeline_htfbr.points import Coordinate
+from pipeline_htfbr.data.molecule import Molecule, NormalModes
+from pipeline_htfbr.data.points import Coordinate
+from pipeline_htfbr.graph.basis import Leaf
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

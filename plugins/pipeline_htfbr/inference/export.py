@@ -10,15 +10,15 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pipeline_core import store
-from pipeline_core.run import Run
+from pipeline_core.artifacts import store
+from pipeline_core.project.run import Run
 from pipeline_core.units import HARTREE
+from pipeline_htfbr.data.molecule import Molecule
+from pipeline_htfbr.graph.build import TreeStructure
 from pipeline_htfbr.inference import read_sum_of_products
 from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expand
-from pipeline_htfbr.molecule import Molecule
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTInferOptions
-from pipeline_htfbr.structure import TreeStructure
-from pipeline_htfbr.surface import Surface
 
 SCHEMA = "plugin/htfbr/sum_of_products"
 _TEXT_LINES = 100_000

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.surfaces import ExactSurface
+from pipeline_htfbr.data.surfaces import ExactSurface
+from pipeline_htfbr.model import Surface
 
 Floats = NDArray[np.float64]
 

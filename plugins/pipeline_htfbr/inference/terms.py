@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.units import HARTREE
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.surface import Surface
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.model import Surface
 from pipeline_kernels.tree import Node
 
 Floats = NDArray[np.float64]

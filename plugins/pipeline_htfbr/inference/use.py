@@ -12,12 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.extracts import BULK
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.extracts import BULK
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.units import find_factor
-from pipeline_htfbr.geometry import differentiate_variables
+from pipeline_htfbr.data.geometry import differentiate_variables
+from pipeline_htfbr.data.molecule import Molecule
+from pipeline_htfbr.data.points import read_points
+from pipeline_htfbr.data.surfaces import find_exact_surface
+from pipeline_htfbr.graph.build import TreeStructure
 from pipeline_htfbr.inference.cuts import choose_cuts, write_cut
 from pipeline_htfbr.inference.domain import SurfaceBox, make_domain
 from pipeline_htfbr.inference.export import export_surface
@@ -30,12 +34,8 @@ from pipeline_htfbr.inference.stationary import (
     pair_points,
 )
 from pipeline_htfbr.inference.vibrations import compute_frequencies
-from pipeline_htfbr.molecule import Molecule
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTInferOptions
-from pipeline_htfbr.points import read_points
-from pipeline_htfbr.structure import TreeStructure
-from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.surfaces import find_exact_surface
 
 Floats = NDArray[np.float64]
 

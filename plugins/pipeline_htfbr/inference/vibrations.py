@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.units import BOHR, DALTON, HARTREE, find_factor
-from pipeline_htfbr.geometry import differentiate_variables, find_positions
-from pipeline_htfbr.molecule import Molecule
-from pipeline_htfbr.points import Coordinate
+from pipeline_htfbr.data.geometry import differentiate_variables, find_positions
+from pipeline_htfbr.data.molecule import Molecule
+from pipeline_htfbr.data.points import Coordinate
 
 Floats = NDArray[np.float64]
 

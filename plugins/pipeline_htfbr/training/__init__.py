@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_core.hookspecs import Summary
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_htfbr.options import HTTrainOptions
 
 
@@ -18,7 +18,7 @@ def train_surface(run: Run) -> Summary | None:
     if options.method == "trainer":
         return None
     if options.method == "solver":
-        from pipeline_htfbr.solver import solve_surface
+        from pipeline_htfbr.training.solver import solve_surface
 
         return solve_surface(run)
     from pipeline_htfbr.training.resident import train_resident

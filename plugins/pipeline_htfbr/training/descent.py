@@ -16,9 +16,9 @@ from torch import Tensor
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
-from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.training.tables import (
+from pipeline_htfbr.training.tabulated import (
     Forward,
     Table,
     compute_outputs,

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.training.divergence import Divergence, Seen, name_samples
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.plan import Numbers, Plan, Steps
+from pipeline_htfbr.training.shares import Numbers, Plan, Steps
 
 _NAMED: Final = 100
 """Number of points of a step that are named."""

@@ -19,21 +19,21 @@ from torch import Tensor
 
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.run import Run
-from pipeline_core.seeds import use_deterministic
+from pipeline_core.project.run import Run
+from pipeline_core.system.seeds import use_deterministic
 from pipeline_core.task import Task, build_task
+from pipeline_core.training.checkpoint import explain_misfit
 from pipeline_core.training.divergence import Divergence
 from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.history import EpochTotals, Record, compute_means, make_record
 from pipeline_core.training.session import Session
-from pipeline_core.training.state import explain_misfit
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
-from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.divergence import find_divergence
-from pipeline_htfbr.training.plan import Plan, Steps
-from pipeline_htfbr.training.tables import Forward, Table, compute_half_domains, tabulate
+from pipeline_htfbr.training.refusals import warn_if_underdetermined
+from pipeline_htfbr.training.shares import Plan, Steps
+from pipeline_htfbr.training.tabulated import Forward, Table, compute_half_domains, tabulate
 
 _PROBE_POINTS: Final = 4
 _SMALLER: Final = "lower graph.degree or model.rank, or take fewer points"

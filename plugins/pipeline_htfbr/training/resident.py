@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_htfbr.training.fit import Method, train_by_gradients
-from pipeline_htfbr.training.plan import Plan, Step, Steps, StepShare
-from pipeline_htfbr.training.tables import Table
+from pipeline_htfbr.training.shares import Plan, Step, Steps, StepShare
+from pipeline_htfbr.training.tabulated import Table
 
 
 def train_resident(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from pipeline_core.batch import Batch
 from pipeline_kernels.hermite import differentiate_interpolation, interpolate
 from pipeline_kernels.message import Segments, segment_sum
-from pipeline_mace.basis import PairRepulsion
+from pipeline_mace.model.basis import PairRepulsion
 
 
 class Densities:

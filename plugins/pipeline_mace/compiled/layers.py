@@ -24,7 +24,7 @@ from pipeline_kernels.equivariant.tensor_product.interpolated import (
 from pipeline_kernels.hermite import Places
 from pipeline_kernels.message import Segments
 from pipeline_mace.compiled.readout import CompiledReadout
-from pipeline_mace.layers import Interaction, ProductBasis
+from pipeline_mace.model.layers import Interaction, ProductBasis
 
 
 class Neighbours(NamedTuple):

@@ -22,8 +22,8 @@ from pipeline_kernels.message import Segments
 from pipeline_mace.compiled.edges import Densities, repel
 from pipeline_mace.compiled.layers import CompiledLayer, Neighbours, State, Weights
 from pipeline_mace.compiled.readout import CompiledReadout
-from pipeline_mace.compiled.tables import RadialNetworks, Tables
-from pipeline_mace.elements import find_elements
+from pipeline_mace.compiled.splines import RadialNetworks, Tables
+from pipeline_mace.model.elements import find_elements
 from pipeline_mace.options import MACEOptions
 
 

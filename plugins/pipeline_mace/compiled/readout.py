@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline_mace.layers import SILU_GAIN, TANH_GAIN, Readout
+from pipeline_mace.model.layers import SILU_GAIN, TANH_GAIN, Readout
 from pipeline_mace.options import Gate
 
 

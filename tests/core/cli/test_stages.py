@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from fake_packages import install, write_model_source
-from pipeline_core import locks
+from pipeline_core.system import locks
 from processes import finish, make_environment, start
 
 STAGES = """
 from pathlib import Path
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 def said(run, stage):
     device = getattr(run, "device", "-")

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipeline_core.activity import Activity, Training
-from pipeline_core.cli.overview import Overview
 from pipeline_core.cli.status_follow import News, follow_until_nothing_runs, open_screen
-from pipeline_core.cli.status_lines import WIDTH, format_all, format_overview, format_summary
-from pipeline_core.locks import Holder, hold, locate_lock
-from pipeline_core.status_files import Failure, locate_failure, write_failure
+from pipeline_core.status.activity import Activity, Training
+from pipeline_core.status.files import Failure, locate_failure, write_failure
+from pipeline_core.status.lines import WIDTH, format_all, format_overview, format_summary
+from pipeline_core.status.overview import Overview
+from pipeline_core.system.locks import Holder, hold, locate_lock
 
 TRAINING = Training(
     word="epoch",

@@ -10,7 +10,7 @@ import torch
 
 import toy_potential as toy
 from forked_ranks import run_on_ranks
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from pipeline_core.training.trainer import train_run
 from processes import make_environment, start
 from records import assert_same_weights, read_history, read_weights

@@ -10,12 +10,12 @@ import pytest
 import torch
 import yaml
 
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import count_samples
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.evaluation import evaluate
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
-from pipeline_core.samples import SampleFile
+from pipeline_core.training.micro_batches import Piece
 from plugins.atoms.argon import (
     REFERENCES,
     SCALE,

@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
+from pipeline_core.artifacts.samples import SampleFile, SampleWriter
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.evaluation.records import make_prediction_fields, write_window
 from pipeline_core.fields import Field
-from pipeline_core.samples import SampleFile, SampleWriter
 from pipeline_core.task import Quantity
 
 VALUE = Quantity("value", own_field=Field("value", (2,), "cm⁻¹", "sample", "f8", "", label=True))

@@ -21,9 +21,9 @@ import h5py
 import numpy as np
 
 from core.faults.subjects import Subject, Warnings, list_subjects
-from pipeline_core import store
-from pipeline_core.run import Run
-from pipeline_core.training.checkpoint import load_archive, save_archive
+from pipeline_core.artifacts import store
+from pipeline_core.project.run import Run
+from pipeline_core.training.model_file import load_archive, save_archive
 
 HUNG = 10
 KINDS = ("lost", "hung", "traceback", "silent")

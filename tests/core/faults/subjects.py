@@ -13,18 +13,19 @@ from ase.io import write
 
 from pipeline_atoms.importing import dataset as importing
 from pipeline_atoms.testing.example_data import make_alloys
-from pipeline_core import lineage, store
+from pipeline_core.artifacts import store
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import results
-from pipeline_core.lineage import Fault
 from pipeline_core.model_info import MAKERS
-from pipeline_core.project import Project
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project import lineage
+from pipeline_core.project.lineage import Fault
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.task import build_task
 from pipeline_core.testing.damage import digest_archive, digest_hdf5
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
-from pipeline_core.training import state
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training import checkpoint
+from pipeline_core.training.model_file import load_model
 
 NAME = f"chgnet/{EXPERIMENT}"
 STAGES = ("data", "graph", "partition", "train", "evaluate", "infer")
@@ -138,12 +139,14 @@ def _read_kept(path: Path) -> Any:
 
 def _read_state(run: Run) -> str:
     options = run.get_section("train", TrainOptions)
-    path, facts = run.state / "last.pt", state.resume_key(run, options)
+    path, facts = run.state / "last.pt", checkpoint.resume_key(run, options)
     module = build_task(run).module
-    obstacle = state.compare_state(path, run.model_info, facts, options.epochs, module).obstacle
+    obstacle = checkpoint.compare_state(
+        path, run.model_info, facts, options.epochs, module
+    ).obstacle
     if obstacle is not None:
         raise ValueError(obstacle)
-    return digest_archive(state.load_state(path, run.model_info))
+    return digest_archive(checkpoint.load_state(path, run.model_info))
 
 
 def _read_history(run: Run) -> Any:

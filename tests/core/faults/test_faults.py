@@ -10,8 +10,9 @@ import pytest
 
 from core.faults.injection import KINDS, inject, list_cases
 from core.faults.subjects import NAME, finish_run, list_subjects, make_project
-from pipeline_core import lineage, seals, store
-from pipeline_core.seals import SealedFile
+from pipeline_core.artifacts import seals, store
+from pipeline_core.artifacts.seals import SealedFile
+from pipeline_core.project import lineage
 from pipeline_core.testing.projects import call
 from tiers import exhaustive, run_first
 
@@ -76,7 +77,7 @@ class Clock:
 def test_checks_take_little_of_a_stage(tmp_path, monkeypatch):
     """A tiny network, which is the worst case, and a process a stage, whose start counts."""
     clock, start, shares = Clock(), time.perf_counter(), {}
-    code = "import torch; from pipeline_core.builtin import load_registry; load_registry()"
+    code = "import torch; from pipeline_core.stages.builtin import load_registry; load_registry()"
     subprocess.run([sys.executable, "-c", code], check=True)
     start = time.perf_counter() - start
     for place, name in CHECKS:

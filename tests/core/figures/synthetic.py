@@ -12,18 +12,18 @@ from ase.calculators.emt import EMT
 
 from fake_packages import ATOMS, find_points, install, write_model_source
 from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.batch import collate
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.figures import numbers, story
 from pipeline_core.figures.findings import collect_findings
-from pipeline_core.project import Project
-from pipeline_core.samples import SampleWriter
+from pipeline_core.project.project import Project
 from pipeline_core.stages import figures
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import Quantity
 from pipeline_core.units import GPA
 

@@ -10,9 +10,9 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_atoms.figures import dynamics
+from pipeline_core.artifacts.store import read_json
 from pipeline_core.figures import balance, dataset, errors, learning, results
 from pipeline_core.figures.numbers import collect_training
-from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 

@@ -11,9 +11,9 @@ from matplotlib.patches import StepPatch
 
 from core.figures import synthetic
 from core.figures.synthetic import list_numbers
+from pipeline_core.artifacts.store import read_json
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import dataset, story, style
-from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_core import store
-from pipeline_core.builtin import load_registry
-from pipeline_core.extracts import BULK, Extracts, shorten
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.extracts import BULK, Extracts, shorten
 from pipeline_core.figures import archives, evidence
 from pipeline_core.figures.drawing import draw_experiment
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call, prepare, write_project
 
 NAME = "chgnet/conformance"
@@ -260,7 +260,7 @@ def test_figures_of_changed_code_are_drawn_again_on_request(project, monkeypatch
     for changed in (["learning.csv"], []):
         assert evidence.redraw_evidence(NAME, project) == changed
         # What the data were made by is still known.
-        assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/perceptron.py"]
+        assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/model/perceptron.py"]
     assert evidence.check_evidence(NAME, project) == []
     now = read_manifest(project)
     assert now["sources_of_data"] == made["sources"] != now["sources"]
@@ -294,7 +294,7 @@ def test_code_that_has_drifted_is_named(project, monkeypatch):
     monkeypatch.setattr(
         evidence, "_hash", lambda path: "other" if path.name == "perceptron.py" else _hash(path)
     )
-    assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/perceptron.py"]
+    assert evidence.list_drift(NAME, project) == ["pipeline_chgnet/model/perceptron.py"]
 
 
 def test_results_of_another_source_are_not_kept(computed, tmp_path, monkeypatch):

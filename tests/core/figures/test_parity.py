@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from core.figures import synthetic
+from pipeline_core.artifacts.store import read_json
 from pipeline_core.figures import parity, results, style
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Comparison, Errors
-from pipeline_core.store import read_json
 
 
 def make_comparison(label, predicted, name="forces"):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from core.figures import synthetic
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.figures import provenance
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from core.test_rounds import LEARN, load
+from core.project.test_rounds import LEARN, load
 from pipeline_core.figures import rounds, style
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from core.figures import synthetic
+from pipeline_core.artifacts.store import read_json
 from pipeline_core.figures import story, variants
-from pipeline_core.store import read_json
 
 
 def write_errors(folder, more, errors):

@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import BaseModel
 
 from core.fuzz.subjects import ROOT, Content, Subject, make_folder
-from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import STAGES
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import DatasetRun, Run
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, Run
+from pipeline_core.stages.builtin import load_registry
 
 _WORKFLOWS = ROOT / "workflows"
 _PLUGINS = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")

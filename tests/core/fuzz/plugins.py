@@ -9,21 +9,21 @@ import numpy as np
 
 from archives import unpack
 from core.fuzz.subjects import ROOT, Content, Subject, make_folder
-from pipeline_egnn_esp.checks import require_sound
-from pipeline_egnn_esp.datasets import AnySource, CP2KSource, DeepHSource, PackedSource
-from pipeline_egnn_esp.sources import read_structures
-from pipeline_egnn_esp.sources.cp2k_matrices import read_run
-from pipeline_egnn_esp.sources.csr import read_csr, write_csr
-from pipeline_egnn_esp.sources.deeph import write_deeph
-from pipeline_gauge_flows.formats import (
+from pipeline_egnn_esp.data import read_structures
+from pipeline_egnn_esp.data.cp2k_matrices import read_run
+from pipeline_egnn_esp.data.csr import read_csr, write_csr
+from pipeline_egnn_esp.data.datasets import AnySource, CP2KSource, DeepHSource, PackedSource
+from pipeline_egnn_esp.data.deeph import write_deeph
+from pipeline_egnn_esp.data.matrix_checks import require_sound
+from pipeline_gauge_flows.data.formats import (
     Configuration,
     read_ildg,
     read_nersc,
     write_ildg,
     write_nersc,
 )
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_htfbr.sources.table_files import read_table
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_htfbr.data.table_files import read_table
 
 _N_IMAGES = 3
 _CUTOFF = 2.0  # Å: the water molecule of a chain of them

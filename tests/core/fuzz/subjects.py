@@ -21,8 +21,8 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from pipeline_atoms.readers import BadFrame, cp2k, deepmd, extxyz, fitsnap, mptrj, vasp
 from pipeline_atoms.readers import ase as ase_reader
 from pipeline_atoms.readers.catalogue import open_frames
+from pipeline_core.artifacts.samples import SampleFile, SampleWriter
 from pipeline_core.fields import FIELDS
-from pipeline_core.samples import SampleFile, SampleWriter
 from plugins.atoms.readers.deepmd_systems import make_frames, write_system
 from real_data import locate
 

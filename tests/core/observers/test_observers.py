@@ -16,8 +16,8 @@ from pipeline_core import hookimpl
 from pipeline_core.config.sections import Section, TrainOptions
 from pipeline_core.figures.results import read_records
 from pipeline_core.observers import activity, progress, records, tensorboard
-from pipeline_core.pace import Position
 from pipeline_core.stages import train as train_stage
+from pipeline_core.status.pace import Position
 
 RECORD = {
     "epoch": 3,

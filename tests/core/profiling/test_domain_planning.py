@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from pipeline_atoms.testing.example_data import ALLOYS
-from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.builtin import load_registry
 from pipeline_core.cli.plan import format_plan
 from pipeline_core.config.profile import Network
 from pipeline_core.profiling import domain_planning, part_steps, planning
 from pipeline_core.profiling.part_steps import CountedParts, FittedParts
 from pipeline_core.profiling.parts import MeasuredPart
 from pipeline_core.profiling.planning import merge_plans, plan_training
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare, write_project
+from pipeline_core.training.balance.cost_model import CostModel
 
 NETWORK = {"alpha": 1e-5, "bandwidth": 1e9, "source": "measured between 2 processes here"}
 SECTIONS = {

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pipeline_core.memory import PROCESS
 from pipeline_core.profiling import memory
 from pipeline_core.profiling.memory import find_free_bytes, measure_peak
+from pipeline_core.system.memory import PROCESS
 
 MIB = 2**20
 CPU = torch.device("cpu")

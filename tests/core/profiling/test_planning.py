@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from core.profiling.test_projection import cluster
-from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.cli.plan import format_plan, format_seconds
 from pipeline_core.config.profile import Network
 from pipeline_core.config.sections import TrainOptions
@@ -17,6 +16,7 @@ from pipeline_core.profiling import planning
 from pipeline_core.profiling.planning import Layout, plan_training
 from pipeline_core.profiling.projection import simulate
 from pipeline_core.profiling.side_by_side import Measured
+from pipeline_core.training.balance.partitioning import read_shares
 from pipeline_core.training.division import make_sampler
 from pipeline_kernels import packing
 from tiers import exhaustive

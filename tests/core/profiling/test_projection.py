@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pipeline_atoms.potential.task import count_rows
-from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.profile import Network, Projection, SizeClass
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.profiling.network import compute_ring_seconds
@@ -16,7 +15,8 @@ from pipeline_core.profiling.projection import (
     draw_sizes,
     project_epochs,
 )
-from pipeline_core.seeds import draw_order
+from pipeline_core.system.seeds import draw_order
+from pipeline_core.training.balance.cost_model import CostModel
 
 PARTS = ("compute", "communication", "idle")
 NETWORK = Network(alpha=1e-5, bandwidth=1e9)

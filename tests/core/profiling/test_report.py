@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.profiling.report import (
     describe_fit,
     find_capacity,
@@ -11,6 +10,7 @@ from pipeline_core.profiling.report import (
     find_saturation,
 )
 from pipeline_core.profiling.steps import MeasuredClass, MeasuredStep, SizeProbe
+from pipeline_core.training.balance.cost_model import CostModel
 
 
 def record(atoms, seconds):

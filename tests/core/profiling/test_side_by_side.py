@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline_core.balance.partitioning import read_shares
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling.side_by_side import Wish, measure_side_by_side
+from pipeline_core.training.balance.partitioning import read_shares
 from pipeline_core.training.division import make_sampler
 from tiers import exhaustive
 from toy_potential import die, load_run_on_cpu, make_run

@@ -3,7 +3,7 @@
 import pytest
 
 from core.report.test_page import Page
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, write_chapter
 from pipeline_core.report.collect import write_report

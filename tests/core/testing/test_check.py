@@ -13,8 +13,8 @@ import pytest
 from fake_packages import install, write_model_source
 from forked_programs import start_programs
 from pipeline_atoms.testing import PotentialConformance
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing import PluginConformance, RunConformance
 from pipeline_core.testing.check import check_plugin, choose_settings, list_suites
 from pipeline_core.testing.plugin import ConformanceTable, Row, format_table

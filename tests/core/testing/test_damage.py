@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.testing.damage import find_silent_flips
-from pipeline_core.training.checkpoint import save_archive
+from pipeline_core.training.model_file import save_archive
 
 NUMBERS = np.random.default_rng(0).normal(size=5000)
 
@@ -59,7 +59,7 @@ def test_what_has_no_checksum_is_named_with_the_place_and_the_cure(run, tmp_path
     size = path.stat().st_size
     silent = [line for seed in range(5) for line in find_silent_flips(run, path, seed)]
     assert all(re.match(rf"{path}, byte \d+ of {size}: ", line) for line in silent)
-    assert any("write it by pipeline_core.store" in line for line in silent)
+    assert any("write it by pipeline_core.artifacts.store" in line for line in silent)
 
 
 def test_an_error_that_is_no_message_counts(run, tmp_path, monkeypatch):

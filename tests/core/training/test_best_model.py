@@ -16,8 +16,8 @@ from ase import Atoms
 import toy_potential as toy
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core import hookimpl
-from pipeline_core.training.checkpoint import check_probe, load_model
-from pipeline_core.training.model_files import BEST, find_model_file
+from pipeline_core.training.model_file import check_probe, load_model
+from pipeline_core.training.trained_model import BEST, find_model_file
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history
 

@@ -11,9 +11,9 @@ import pytest
 
 import toy_potential as toy
 from core.training.test_resume import assert_same_bits
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.config.sections import UNLIMITED, TrainOptions
-from pipeline_core.pace import Pace
-from pipeline_core.store import read_provenance
+from pipeline_core.status.pace import Pace
 from pipeline_core.training import session
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.trainer import train_run

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.balance.partitioning import write_partition
+from pipeline_core.artifacts.samples import SampleWriter
+from pipeline_core.artifacts.seals import identify
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import FIELDS
-from pipeline_core.run import DatasetRun
-from pipeline_core.samples import SampleWriter
-from pipeline_core.seals import identify
-from pipeline_core.store import read_provenance
+from pipeline_core.project.run import DatasetRun
 from pipeline_core.task import build_task
 from pipeline_core.training import divergence
-from pipeline_core.training.checkpoint import load_archive, load_model
-from pipeline_core.training.state import load_state
+from pipeline_core.training.balance.partitioning import write_partition
+from pipeline_core.training.checkpoint import load_state
+from pipeline_core.training.model_file import load_archive, load_model
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history, read_weights
 

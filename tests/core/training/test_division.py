@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.memory import NoRoomError
+from pipeline_core.system.memory import NoRoomError
 from pipeline_core.task import build_task
 from pipeline_core.training import division
+from pipeline_core.training.balance.sampler import Sampler
 from pipeline_core.training.division import find_large, find_whole_limit, share_whole
 from toy_potential import make_run
 

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import toy_potential as toy
-from pipeline_core.store import read_provenance
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history, read_weights
 from tiers import run_first

@@ -16,10 +16,10 @@ import toy_potential
 from forked_ranks import run_on_ranks
 from pipeline_atoms.calculators.potentials import make_file_run
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_core.store import read_provenance
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.fits import fit_run
+from pipeline_core.training.model_file import check_probe, load_model
 from records import read_history
 
 STEPS = (("rough", 0.5), ("fine", 0.25))

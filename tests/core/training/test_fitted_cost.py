@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.balance.partitioning import read_shares
-from pipeline_core.balance.sampler import Sampler
+from pipeline_core.training.balance.cost_model import CostModel
+from pipeline_core.training.balance.partitioning import read_shares
+from pipeline_core.training.balance.sampler import Sampler
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.profile import EpochTimes
 from pipeline_core.training.trainer import train_run

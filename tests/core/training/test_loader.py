@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.training.loader import load_steps, prefetch
+from pipeline_core.training.micro_batches import Piece
 
 
 def test_order_does_not_depend_on_speed():

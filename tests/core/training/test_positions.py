@@ -7,7 +7,7 @@ import pytest
 import toy_potential as toy
 from pipeline_core import hookimpl
 from pipeline_core.observers import activity
-from pipeline_core.status_files import read_position
+from pipeline_core.status.files import read_position
 from pipeline_core.training import session
 from pipeline_core.training.trainer import train_run
 from records import read_history

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.balance.partitioning import read_shares
-from pipeline_core.balance.sampler import Sampler
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.training import profile
+from pipeline_core.training.balance.partitioning import read_shares
+from pipeline_core.training.balance.sampler import Sampler
 from pipeline_core.training.profile import StepClock
 from pipeline_core.training.trainer import train_run
 from records import read_history

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.training.checkpoint import load_archive, save_archive
 from pipeline_core.training.history import TIMES
+from pipeline_core.training.model_file import load_archive, save_archive
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history, read_weights
 

@@ -16,8 +16,8 @@ from torch.optim.swa_utils import AveragedModel
 import toy_potential as toy
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.state import load_state
+from pipeline_core.training.checkpoint import load_state
+from pipeline_core.training.model_file import load_model
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history, read_weights
 

@@ -11,7 +11,7 @@ import torch
 import toy_potential as toy
 from pipeline_core.model_info import Upgrade
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import check_probe, load_archive, load_model
+from pipeline_core.training.model_file import check_probe, load_archive, load_model
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_weights
 

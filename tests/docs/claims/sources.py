@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from docs.claims.tables import ROOT
-from pipeline_core.builtin import load_registry
 from pipeline_core.figures import reproduction
 from pipeline_core.figures.evidence import load_evidence
 from pipeline_core.figures.results import (
@@ -19,8 +18,9 @@ from pipeline_core.figures.results import (
     read_profile,
     read_records,
 )
-from pipeline_core.project import Project
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.stages.builtin import load_registry
 
 RESULTS = ROOT / "tests/benchmarks/results"
 

@@ -21,15 +21,15 @@ from fake_packages import ATOMS
 from pipeline_atoms.graphs import write_graphs
 from pipeline_atoms.potential.task import build_potential_task
 from pipeline_core import hookimpl
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.config.sections import Section
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.project import Project
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleWriter
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import Task, build_task
-from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.model_file import write_model
 from plugins.atoms.lennard_jones import GRAPH, LennardJones, make_ase_lennard_jones
 
 SCALE = 1.1

@@ -20,9 +20,9 @@ from pipeline_atoms.graphs import (
 )
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.structure import Structure
-from pipeline_core import memory
+from pipeline_core.artifacts.samples import SampleFile, SampleWriter
 from pipeline_core.fields import FIELDS
-from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_core.system import memory
 
 
 def sample(atoms):

@@ -9,8 +9,9 @@ from ase.constraints import FixAtoms
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_atoms.dynamics.structures import read_start_structure
 from pipeline_atoms.simulations import simulate_run
-from pipeline_core import memory, store
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts import store
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.system import memory
 from plugins.atoms.argon import REFERENCES, SCALE, make_run, make_structures
 
 SHORT = {"steps": 6, "every": 2, "temperature": 30.0, "timestep": 2.0}

@@ -13,7 +13,7 @@ import torch
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_core.batch import Batch
 from real_data import find
 

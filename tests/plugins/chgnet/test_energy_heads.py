@@ -10,7 +10,7 @@ from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing import PotentialConformance
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_chgnet import plugin
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare

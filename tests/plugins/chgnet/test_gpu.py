@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 
 MODELS = {

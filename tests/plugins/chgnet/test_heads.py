@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pipeline_atoms.testing import PotentialConformance
-from pipeline_chgnet.layers import GatedPerceptron
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.layers import GatedPerceptron
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.testing import RunConformance
 from tiers import exhaustive

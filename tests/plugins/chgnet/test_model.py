@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 
 

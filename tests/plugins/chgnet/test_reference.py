@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from tiers import run_first
 

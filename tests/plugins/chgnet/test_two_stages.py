@@ -10,9 +10,9 @@ import yaml
 from ase.build import bulk
 
 from pipeline_atoms.calculators.loading import load_calculator
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
 from pipeline_core.testing.projects import call, write_project
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from pipeline_core.training.trainer import train_run
 
 NAME = "chgnet/heads_then_conservative"

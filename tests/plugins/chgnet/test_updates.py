@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pipeline_chgnet.heads import Features
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.heads import Features
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 
 

@@ -6,9 +6,9 @@ from importlib.machinery import ModuleSpec
 import pytest
 import torch
 
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
+from pipeline_chgnet.model.published import VERSIONS, read_published
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_chgnet.weights import VERSIONS, read_published
 
 
 @pytest.mark.parametrize("version", VERSIONS)

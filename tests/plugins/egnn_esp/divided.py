@@ -10,14 +10,15 @@ import torch
 
 from forked_ranks import run_on_ranks
 from pipeline_atoms.domains import division
-from pipeline_core import samples as core_samples
+from pipeline_core.artifacts import samples as core_samples
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.task import build_task
 from pipeline_core.training.division import BySamples
+from pipeline_core.training.micro_batches import Piece
 from pipeline_core.training.trainer import Trainer
-from pipeline_egnn_esp import block_reader, own_blocks, samples
+from pipeline_egnn_esp.data import block_reader, samples
+from pipeline_egnn_esp.evaluation import own_blocks
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.sizes import Sizes

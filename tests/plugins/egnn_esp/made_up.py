@@ -8,9 +8,9 @@ from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import collate
 from pipeline_core.fields import FIELDS
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.data.samples import REVERSE_EDGE
+from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.samples import REVERSE_EDGE
 
 OWN_FIELDS = {REVERSE_EDGE.name: REVERSE_EDGE}
 

@@ -13,13 +13,13 @@ from ase import Atoms
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.structure import Structure
 from pipeline_core.profiling.memory import measure_peak
-from pipeline_egnn_esp.baselines import TwoCentre
+from pipeline_egnn_esp.data.baselines import TwoCentre
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.plan import Extra, plan_memory
+from pipeline_egnn_esp.inference.memory import Extra, plan_memory
 from pipeline_egnn_esp.inference.slots import assign_slots
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.model.network import Network
+from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 from pipeline_kernels.halo import SelfTransport
 from plugins.egnn_esp import reference
 

@@ -8,10 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline_atoms.domains import construction as domains
 from pipeline_atoms.domains import division, owners, regions
 from pipeline_atoms.neighbours import find_edges
-from pipeline_core.distributed.pieces import PartPiece
-from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_core.artifacts.samples import SampleFile, SampleWriter
+from pipeline_core.training.micro_batches import PartPiece
+from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.inference.collect import Blocks
-from pipeline_egnn_esp.matrices import BlockMatrix
 
 
 class Sizes(TorchDispatchMode):

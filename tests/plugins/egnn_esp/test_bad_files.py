@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pipeline_core.run import DatasetRun
-from pipeline_egnn_esp.datasets import MatrixDataset
-from pipeline_egnn_esp.sources import make_data
-from pipeline_egnn_esp.sources.csr import read_csr
-from pipeline_egnn_esp.sources.deeph import write_deeph
+from pipeline_core.project.run import DatasetRun
+from pipeline_egnn_esp.data import make_data
+from pipeline_egnn_esp.data.csr import read_csr
+from pipeline_egnn_esp.data.datasets import MatrixDataset
+from pipeline_egnn_esp.data.deeph import write_deeph
 from plugins.egnn_esp.reference import (
     HAFNIA,
     WHOLE,

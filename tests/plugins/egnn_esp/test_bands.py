@@ -16,19 +16,19 @@ from scipy.spatial.transform import Rotation
 from pipeline_atoms.readers.cp2k_input import read_structure
 from pipeline_atoms.structure import Structure
 from pipeline_core.units import HARTREE
-from pipeline_egnn_esp.bands import (
+from pipeline_egnn_esp.data.bands import (
     compute_density_of_states,
     compute_levels,
     compute_levels_near,
     make_band_path,
     make_monkhorst_pack,
 )
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.checks import compute_asymmetry_about_axis
-from pipeline_egnn_esp.elements import Elements, Places
-from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within
-from pipeline_egnn_esp.rotation import compute_wigner_matrices, rotate_matrix
-from pipeline_egnn_esp.sources.csr import read_csr
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.csr import read_csr
+from pipeline_egnn_esp.data.elements import Elements, Places
+from pipeline_egnn_esp.data.matrices import BlockMatrix, find_pairs_within
+from pipeline_egnn_esp.data.matrix_checks import compute_asymmetry_about_axis
+from pipeline_egnn_esp.data.rotation import compute_wigner_matrices, rotate_matrix
 from plugins.egnn_esp.reference import (
     CP2K,
     WATER,

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pipeline_atoms.potential.potential import compute_edge_vectors
-from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.samples import Labelled
+from pipeline_egnn_esp.data.baselines import TwoCentre, fit_two_centre
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.samples import Labelled
 from plugins.egnn_esp.made_up import collate_samples, pack_grid, sample
 from plugins.egnn_esp.reference import read_shipped
 

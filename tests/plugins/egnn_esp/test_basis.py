@@ -7,8 +7,8 @@ import pytest
 import torch
 from e3nn import o3
 
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.coupling import Coupling, compute_change_of_basis
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.model.coupling import Coupling, compute_change_of_basis
 
 HAFNIA = Basis({"O": (0, 1), "Hf": (0, 0, 1, 2)})
 DOUBLE = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from pipeline_atoms.domains import division, owners
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from pipeline_core.training.trainer import train_run
-from pipeline_egnn_esp.own_blocks import OwnPredictor
+from pipeline_egnn_esp.evaluation.own_blocks import OwnPredictor
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.divided import (

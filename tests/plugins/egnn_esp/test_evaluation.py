@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import count_samples
-from pipeline_core.distributed.pieces import Piece
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.figures import results
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.project.run import Run
 from pipeline_core.testing.projects import call
-from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
-from pipeline_egnn_esp.evaluation import evaluate_matrices
+from pipeline_core.training.micro_batches import Piece
+from pipeline_egnn_esp.evaluation.comparison import Comparison, PredictedMatrix, require_electrons
+from pipeline_egnn_esp.evaluation.evaluate import evaluate_matrices
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.reference import BASIS, read_matrices_of, read_shipped
@@ -115,7 +115,7 @@ def test_electrons_decide_what_is_occupied():
     unknown = compare(pair, section=SECTION.model_copy(update={"electrons": {}})).report()
     assert set(unknown["levels"]["model"]) == {"all"}
     known = compare(pair).report()["levels"]["model"]
-    from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
+    from pipeline_egnn_esp.data.bands import compute_levels, make_monkhorst_pack
 
     exact = compute_levels(matrix, make_monkhorst_pack((1, 1, 2)))
     assert known["all"]["mae"] == pytest.approx(0.01 * np.abs(exact).mean())

@@ -15,15 +15,15 @@ from ase import Atoms
 
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_core.testing.rank_threads import run_on_threads
-from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
-from pipeline_egnn_esp.baselines import TwoCentre
-from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.data.bands import compute_levels, make_monkhorst_pack
+from pipeline_egnn_esp.data.baselines import TwoCentre
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.cp2k_matrices import wrap_atoms
+from pipeline_egnn_esp.data.matrices import BlockIndex, BlockMatrix, is_first
 from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.slots import assign_slots
 from pipeline_egnn_esp.inference.tiling import Tiling
-from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, is_first
-from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
-from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
+from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import partition
 from plugins.egnn_esp import made_up, reference

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pipeline_core.batch import move_to_device
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from plugins.egnn_esp import made_up
 

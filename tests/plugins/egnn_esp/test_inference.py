@@ -21,13 +21,13 @@ from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_egnn_esp.bands import compute_levels
-from pipeline_egnn_esp.datasets import DeepHSource
+from pipeline_egnn_esp.data.bands import compute_levels
+from pipeline_egnn_esp.data.datasets import DeepHSource
+from pipeline_egnn_esp.data.deeph import read_deeph
+from pipeline_egnn_esp.data.matrices import BlockMatrix, is_first
+from pipeline_egnn_esp.data.writers import write_cp2k
 from pipeline_egnn_esp.inference import forward, infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
-from pipeline_egnn_esp.matrices import BlockMatrix, is_first
-from pipeline_egnn_esp.sources.deeph import read_deeph
-from pipeline_egnn_esp.writers import write_cp2k
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.reference import assert_same_blocks, name_blocks

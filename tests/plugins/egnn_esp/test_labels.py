@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from pipeline_atoms.graphs import build_neighbour_graph
-from pipeline_egnn_esp.labels import make_labels
-from pipeline_egnn_esp.samples import Labelled
+from pipeline_egnn_esp.data.labels import make_labels
+from pipeline_egnn_esp.data.samples import Labelled
 from plugins.egnn_esp.reference import read_matrices_of, read_shipped
 
 

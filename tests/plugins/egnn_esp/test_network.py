@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_egnn_esp.bands import compute_levels
-from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.data.bands import compute_levels
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.rotation import rotate_matrix
+from pipeline_egnn_esp.data.samples import Labelled
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.rotation import rotate_matrix
-from pipeline_egnn_esp.samples import Labelled
 from plugins.egnn_esp import made_up, reference
 from tiers import run_first
 

@@ -12,7 +12,7 @@ import torch
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import build_region
 from pipeline_core.batch import collate
-from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.data.basis import Basis
 from pipeline_kernels.partition import Rows, count_virtual, partition
 from plugins.egnn_esp import made_up
 

@@ -17,22 +17,22 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.fields import SPLITS
-from pipeline_core.run import DatasetRun
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
+from pipeline_core.project.run import DatasetRun
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.units import HARTREE
-from pipeline_egnn_esp.bands import compute_levels
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.checks import require_sound
-from pipeline_egnn_esp.datasets import DeepHSource, MatrixDataset, PySCFSource
-from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within, is_first
-from pipeline_egnn_esp.sources import make_data, read_basis, read_matrix
-from pipeline_egnn_esp.sources.cp2k_log import read_log
-from pipeline_egnn_esp.sources.csr import read_csr
-from pipeline_egnn_esp.sources.deeph import read_deeph, write_deeph
-from pipeline_egnn_esp.writers import write_cp2k
+from pipeline_egnn_esp.data import make_data, read_basis, read_matrix
+from pipeline_egnn_esp.data.bands import compute_levels
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.cp2k_log import read_log
+from pipeline_egnn_esp.data.csr import read_csr
+from pipeline_egnn_esp.data.datasets import DeepHSource, MatrixDataset, PySCFSource
+from pipeline_egnn_esp.data.deeph import read_deeph, write_deeph
+from pipeline_egnn_esp.data.matrices import BlockMatrix, find_pairs_within, is_first
+from pipeline_egnn_esp.data.matrix_checks import require_sound
+from pipeline_egnn_esp.data.writers import write_cp2k
 from plugins.egnn_esp.reference import (
     HAFNIA,
     ROOT,
@@ -299,8 +299,8 @@ def test_molecules_are_calculated_by_pyscf(tmp_path):
     from pyscf import dft, gto
     from scipy.spatial.transform import Rotation
 
-    from pipeline_egnn_esp.rotation import rotate_matrix
-    from pipeline_egnn_esp.sources.molecules import calculate
+    from pipeline_egnn_esp.data.molecules import calculate
+    from pipeline_egnn_esp.data.rotation import rotate_matrix
 
     positions = np.array([[0.0, 0, 0.1], [0.76, 0, -0.5], [-0.7, 0.3, -0.5]])
     source = PySCFSource(reader="pyscf", path="x.xyz", grid=1)

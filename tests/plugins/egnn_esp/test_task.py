@@ -13,15 +13,15 @@ from scipy.spatial.transform import Rotation
 
 from forked_ranks import train_by_command
 from pipeline_atoms.graphs import build_neighbour_graph
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
-from pipeline_core.training.checkpoint import load_model
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_core.training.model_file import load_model
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.rotation import compute_wigner_matrices
+from pipeline_egnn_esp.data.samples import Labelled, complete, compute_energy_zero
 from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
-from pipeline_egnn_esp.rotation import compute_wigner_matrices
-from pipeline_egnn_esp.samples import Labelled, complete, compute_energy_zero
+from pipeline_egnn_esp.training.objective import BlockObjective
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.made_up import collate_samples, pack_grid
 from plugins.egnn_esp.reference import BASIS, read_shipped

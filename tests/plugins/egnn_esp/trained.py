@@ -13,9 +13,9 @@ import h5py
 import yaml
 
 from fake_packages import ATOMS
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.yaml_files import read_yaml, validate_content
-from pipeline_core.run import DatasetRun
-from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_core.project.run import DatasetRun
+from pipeline_core.stages.builtin import load_registry
+from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from plugins.gauge_flows import made_up
 from plugins.gauge_flows.small import write_dataset
 from plugins.gauge_flows.trained import HEATBATH, SQUARE, THEORY, make_fresh_run

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipeline_core import store
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.datasets import FermionOptions
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_core.artifacts import store
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.stages.builtin import load_registry
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.cost import compare_costs
 from pipeline_gauge_flows.evaluation.predictions import write_predictions
 from pipeline_gauge_flows.evaluation.report import (
@@ -37,7 +38,6 @@ from pipeline_gauge_flows.inference.derivative import DerivativeEstimates, Step,
 from pipeline_gauge_flows.inference.infer import SCHEMA
 from pipeline_gauge_flows.inference.options import PionOptions
 from pipeline_gauge_flows.inference.pion import PionCorrelator, add_masses, report_pion
-from pipeline_gauge_flows.lattice import Lattice
 
 ROOT = Path(__file__).parents[3]
 EXPECTED = ROOT / "workflows/experiments/gauge_flows/expected.yaml"

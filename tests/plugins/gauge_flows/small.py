@@ -11,16 +11,16 @@ import torch
 import yaml
 from torch.testing import assert_close
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
-from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_neighbours
-from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.loops import project_to_algebra
-from pipeline_gauge_flows.masks import list_updates
-from pipeline_gauge_flows.network import build_flow
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_neighbours
+from pipeline_gauge_flows.data.loops import project_to_algebra
+from pipeline_gauge_flows.graph.layout import FlowLayout
+from pipeline_gauge_flows.graph.masks import list_updates
+from pipeline_gauge_flows.model.flow import Flow
+from pipeline_gauge_flows.model.network import build_flow
 from pipeline_gauge_flows.options import (
     ConvolutionOptions,
     ResidualOptions,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
 from pipeline_kernels.su3 import draw_haar
 from plugins.gauge_flows.small import check_force, make_generator, transform_gauge
 

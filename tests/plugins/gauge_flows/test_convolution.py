@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline_gauge_flows.convolution import Convolution, carry_loops
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.loops import multiply_path
-from pipeline_gauge_flows.masks import Update, find_active_links
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.loops import multiply_path
+from pipeline_gauge_flows.graph.masks import Update, find_active_links
+from pipeline_gauge_flows.model.convolution import Convolution, carry_loops
 from pipeline_gauge_flows.options import ConvolutionOptions
 from plugins.gauge_flows.small import draw_gauge, draw_links
 

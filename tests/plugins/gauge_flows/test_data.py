@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
-from pipeline_core.samples import SampleFile
-from pipeline_gauge_flows.actions import ActionOptions
-from pipeline_gauge_flows.data import make_data
-from pipeline_gauge_flows.ensembles.measurements import Measurements
-from pipeline_gauge_flows.ensembles.origins import Sample
-from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.exact import compute_torus_plaquette
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.observables import average_plaquettes
+from pipeline_gauge_flows.data.actions import ActionOptions
+from pipeline_gauge_flows.data.ensembles.measurements import Measurements
+from pipeline_gauge_flows.data.ensembles.origins import Sample
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.exact import compute_torus_plaquette
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.observables import average_plaquettes
+from pipeline_gauge_flows.data.stage import make_data
 from plugins.gauge_flows.theories import QUARKS, SMALL, read_report
 from resealed import edit_sealed
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
-from pipeline_gauge_flows.actions import ActionOptions
-from pipeline_gauge_flows.data import make_data
-from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.formats import Configuration, write_nersc
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import read_provenance
+from pipeline_gauge_flows.data.actions import ActionOptions
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.formats import Configuration, write_nersc
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.stage import make_data
 from plugins.gauge_flows.theories import FILES, read_report, run_chain, write_files
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core import store
-from pipeline_core.samples import SampleFile
-from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.exact import compute_torus_plaquette
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.exact import compute_torus_plaquette
 from pipeline_gauge_flows.inference import infer
 from pipeline_gauge_flows.inference.derivative import CONJUGATE
 from pipeline_gauge_flows.inference.infer import SCHEMA

@@ -18,22 +18,27 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.datasets import HmcOptions
-from pipeline_gauge_flows.ensembles import sweeps
-from pipeline_gauge_flows.ensembles.chains import HmcChains, refuse_stuck
-from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo, TimeScale
-from pipeline_gauge_flows.ensembles.philox import draw_philox, make_key
-from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, compute_drift, estimate
-from pipeline_gauge_flows.ensembles.subgroups import draw_cosine
-from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.exact import (
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.datasets import HmcOptions
+from pipeline_gauge_flows.data.ensembles import sweeps
+from pipeline_gauge_flows.data.ensembles.chains import HmcChains, refuse_stuck
+from pipeline_gauge_flows.data.ensembles.hmc import HybridMonteCarlo, TimeScale
+from pipeline_gauge_flows.data.ensembles.philox import draw_philox, make_key
+from pipeline_gauge_flows.data.ensembles.statistics import (
+    ChainRows,
+    Estimate,
+    compute_drift,
+    estimate,
+)
+from pipeline_gauge_flows.data.ensembles.subgroups import draw_cosine
+from pipeline_gauge_flows.data.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.data.exact import (
     compute_torus_plaquette,
     expand_characters,
     expand_strong_coupling,
 )
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
-from pipeline_gauge_flows.observables import average_plaquettes, plaquette
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
+from pipeline_gauge_flows.data.observables import average_plaquettes, plaquette
 from plugins.gauge_flows.small import make_generator
 from tiers import run_first
 

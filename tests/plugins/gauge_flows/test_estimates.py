@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_gauge_flows.actions import ActionOptions
-from pipeline_gauge_flows.datasets import FermionOptions
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.actions import ActionOptions
+from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.resampling import Value, compute_value
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.figures import numbers, results
 from pipeline_core.figures.findings import collect_findings
-from pipeline_core.samples import SampleFile
+from pipeline_gauge_flows.data.exact import compute_torus_log_z, compute_torus_plaquette
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.headline import make_headline
-from pipeline_gauge_flows.exact import compute_torus_log_z, compute_torus_plaquette
-from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.model.flow import Flow
 from plugins.gauge_flows.small import load_project
 from plugins.gauge_flows.trained import (
     HEATBATH,

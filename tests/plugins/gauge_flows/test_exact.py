@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy.special import iv
 
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.evaluation.theory import compute_known
-from pipeline_gauge_flows.exact import (
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.exact import (
     compute_torus_log_z,
     compute_torus_plaquette,
     expand_characters,
     expand_strong_coupling,
 )
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.evaluation.theory import compute_known
 
 # beta, log a_0, u, log Z and P of 4x4, P of 2x2
 TABLE = {

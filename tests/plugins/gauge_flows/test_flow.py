@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.data.lattice import Lattice
 from plugins.gauge_flows.small import draw_links, jacobian, make_flow
 from tiers import cover_pairs
 

@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.formats import (
+from pipeline_gauge_flows.data.datasets import ActionOptions
+from pipeline_gauge_flows.data.formats import (
     Configuration,
     read_ildg,
     read_nersc,
     write_ildg,
     write_nersc,
 )
-from pipeline_gauge_flows.formats.configuration import convert_to_file_order
-from pipeline_gauge_flows.formats.ildg import compute_checksums
-from pipeline_gauge_flows.formats.nersc import compute_checksum
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.data.formats.configuration import convert_to_file_order
+from pipeline_gauge_flows.data.formats.ildg import compute_checksums
+from pipeline_gauge_flows.data.formats.nersc import compute_checksum
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
 
 LATTICE = Lattice((4, 2, 3, 5), 3)  # t, x, y, z
 ACTION = ActionOptions(name="symanzik", beta=3.8, anisotropy=0.05)

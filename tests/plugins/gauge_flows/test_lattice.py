@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold, make_neighbours
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold, make_neighbours
 from plugins.gauge_flows.small import multiply_plaquettes
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]

@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 import torch
 
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.masks import find_active_mask
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.graph.masks import find_active_mask
 from plugins.gauge_flows.small import (
     LAYERS,
     draw_gauge,

@@ -15,15 +15,15 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_core.testing.projects import call
-from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
-from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.fermions.determinant import compute_log_determinant
+from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.inputs import load_flow
-from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
-from pipeline_gauge_flows.fermions.effective import make_action
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.network import GaugeModule
-from pipeline_gauge_flows.objective import Divergence
-from pipeline_gauge_flows.samples import make_batch
+from pipeline_gauge_flows.model.network import GaugeModule
+from pipeline_gauge_flows.training.objective import Divergence
+from pipeline_gauge_flows.training.samples import make_batch
 from plugins.gauge_flows.small import draw_links, load_project, make_flow
 from plugins.gauge_flows.trained import IDLE, make_fresh_run
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 import yaml
 
-from pipeline_gauge_flows.frozen_paths import (
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.loops import multiply_path
+from pipeline_gauge_flows.graph.frozen_paths import (
     find_frozen_numbers,
     find_frozen_paths,
     list_plaquette_paths,
     list_rectangle_paths,
 )
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.loops import multiply_path
-from pipeline_gauge_flows.masks import Update, find_active_links, list_updates
+from pipeline_gauge_flows.graph.layout import FlowLayout
+from pipeline_gauge_flows.graph.masks import Update, find_active_links, list_updates
 from plugins.gauge_flows.small import draw_links, multiply_plaquettes
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_gauge_flows.ensembles.statistics import import_pyerrors
+from pipeline_gauge_flows.data.ensembles.statistics import import_pyerrors
 from pipeline_gauge_flows.evaluation.resampling import compute_value
 from pipeline_gauge_flows.inference.masses import MassFit
 from pipeline_gauge_flows.inference.pion import ELEMENT, MASS, make_fit

@@ -13,11 +13,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.evaluation.observables import Observables
-from pipeline_gauge_flows.evaluation.options import ObservableOptions
-from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
-from pipeline_gauge_flows.observables import (
+from pipeline_gauge_flows.data.gradient_flow import integrate_gradient_flow
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
+from pipeline_gauge_flows.data.observables import (
     average_plaquettes,
     energy_density,
     plaquette,
@@ -25,6 +23,8 @@ from pipeline_gauge_flows.observables import (
     topological_charge,
     wilson_loop,
 )
+from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.evaluation.options import ObservableOptions
 from pipeline_kernels.su3 import draw_haar
 from plugins.gauge_flows.small import make_generator, transform_gauge
 

@@ -11,12 +11,12 @@ from itertools import product
 import pytest
 import torch
 
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.layer import project_tangent
-from pipeline_gauge_flows.network import GaugeModule
-from pipeline_gauge_flows.objective import Divergence
-from pipeline_gauge_flows.samples import make_batch
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.model.layer import project_tangent
+from pipeline_gauge_flows.model.network import GaugeModule
+from pipeline_gauge_flows.training.objective import Divergence
+from pipeline_gauge_flows.training.samples import make_batch
 from plugins.gauge_flows.small import OwnDensity, draw_links, make_flow
 from tiers import run_first
 

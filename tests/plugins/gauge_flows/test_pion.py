@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_core import store
-from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
-from pipeline_gauge_flows.fermions.correlators import compute_pion_correlator
+from pipeline_core.artifacts import store
+from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
+from pipeline_gauge_flows.data.fermions.correlators import compute_pion_correlator
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.inference.infer import SCHEMA, infer_flow
 from pipeline_gauge_flows.inference.options import DerivativeOptions, GaugeInferOptions, PionOptions
 from pipeline_gauge_flows.inference.pion import ELEMENT, MASS, make_correlator
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from plugins.gauge_flows.trained import make_fresh_run, replace_section
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*lossy_conversion")]

@@ -11,14 +11,14 @@ import h5py
 import numpy as np
 import pytest
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
-from pipeline_core.samples import SampleFile
-from pipeline_gauge_flows.actions import ActionOptions
-from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.actions import ActionOptions
+from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.exact import compute_torus_plaquette
+from pipeline_gauge_flows.data.formats import READERS
 from pipeline_gauge_flows.evaluation.inputs import load_flow
-from pipeline_gauge_flows.exact import compute_torus_plaquette
-from pipeline_gauge_flows.formats import READERS
 from pipeline_gauge_flows.inference.infer import SCHEMA
 from pipeline_gauge_flows.inference.options import DerivativeOptions, SampleOptions
 from pipeline_gauge_flows.inference.sample import write_samples

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.data.observables import plaquette
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import ObservableOptions
 from pipeline_gauge_flows.evaluation.series import draw_series, map_back, split_chains
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
-from pipeline_gauge_flows.observables import plaquette
-from pipeline_gauge_flows.samples import HaarSamples
+from pipeline_gauge_flows.training.samples import HaarSamples
 from plugins.gauge_flows.small import OwnDensity, make_flow
 from plugins.gauge_flows.trained import ONE
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline_gauge_flows.frozen_paths import find_frozen_paths
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.masks import Update, find_active_links
-from pipeline_gauge_flows.staples import StapleNetwork, clear_active
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.graph.frozen_paths import find_frozen_paths
+from pipeline_gauge_flows.graph.masks import Update, find_active_links
+from pipeline_gauge_flows.model.staples import StapleNetwork, clear_active
 from plugins.gauge_flows.small import draw_links
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import math
 
 import pytest
 
-from pipeline_gauge_flows.exact import compute_torus_log_z, expand_strong_coupling
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.data.exact import compute_torus_log_z, expand_strong_coupling
+from pipeline_gauge_flows.data.lattice import Lattice
 from plugins.gauge_flows.trained import (
     HEATBATH,
     SIGMAS,

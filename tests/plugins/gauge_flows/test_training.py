@@ -12,12 +12,12 @@ import torch
 from forked_ranks import train_by_command
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
-from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.history import TIMES
-from pipeline_gauge_flows import exact
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.layout import read_layout
+from pipeline_core.training.model_file import load_model
+from pipeline_gauge_flows.data import exact
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.graph.layout import read_layout
 from plugins.gauge_flows.small import make_run
 from records import read_history
 from tiers import run_first
@@ -95,7 +95,7 @@ def test_configurations_depend_on_their_numbers_alone(tmp_path):
 
 
 def test_the_scale_of_weights_is_log_z_of_free_plaquettes():
-    from pipeline_gauge_flows.objective import estimate_log_z
+    from pipeline_gauge_flows.training.objective import estimate_log_z
 
     wilson = GaugeAction(ActionOptions(beta=2.0), Lattice((4, 4), 3))
     assert estimate_log_z(wilson) == pytest.approx(16 * 0.1230638999, rel=1e-8)

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline_core.samples import SampleFile
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_gauge_flows.data.exact import compute_torus_log_z, compute_torus_plaquette
 from pipeline_gauge_flows.evaluation.options import CostOptions
-from pipeline_gauge_flows.exact import compute_torus_log_z, compute_torus_plaquette
 from plugins.gauge_flows.trained import (
     HEATBATH,
     SIGMAS,

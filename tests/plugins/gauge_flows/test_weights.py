@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.metropolis import describe_chain, run_chain
 from pipeline_gauge_flows.evaluation.pareto import (
     compute_shape_limit,

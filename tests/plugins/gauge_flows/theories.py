@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline_core.run import DatasetRun
-from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_core.project.run import DatasetRun
+from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.data.formats import Configuration, write_ildg, write_nersc
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
 
 SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
 

@@ -14,9 +14,9 @@ import torch
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.testing.projects import call
-from pipeline_gauge_flows.data import make_data
+from pipeline_gauge_flows.data.stage import make_data
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.infer import infer_flow

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import write_model
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
-from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.molecule import NormalModes
-from pipeline_htfbr.points import Points
-from pipeline_htfbr.surface import Surface
+from pipeline_core.training.model_file import write_model
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.molecule import NormalModes
+from pipeline_htfbr.data.points import Points
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.graph.dimension_tree import build_balanced, make_nodes
+from pipeline_htfbr.model import Surface
 from pipeline_kernels.tree import TreeShape
 
 INVERSE_CM = 1.239841984e-4

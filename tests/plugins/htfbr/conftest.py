@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import DatasetRun, Run
-from pipeline_htfbr.points import Coordinate, Points, write_points
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import DatasetRun, Run
+from pipeline_core.stages.builtin import load_registry
+from pipeline_htfbr.data.points import Coordinate, Points, write_points
 from plugins.htfbr import made_up
 from plugins.htfbr.fits import SECTIONS, evaluate_polynomial, slopes
 

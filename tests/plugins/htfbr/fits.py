@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.history import TIMES
-from pipeline_htfbr.points import read_points
+from pipeline_core.training.model_file import load_model
+from pipeline_htfbr.data.points import read_points
 from records import read_history
 
 SECTIONS = {

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.training import state
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
+from pipeline_core.training import checkpoint
 from pipeline_htfbr.training import fit, train_surface
 
-save = state.save_state
+save = checkpoint.save_state
 
 
 def save_and_end(path, info, content):
@@ -25,7 +25,7 @@ def save_and_end(path, info, content):
 
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[2]))
-    state.save_state = save_and_end
+    checkpoint.save_state = save_and_end
     folder = Path(sys.argv[1])
     run = Project(folder / "workflows", folder / "results", load_registry()).run("points")
     train_surface(replace(run, device="cpu"))

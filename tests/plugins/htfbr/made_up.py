@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_core import store
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.fields import FIELDS
-from pipeline_core.project import Project
-from pipeline_core.samples import SampleWriter
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 
 ROOT = Path(__file__).parents[3]
 INVERSE_CM = 1.239841984e-4

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pipeline_htfbr.sources.table_files import read_table
+from pipeline_htfbr.data.table_files import read_table
 from plugins.htfbr.fits import import_points
 
 ROWS = ["r,phi,E,run", "1.0,10,0.5,a", "1.5,20,0.7,a", "2.0,30,0.1,b", "2.5,40,0.2,b"]
@@ -206,9 +206,10 @@ def test_splits_that_do_not_fit_and_mistakes_in_the_source_of_hono(refuse, sourc
 def test_ethene_without_tblite_names_the_extra(refuse, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "pipeline_htfbr.ethene.find_spec", lambda name: None if name == "tblite" else find(name)
+        "pipeline_htfbr.data.ethene.find_spec",
+        lambda name: None if name == "tblite" else find(name),
     )
-    from pipeline_htfbr.surfaces import find_exact_surface
+    from pipeline_htfbr.data.surfaces import find_exact_surface
 
     assert find_exact_surface("ethene_xtb") is None
     message = "pip install 'pipeline-core[quantum-chemistry]'"

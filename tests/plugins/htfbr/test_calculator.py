@@ -16,13 +16,13 @@ from ase.calculators.fd import calculate_numerical_forces
 
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.units import BOHR
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.calculator import SurfaceCalculator, make_calculator
-from pipeline_htfbr.geometry import find_positions
-from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.data.geometry import find_positions
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.molecule import Molecule
+from pipeline_htfbr.data.points import Coordinate
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.inference.calculator import SurfaceCalculator, make_calculator
 from pipeline_htfbr.inference.domain import make_domain
-from pipeline_htfbr.molecule import Molecule
-from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
     TRANS,
     build_additive,

@@ -9,10 +9,10 @@ from numpy.random import SeedSequence
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_core.units import BOHR, DALTON, HARTREE, HBAR, find_factor
-from pipeline_htfbr.datasets import EtheneSource
-from pipeline_htfbr.ethene import load_ethene
-from pipeline_htfbr.molecule import Molecule
-from pipeline_htfbr.sources.trajectories import follow, follow_trajectories
+from pipeline_htfbr.data.datasets import EtheneSource
+from pipeline_htfbr.data.ethene import load_ethene
+from pipeline_htfbr.data.molecule import Molecule
+from pipeline_htfbr.data.trajectories import follow, follow_trajectories
 from real_data import find
 
 pytest.importorskip("tblite")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.figures import learning, results, story, style
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
-from pipeline_core.training.checkpoint import write_model
-from pipeline_htfbr import evaluation
-from pipeline_htfbr.points import Coordinate, Points
+from pipeline_core.training.model_file import write_model
+from pipeline_htfbr.data.points import Coordinate, Points
+from pipeline_htfbr.evaluation import evaluate as evaluation
 
 HARTREE = 27.211386245988
 INVERSE_CM = 1.239841984e-4

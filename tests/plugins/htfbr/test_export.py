@@ -15,15 +15,15 @@ import torch
 import yaml
 
 from pipeline_core.units import HARTREE
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
-from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.points import Coordinate
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.graph.build import TreeStructure
+from pipeline_htfbr.graph.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.inference.export import export_surface
 from pipeline_htfbr.inference.read_sum_of_products import load
 from pipeline_htfbr.inference.terms import TooManyTerms, expand
-from pipeline_htfbr.points import Coordinate
-from pipeline_htfbr.structure import TreeStructure
-from pipeline_htfbr.surface import Surface
+from pipeline_htfbr.model import Surface
 from pipeline_kernels.tree import TreeShape
 from plugins.htfbr.additive import (
     build_additive,

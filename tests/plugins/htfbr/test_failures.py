@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.samples import SampleFile
-from pipeline_core.training.checkpoint import load_archive, load_model
-from pipeline_htfbr.evaluation import evaluate_surface
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.training.model_file import load_archive, load_model
+from pipeline_htfbr.data.points import read_points
+from pipeline_htfbr.evaluation.evaluate import evaluate_surface
 from pipeline_htfbr.options import HTTrainOptions
-from pipeline_htfbr.points import read_points
-from pipeline_htfbr.solver import solve
 from pipeline_htfbr.training import fit as fit_module
 from pipeline_htfbr.training import resident, train_surface
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.plan import Plan
+from pipeline_htfbr.training.shares import Plan
+from pipeline_htfbr.training.solver import solve
 from plugins.htfbr.fits import SECTIONS
 from records import read_history
 

@@ -15,8 +15,8 @@ from ase.data import atomic_masses_iupac2016
 from numpy.testing import assert_allclose
 
 from pipeline_core.units import BOHR, HARTREE, find_factor
-from pipeline_htfbr.hono import COORDINATES, HONO
-from pipeline_htfbr.molecule import Molecule
+from pipeline_htfbr.data.hono import COORDINATES, HONO
+from pipeline_htfbr.data.molecule import Molecule
 from plugins.htfbr.additive import TRANS
 from real_data import find
 

@@ -12,15 +12,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.testing.projects import call
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.points import Coordinate
+from pipeline_htfbr.graph.basis import Leaf
 from pipeline_htfbr.inference.domain import make_domain
 from pipeline_htfbr.inference.landscape import Exact, Fitted
 from pipeline_htfbr.inference.stationary import choose_starts, find_stationary_points, pair_points
 from pipeline_htfbr.inference.use import SCHEMA
-from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
     INVERSE_CM,
     TRANS,

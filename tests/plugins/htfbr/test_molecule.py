@@ -9,11 +9,11 @@ from ase import Atoms
 from ase.build import molecule as ase_molecule
 
 from pipeline_core.units import BOHR
-from pipeline_htfbr.geometry import compute_variables, differentiate_variables, find_positions
-from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.data.geometry import compute_variables, differentiate_variables, find_positions
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.molecule import Internal, Molecule, NormalModes
+from pipeline_htfbr.data.points import Coordinate
 from pipeline_htfbr.inference.vibrations import compute_frequencies
-from pipeline_htfbr.molecule import Internal, Molecule, NormalModes
-from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import draw_modes
 
 KINDS = (

@@ -18,25 +18,25 @@ from torch.testing import assert_close
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_htfbr.dimension_tree import build_balanced
-from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.points import read_points
-from pipeline_htfbr.solver.hsvd import choose_ranks, decompose, truncate
-from pipeline_htfbr.solver.newton import Columns, polish
-from pipeline_htfbr.solver.ridge import (
+from pipeline_htfbr.data.hono import HONO
+from pipeline_htfbr.data.points import read_points
+from pipeline_htfbr.graph.build import read_structure
+from pipeline_htfbr.graph.dimension_tree import build_balanced
+from pipeline_htfbr.training.solver.hsvd import choose_ranks, decompose, truncate
+from pipeline_htfbr.training.solver.newton import Columns, polish
+from pipeline_htfbr.training.solver.ridge import (
     Data,
     fit_coefficients,
     predict,
     screen_terms,
 )
-from pipeline_htfbr.solver.terms import (
+from pipeline_htfbr.training.solver.terms import (
     compute_values,
     count_terms,
     list_terms,
     make_orthonormal,
     sum_degrees,
 )
-from pipeline_htfbr.structure import read_structure
 from pipeline_kernels.tree import contract
 from plugins.htfbr.additive import draw_hono_points
 from tiers import exhaustive

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pipeline_core.builtin import load_registry
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.fields import SPLITS
-from pipeline_core.project import Project
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
-from pipeline_htfbr.hono import HONO
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
+from pipeline_htfbr.data.hono import HONO
 from plugins.htfbr.fits import import_points
 from tiers import exhaustive
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from numpy.polynomial import chebyshev, legendre
 
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
-from pipeline_htfbr.points import Coordinate
-from pipeline_htfbr.structure import _choose_domain
-from pipeline_htfbr.surface import Surface, draw_weights, standardize
+from pipeline_htfbr.data.points import Coordinate
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.graph.build import _choose_domain
+from pipeline_htfbr.graph.dimension_tree import build_balanced, make_nodes
+from pipeline_htfbr.model import Surface, draw_weights, standardize
 from pipeline_kernels.tree import TreeShape
 
 DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from pipeline_core.training.trainer import train_run
-from pipeline_htfbr.points import read_points
+from pipeline_htfbr.data.points import read_points
 from pipeline_htfbr.training import train_surface
-from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
+from pipeline_htfbr.training.refusals import warn_if_underdetermined
 from plugins.htfbr.fits import SECTIONS, assert_close, evaluate_polynomial, read_result
 from records import read_history
 from tiers import run_first

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline_atoms.calculators.loading import load_calculator
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.testing.projects import call
 from pipeline_mace.compiled import CompiledMACE
 from plugins.two_levels import LOW, write_levels

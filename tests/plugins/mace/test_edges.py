@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
 from pipeline_kernels.equivariant.mixed_product import Graph
-from pipeline_mace.edges import EdgePlan, find_pairs, plan_edges
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.model.edges import EdgePlan, find_pairs, plan_edges
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
 GRAPH = GraphOptions(cutoff=4.5, isolated="keep")
@@ -58,7 +58,7 @@ def share_nothing(batch):
 def test_sharing_changes_nothing(monkeypatch, options):
     batch, results = make_batch(), []
     for plan in (plan_edges, share_nothing):
-        monkeypatch.setattr("pipeline_mace.model.plan_edges", plan)
+        monkeypatch.setattr("pipeline_mace.model.network.plan_edges", plan)
         torch.manual_seed(0)
         chosen = MACEOptions(**{"channels": 8} | options)
         network = MACE(chosen, Facts(("H", "C", "O", "Al", "Cu"), 20.0), GRAPH).double()

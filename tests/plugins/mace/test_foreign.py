@@ -21,9 +21,9 @@ from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
-from pipeline_mace.export import write_peer
-from pipeline_mace.foreign import StartingMACE, describe, read_peer
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.conversion.export import write_peer
+from pipeline_mace.conversion.foreign import StartingMACE, describe, read_peer
+from pipeline_mace.model.network import MACE, Facts
 from plugins.mace.conftest import run_stand_in
 from plugins.mace.recorded import read_structures
 from tiers import exhaustive, run_first

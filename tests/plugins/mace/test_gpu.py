@@ -6,7 +6,7 @@ import torch
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
 from pipeline_core.batch import move_to_device
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from plugins.test_compiled import make_structures
 

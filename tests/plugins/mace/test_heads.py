@@ -13,11 +13,11 @@ from ase.build import bulk
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_core.samples import SampleFile
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
-from pipeline_mace.heads import add_heads
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.conversion.heads import add_heads
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from plugins.two_levels import HEADS, MODEL, SHIFT, STRETCH, write_levels
 

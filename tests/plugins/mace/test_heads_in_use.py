@@ -15,6 +15,7 @@ from ase.calculators.socketio import SocketIOCalculator
 from typer.testing import CliRunner
 
 from pipeline_atoms.calculators.loading import load_calculator
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.cli import app
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
@@ -22,10 +23,9 @@ from pipeline_core.figures import parity, results
 from pipeline_core.figures.artifacts import write_snippet
 from pipeline_core.figures.card import read_card
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
-from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
-from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.model_file import write_model
 from plugins.two_levels import HEADS, HIGH, LOW, write_levels
 
 TRAIN = {"loss": {"energy": {}, "forces": {}}}

@@ -11,10 +11,10 @@ import yaml
 from typer.testing import CliRunner
 
 from pipeline_atoms.calculators.loading import load_calculator
+from pipeline_core.artifacts.foreign import PublishedFile, hash_as_git
 from pipeline_core.cli import app
-from pipeline_core.foreign import PublishedFile, hash_as_git
-from pipeline_core.training.checkpoint import load_model
-from pipeline_mace.files import MACE_TORCH
+from pipeline_core.training.model_file import load_model
+from pipeline_mace.conversion.files import MACE_TORCH
 from pipeline_mace.options import MACEOptions
 from plugins.mace.recorded import read_structures
 

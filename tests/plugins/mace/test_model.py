@@ -11,14 +11,14 @@ from ase.io import write
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_core.samples import SampleFile
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call, write_project
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.model_file import load_model
 from pipeline_core.training.start import start_metadata
 from pipeline_kernels.equivariant.tensor_product import parts
-from pipeline_mace import layers
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.model import layers
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
 SMALL = {"channels": 4, "lmax": 2, "radial_functions": 4, "radial_features": [8]}

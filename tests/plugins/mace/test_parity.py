@@ -13,10 +13,10 @@ import torch
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.testing.potentials import build_batch
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.conversion.peer import INTERACTIONS, PeerOptions
+from pipeline_mace.conversion.weights import export_to_peer, load_from_peer
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.peer import INTERACTIONS, PeerOptions
-from pipeline_mace.weights import export_to_peer, load_from_peer
 from plugins.mace.recorded import read_record, read_structures
 from tiers import exhaustive, run_first
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline_mace.pickles import Record, list_state, read_module
+from pipeline_mace.conversion.pickles import Record, list_state, read_module
 from tiers import run_first
 
 

@@ -9,7 +9,7 @@ from ase.build import bulk
 
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.properties.catalogue import compute_properties
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.testing.projects import EXPERIMENT, call, prepare, write_project
 from plugins.atoms.properties.stillinger_weber import StillingerWeber
 from tiers import exhaustive

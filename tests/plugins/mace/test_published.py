@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_mace.published import PUBLISHED, find_published
+from pipeline_mace.conversion.published import PUBLISHED, find_published
 
 
 def test_published_networks_are_found_where_mace_torch_keeps_them(tmp_path, monkeypatch):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.testing.projects import call, write_project
+from pipeline_mace.model.sparsity import count_coefficients, make_plan
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.sparsity import count_coefficients, make_plan
 
 
 def test_scalars_times_harmonics_have_as_many_as_components():

@@ -22,8 +22,8 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.io import write
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 
 MATRICES = Path(__file__).parents[3] / "workflows/datasets/hfo2/matrices/cubic-0600K.h5"
 EPOCHS = 2

@@ -16,10 +16,10 @@ import yaml
 
 import archives
 from pipeline_atoms.calculators.potentials import load_potential, make_file_run
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import Run
-from pipeline_core.samples import SampleFile
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
 from pipeline_core.training.history import TIMES
 

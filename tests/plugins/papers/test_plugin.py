@@ -4,10 +4,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from pipeline_core.builtin import load_registry
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.figures.drawing import choose_figures
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_htfbr.options import HTTrainOptions
 from plugins.drawn import ROOT, load_shipped
 

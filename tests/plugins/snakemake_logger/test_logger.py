@@ -12,7 +12,7 @@ from rich.console import Console
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
-from pipeline_core.workflow import Plan
+from pipeline_core.workflow.rules import Plan
 from snakemake_logger_plugin_pipeline import LogHandler
 from workflows import toy
 

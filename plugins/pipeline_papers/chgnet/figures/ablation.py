@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 Step = dict[str, Any]
 Steps = dict[tuple[int, int], Step]

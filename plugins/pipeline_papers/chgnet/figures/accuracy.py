@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pipeline_core.figures import Drawn, Rows, parity, reproduction, results, style, tables
 from pipeline_core.figures.quantities import add_unit
+from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.formats import format_number
-from pipeline_core.run import ExperimentRun
 from pipeline_papers.chgnet.figures.courses import NETWORKS, Course, read_courses
 
 _TABLE_1: Final = {

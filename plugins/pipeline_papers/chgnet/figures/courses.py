@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.config.sections import OF_VARIANT, PUBLISHED, TrainOptions
 from pipeline_core.figures import results
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 
 NETWORKS: Final = ("reference", "without heads", "with heads", "heads, then conservative")
 """Kinds of courses, in the order of figures."""

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 _WAYS: Final = {
     "random": ("as shuffled", style.FAINT),

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.chgnet.figures.courses import Course, read_courses
 
 _DEFAULT, _SCALED = style.COLOURS[1], style.COLOURS[0]

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.expected import read_paper
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 Efficiencies = dict[int, float]
 """Ranks -> efficiency, %."""

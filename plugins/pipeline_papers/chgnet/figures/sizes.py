@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 
 Counts = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures import pictures
 from pipeline_papers.egnn_esp.figures.results import NAMES, read_domains
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures.results import choose_style, order_methods, read_study
 
 _PANELS: Final = {

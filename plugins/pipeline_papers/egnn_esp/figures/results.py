@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.extracts import shorten
+from pipeline_core.artifacts.extracts import shorten
 from pipeline_core.figures import results, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures import pictures
 
 NAMES: Final = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures.results import read_study
 
 

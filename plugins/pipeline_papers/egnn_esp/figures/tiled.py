@@ -14,10 +14,10 @@ from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from pipeline_core import store
-from pipeline_core.extracts import shorten
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.extracts import shorten
 from pipeline_core.figures import Drawn, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_papers.egnn_esp.figures import pictures
 

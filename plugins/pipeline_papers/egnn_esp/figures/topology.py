@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures import pictures
 from pipeline_papers.egnn_esp.figures.results import NAMES, read_domains
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_expected
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures.results import read_study
 
 Record = dict[str, Any]

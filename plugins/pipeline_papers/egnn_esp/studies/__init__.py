@@ -20,14 +20,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline_core.extracts import BULK
+from pipeline_core.artifacts.extracts import BULK
 
 if TYPE_CHECKING:
     import torch
 
     from pipeline_core.config.sections import LinkOptions
-    from pipeline_core.run import Run
-    from pipeline_egnn_esp.basis import Basis
+    from pipeline_core.project.run import Run
+    from pipeline_egnn_esp.data.basis import Basis
     from pipeline_egnn_esp.options import ESPOptions
     from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
     from pipeline_papers.egnn_esp.studies.partitions import Divisions, Drawn
@@ -52,13 +52,13 @@ def profile_run(run: Run) -> dict[str, Any] | None:
     Raises:
         ValueError: `run.model` is missing or not of this run, or a study is impossible.
     """
-    from pipeline_core import store
+    from pipeline_core.artifacts import store
     from pipeline_core.config.sections import PartitionOptions
     from pipeline_core.distributed.ranks import connect_ranks
     from pipeline_core.profiling import report
     from pipeline_core.profiling.study import measure_steps
-    from pipeline_core.training.checkpoint import load_model
-    from pipeline_egnn_esp.basis import Basis
+    from pipeline_core.training.model_file import load_model
+    from pipeline_egnn_esp.data.basis import Basis
     from pipeline_egnn_esp.options import ESPOptions
     from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
 

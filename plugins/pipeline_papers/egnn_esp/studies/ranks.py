@@ -31,11 +31,11 @@ from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.structure import Structure
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.plan import count_edge_bytes
+from pipeline_egnn_esp.inference.memory import count_edge_bytes
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.halo import HaloPlan, Transport, exchange
 

@@ -24,9 +24,9 @@ from scipy.optimize import nnls
 
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure
-from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.profiling.report import describe_fit
-from pipeline_egnn_esp.basis import Basis
+from pipeline_core.training.balance.cost_model import CostModel, fit
+from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.partition import PlaneCoordinates, Rows, cut_by_low_nn
 from pipeline_papers.egnn_esp.studies.options import Scaling, Tiles, Weak

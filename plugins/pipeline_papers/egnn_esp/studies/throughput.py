@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_egnn_esp.layers import NodeBlock
-from pipeline_egnn_esp.messages import Edges
+from pipeline_egnn_esp.model.irreps import make_node_stage
+from pipeline_egnn_esp.model.layers import NodeBlock
+from pipeline_egnn_esp.model.messages import Edges
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.stages import make_node_stage
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 from pipeline_papers.egnn_esp.studies.options import Throughput

@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_paper
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.curves import Floats, count_steps_per_epoch, read_curve
 from pipeline_gauge_flows.figures.runs import Group

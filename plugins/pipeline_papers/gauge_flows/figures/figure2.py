@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_paper
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.figures.derivatives import ELEMENT, Derivatives, read_derivatives
 from pipeline_gauge_flows.figures.runs import Report
 

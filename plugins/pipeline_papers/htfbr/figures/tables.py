@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pipeline_core.figures import Drawn, Rows, results, tables
 from pipeline_core.figures.expected import Entry, read_paper
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_htfbr.figures import text
 from pipeline_htfbr.figures.fits import Fit, drop_shared, group_by_shares, read_fits
 

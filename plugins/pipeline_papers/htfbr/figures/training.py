@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.expected import read_paper
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_htfbr.figures import text
 from pipeline_htfbr.figures.fits import Fit
 from pipeline_papers.htfbr.figures.tables import DEVICES, FRAMEWORKS, SECONDS, read_comparable

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from pipeline_core.run import Run
-from pipeline_htfbr.surface import Surface
+from pipeline_core.project.run import Run
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.training.fit import Method, train_by_gradients
-from pipeline_htfbr.training.plan import Plan, Step, Steps, StepShare
-from pipeline_htfbr.training.tables import Forward, Table
+from pipeline_htfbr.training.shares import Plan, Step, Steps, StepShare
+from pipeline_htfbr.training.tabulated import Forward, Table
 from pipeline_papers.htfbr.studies.options import RivalTrainOptions
 
 

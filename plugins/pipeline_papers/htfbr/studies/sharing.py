@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.profile import Network
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
@@ -24,15 +24,15 @@ from pipeline_core.profiling.network import (
     describe_network,
     measure_network,
 )
-from pipeline_core.run import Run
-from pipeline_core.seeds import use_deterministic
+from pipeline_core.project.run import Run
+from pipeline_core.system.seeds import use_deterministic
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
-from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.fit import Method
-from pipeline_htfbr.training.plan import Plan
 from pipeline_htfbr.training.resident import select_steps
-from pipeline_htfbr.training.tables import Table, tabulate
+from pipeline_htfbr.training.shares import Plan
+from pipeline_htfbr.training.tabulated import Table, tabulate
 from pipeline_papers.htfbr.studies.dataloader import load_steps, make_kronecker_forward
 from pipeline_papers.htfbr.studies.options import SharingOptions
 

@@ -13,7 +13,7 @@ from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.figures import results, style
 from pipeline_core.figures.provenance import read_stage_records
-from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_mace.options import MACEOptions
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from pipeline_core.figures.expected import Entry, read_paper
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.mace.figures.configurations import (
     BASELINE,
     BOTH,

@@ -7,7 +7,7 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.mace.figures.configurations import read_profiles
 
 _STYLES: Final = ("-o", "-s", "-^", "-D", "-v")

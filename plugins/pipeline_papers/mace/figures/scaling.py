@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.mace.figures.configurations import (
     BASELINE,
     BOTH,

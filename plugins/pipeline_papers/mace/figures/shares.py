@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
-from pipeline_core.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.mace.figures.configurations import (
     CONFIGURATIONS,
     Configuration,

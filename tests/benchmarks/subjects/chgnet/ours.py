@@ -12,10 +12,10 @@ from harness.graphs import build_samples
 from harness.structures import Arrays, read_structures
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.batch import collate, move_to_device
-from pipeline_core.memory import keep_freed_memory
+from pipeline_core.system.memory import keep_freed_memory
 from subjects.chgnet.training import GPA, TrainedNetwork
 
 CUTOFFS = {"cutoff": 6.0, "angle_cutoff": 3.0}

@@ -30,17 +30,17 @@ from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.fields import FIELDS
 from pipeline_core.task import Quantity
-from pipeline_egnn_esp.baselines import TwoCentre
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.datasets import PackedSource
+from pipeline_egnn_esp.data.baselines import TwoCentre
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.datasets import PackedSource
+from pipeline_egnn_esp.data.packed import read_packed
+from pipeline_egnn_esp.data.samples import Labelled, complete, make_block_fields
 from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.slots import assign_slots
-from pipeline_egnn_esp.network import Network
-from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_egnn_esp.model.network import Network
+from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.options import BlockLoss, ESPOptions
-from pipeline_egnn_esp.samples import Labelled, complete, make_block_fields
-from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
-from pipeline_egnn_esp.sources.packed import read_packed
+from pipeline_egnn_esp.training.objective import BlockObjective
 
 SHELLS = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
 BASIS = Basis({symbol: tuple(shells) for symbol, shells in SHELLS.items()})

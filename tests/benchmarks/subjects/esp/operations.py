@@ -6,11 +6,11 @@ are left out. A map is linear in features and weights, so each derivative counts
 
 from torch import nn
 
-from pipeline_egnn_esp.heads import CoupledLinear
-from pipeline_egnn_esp.layers import Attention, EdgeBlock, NodeBlock
-from pipeline_egnn_esp.maps import DegreeLinear, FeedForward, SO2ParityWeights, SO2Weights
-from pipeline_egnn_esp.messages import Messages
-from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.model.heads import CoupledLinear
+from pipeline_egnn_esp.model.layers import Attention, EdgeBlock, NodeBlock
+from pipeline_egnn_esp.model.maps import DegreeLinear, FeedForward, SO2ParityWeights, SO2Weights
+from pipeline_egnn_esp.model.messages import Messages
+from pipeline_egnn_esp.model.network import Network
 
 
 def step_operations(network: Network, n_atoms: int, n_edges: int) -> int:

@@ -9,15 +9,15 @@ from harness.structures import Arrays
 from harness.training import TrainedNetwork
 from pipeline_core.batch import Batch, collate
 from pipeline_core.fields import FIELDS
-from pipeline_core.memory import keep_freed_memory
+from pipeline_core.system.memory import keep_freed_memory
 from pipeline_core.task import Outputs, Quantity
-from pipeline_egnn_esp.baselines import TwoCentre
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network as Blocks
-from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_egnn_esp.data.baselines import TwoCentre
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.samples import REVERSE_EDGE, make_block_fields
+from pipeline_egnn_esp.model.network import Network as Blocks
+from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.options import BlockLoss, ESPOptions
-from pipeline_egnn_esp.samples import REVERSE_EDGE, make_block_fields
-from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
+from pipeline_egnn_esp.training.objective import BlockObjective
 
 
 class Network(TrainedNetwork):

@@ -1,7 +1,7 @@
 """The plugin with `parity`, as `harness/worker.py` measures it."""
 
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.network import Network as Blocks
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.model.network import Network as Blocks
 from pipeline_egnn_esp.options import ESPOptions
 from subjects.esp import ours
 

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from harness.structures import Arrays
 from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
-from pipeline_egnn_esp import layers
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.maps import SO2Weights
-from pipeline_egnn_esp.messages import Edges
-from pipeline_egnn_esp.messages import Messages as OurMessages
-from pipeline_egnn_esp.network import Network as Blocks
+from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.model import layers
+from pipeline_egnn_esp.model.maps import SO2Weights
+from pipeline_egnn_esp.model.messages import Edges
+from pipeline_egnn_esp.model.messages import Messages as OurMessages
+from pipeline_egnn_esp.model.network import Network as Blocks
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.so2 import Layout, compute_gate_factors
 from pipeline_kernels.equivariant.so2.reference import repeat_by_degree

@@ -8,11 +8,11 @@ import numpy as np
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph, find_reverse_edges
-from pipeline_egnn_esp.datasets import PackedSource
+from pipeline_egnn_esp.data.datasets import PackedSource
+from pipeline_egnn_esp.data.matrices import BlockMatrix
+from pipeline_egnn_esp.data.packed import read_packed
+from pipeline_egnn_esp.data.samples import Labelled, complete, compute_energy_zero
 from pipeline_egnn_esp.inference.tiling import Tiling
-from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.samples import Labelled, complete, compute_energy_zero
-from pipeline_egnn_esp.sources.packed import read_packed
 
 BASIS = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
 

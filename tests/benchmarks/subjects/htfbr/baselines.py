@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.solver.terms import compute_values, list_terms
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.training.solver.terms import compute_values, list_terms
 
 DEGREES = (4, 5, 6, 7, 8, 9)
 PENALTIES = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)

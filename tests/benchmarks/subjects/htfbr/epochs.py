@@ -22,15 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.training.start import initialize_weights
+from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
-from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.plan import Plan, Steps
 from pipeline_htfbr.training.resident import select_steps
-from pipeline_htfbr.training.tables import Forward, Table, tabulate
+from pipeline_htfbr.training.shares import Plan, Steps
+from pipeline_htfbr.training.tabulated import Forward, Table, tabulate
 from pipeline_kernels.tree import TreeShape, reference
 from pipeline_papers.htfbr.studies.dataloader import load_steps, make_kronecker_forward
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline_core.run import Run
+from pipeline_core.project.run import Run
 from pipeline_core.units import HARTREE
 from subjects.htfbr.baselines import Fitted, Problem, Subset, compute_rmse
 from subjects.htfbr.project import call, make_project

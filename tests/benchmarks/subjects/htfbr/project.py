@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import Run
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import Run
+from pipeline_core.stages.builtin import load_registry
 
 WORKFLOWS = Path(__file__).parents[4] / "workflows"
 PLUGIN = "htfbr"

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import Nesting, build_balanced
+from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.graph.dimension_tree import Nesting, build_balanced
 from subjects.htfbr.baselines import Fitted, Problem
 from subjects.htfbr.project import limit_threads_of_children
 

@@ -12,9 +12,9 @@ from harness.command import find_peer
 from harness.graphs import build_samples
 from harness.sides import Place, read_side_versions
 from pipeline_core.batch import collate
-from pipeline_mace.model import MACE
+from pipeline_mace.conversion.weights import list_rows
+from pipeline_mace.model.network import MACE
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.weights import list_rows
 from subjects.mace.ours import make_network
 from subjects.mace.training import OURS
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from pipeline_kernels.equivariant.contraction import Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
-from pipeline_mace.layers import Interaction, RadialWeights
-from pipeline_mace.linear import DegreeLinear, ElementLinear
-from pipeline_mace.model import MACE
+from pipeline_mace.model.layers import Interaction, RadialWeights
+from pipeline_mace.model.linear import DegreeLinear, ElementLinear
+from pipeline_mace.model.network import MACE
 
 
 def count_product(plan: ProductPlan, channels: int) -> int:

@@ -14,7 +14,7 @@ from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.batch import collate, move_to_device
-from pipeline_core.memory import keep_freed_memory
+from pipeline_core.system.memory import keep_freed_memory
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -25,7 +25,7 @@ from pipeline_kernels.equivariant.contraction import (
 from pipeline_kernels.equivariant.mixed_product import Graph, mixed_product
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.message import Segments
-from pipeline_mace.model import MACE, Facts
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from subjects.mace.training import OURS, Kernel, MovingAtoms, TrainedNetwork
 

@@ -247,7 +247,7 @@ def make_network(
 
 
 def load(model: modules.ScaleShiftMACE, arrays: Arrays) -> None:
-    """Set the weights that `pipeline_mace.weights` has written."""
+    """Set the weights that `pipeline_mace.conversion.weights` has written."""
     state = model.state_dict()
     dtype = torch.get_default_dtype()
     given = {name: torch.from_numpy(x).to(dtype) for name, x in arrays.items() if name in state}

@@ -11,7 +11,7 @@ from pipeline_core.config.sections import Count, Section
 from pipeline_core.model_info import ModelInfo
 
 if TYPE_CHECKING:
-    from pipeline_core.run import Run
+    from pipeline_core.project.run import Run
     from pipeline_core.task import Task
 
 HOOKS_VERSION = "1.0"

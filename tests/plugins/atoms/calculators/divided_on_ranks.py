@@ -13,12 +13,12 @@ from ase.md.verlet import VelocityVerlet
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.divided import DividedCalculator
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core import memory
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_mace.model import MACE, Facts
+from pipeline_core.system import memory
+from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from plugins.atoms.dynamics.interruptions import simulate
 from plugins.atoms.lennard_jones import GRAPH, LennardJones

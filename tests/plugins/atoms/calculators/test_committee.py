@@ -12,13 +12,13 @@ from ase.calculators.lj import LennardJones
 
 from pipeline_atoms.calculators.committee import Committee, is_committee, load_committee
 from pipeline_atoms.simulations import simulate_run
-from pipeline_core import store
-from pipeline_core.evaluation.calibration import Calibration
+from pipeline_core.artifacts import store
+from pipeline_core.ensembles.calibration import Calibration
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
-from pipeline_core.lineage import find_fault
+from pipeline_core.project.lineage import find_fault
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.model_file import write_model
 from plugins.atoms.argon import load_run, make_run
 
 SCALES = (1.1, 0.97, 1.05)

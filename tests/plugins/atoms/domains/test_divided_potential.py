@@ -23,10 +23,10 @@ from forked_ranks import run_on_ranks
 from pipeline_atoms.domains import regions
 from pipeline_atoms.domains.division import DividedSplits
 from pipeline_atoms.neighbours import find_edges
-from pipeline_core.builtin import load_registry
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.world import find_world
-from pipeline_core.project import Project
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from records import assert_same_weights, read_history, read_weights

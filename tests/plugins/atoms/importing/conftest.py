@@ -15,9 +15,9 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from fake_packages import ATOMS
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.run import DatasetRun
+from pipeline_core.project.project import Project
+from pipeline_core.project.run import DatasetRun
+from pipeline_core.stages.builtin import load_registry
 
 
 def make_alloy(rng: np.random.Generator, strain: float = 0.01, rattle: float = 0.05) -> Atoms:

@@ -14,10 +14,10 @@ import pytest
 
 from pipeline_atoms.importing import dataset
 from pipeline_atoms.importing.sources import find_beside
-from pipeline_core.lineage import find_dataset_fault
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
-from pipeline_core.workflow import Plan
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import read_provenance
+from pipeline_core.project.lineage import find_dataset_fault
+from pipeline_core.workflow.rules import Plan
 from plugins.atoms.readers.deepmd_systems import make_frames, write_system
 
 SOURCES = [{"path": "systems/*/type.raw", "group": "folder"}]
@@ -88,7 +88,7 @@ def test_an_edit_of_an_array_makes_the_import_stale(workshop, systems, monkeypat
 
 def test_kept_samples_are_of_the_arrays_as_they_are(workshop, systems, monkeypatch):
     monkeypatch.setattr(dataset, "_LARGE", 0)
-    monkeypatch.setattr("pipeline_core.workers.count_cores", lambda: 1)
+    monkeypatch.setattr("pipeline_core.system.workers.count_cores", lambda: 1)
     run, _ = workshop.import_(sources=SOURCES)
     before = read_energies(run)
     _, summary = workshop.import_(sources=SOURCES)

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.data.duplicates import (
     Duplicates,
@@ -16,7 +17,6 @@ from pipeline_core.data.duplicates import (
     hash_content,
     hash_frame,
 )
-from pipeline_core.samples import SampleFile
 from plugins.atoms.importing.conftest import change_results
 
 

@@ -17,12 +17,13 @@ from pipeline_atoms.importing import frames as frames_module
 from pipeline_atoms.importing import shards
 from pipeline_atoms.importing.sources import identify_readers
 from pipeline_atoms.readers import Frame, catalogue
-from pipeline_core import PROJECT, provenance
-from pipeline_core.builtin import load_registry
+from pipeline_core import PROJECT
+from pipeline_core.artifacts import provenance
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.project import Project
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
+from pipeline_core.project.project import Project
+from pipeline_core.stages.builtin import load_registry
 from plugins.atoms.importing.conftest import change_results, make_alloy
 
 LINES = """

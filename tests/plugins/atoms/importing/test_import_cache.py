@@ -9,8 +9,8 @@ import pytest
 from pipeline_atoms.importing import dataset, shards
 from pipeline_atoms.importing import import_cache as kept
 from pipeline_atoms.readers import catalogue
-from pipeline_core import store
-from pipeline_core.seals import identify
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.seals import identify
 
 CONTENT = {
     "sources": [{"path": "raw/**/*.xyz", "group": "folder"}],
@@ -24,7 +24,7 @@ CONTENT = {
 def files(workshop, alloys, monkeypatch):
     """A large dataset, as it were: three folders of two files each, some without stress."""
     monkeypatch.setattr(dataset, "_LARGE", 0)
-    monkeypatch.setattr("pipeline_core.workers.count_cores", lambda: 1)
+    monkeypatch.setattr("pipeline_core.system.workers.count_cores", lambda: 1)
     monkeypatch.setattr(kept, "_MOST", 7)
     for number in range(6):
         frames = [atoms.copy() for atoms in alloys[10 * number : 10 * number + 10]]

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.fields import SPLITS
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.samples import SampleFile
-from pipeline_core.store import read_provenance
 from plugins.atoms.importing.conftest import change_results
 
 KCAL = 0.0433641153087705  # eV, per molecule

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from ase.build import bulk
 
-from pipeline_core.project import Project
-from pipeline_core.provenance import hash_file
-from pipeline_core.samples import SampleFile
+from pipeline_core.artifacts.provenance import hash_file
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.project.project import Project
 from real_data import find
 from tiers import exhaustive
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline_atoms.importing import dataset, shards
-from pipeline_core import store, workers
-from pipeline_core.seals import identify
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.seals import identify
+from pipeline_core.system import workers
 
 WHOLE = {"_SHARD": 1 << 60, "_LARGE": 1 << 60}
 DIVISIONS = {

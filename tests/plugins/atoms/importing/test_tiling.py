@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_atoms.importing.tiling import count_copies, tile_sample
-from pipeline_core import memory
+from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.datasets import Source
-from pipeline_core.samples import SampleFile
+from pipeline_core.system import memory
 from plugins.atoms.importing.conftest import change_results
 
 

@@ -98,6 +98,6 @@ def test_what_exchanges_nothing_or_cannot_be_repeated_is_refused(run, monkeypatc
         patch.setattr(large_structures.SampleFile, "read", lambda *_: molecule)
         with pytest.raises(ValueError, match="periodic in three directions"):
             plan_structure(run, 1000, [1])
-    monkeypatch.setattr("pipeline_mace.model.MACE.takes_domains", False)
+    monkeypatch.setattr("pipeline_mace.model.network.MACE.takes_domains", False)
     with pytest.raises(ValueError, match="exchange no features"):
         plan_structure(run, 1000, [1])

@@ -7,7 +7,7 @@ from ase import Atoms
 from ase.build import bulk
 
 from pipeline_atoms.simulations import simulate_run
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from plugins.atoms.argon import make_run
 from plugins.atoms.calculators.test_committee import make_committee
 

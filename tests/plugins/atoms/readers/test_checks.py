@@ -10,7 +10,7 @@ from ase.data import atomic_numbers as ase_numbers
 from ase.stress import voigt_6_to_full_3x3_stress
 
 from pipeline_atoms.readers import BadFrame, Frame
-from pipeline_atoms.readers.checks import (
+from pipeline_atoms.readers.frame_checks import (
     check_frame,
     find_atomic_numbers,
     make_stress_matrix,

@@ -11,24 +11,24 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.datasets import FermionOptions
-from pipeline_gauge_flows.fermions.conditional import (
+from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.fermions.determinant import build_matrix, compute_log_determinant
+from pipeline_gauge_flows.data.fermions.solver import DiracSolver
+from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.loops import project_to_algebra
+from pipeline_gauge_flows.model.pseudofermion_flow import (
     Operators,
     PseudofermionFlow,
     list_masks,
     make_mask,
 )
-from pipeline_gauge_flows.fermions.determinant import build_matrix, compute_log_determinant
-from pipeline_gauge_flows.fermions.shots import (
+from pipeline_gauge_flows.model.pseudofermion_shots import (
     compute_action,
     draw_noise,
     make_operators,
     weigh_by_path,
     weigh_shots,
 )
-from pipeline_gauge_flows.fermions.solver import DiracSolver
-from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.loops import project_to_algebra
 from plugins.gauge_flows.small import draw_gauge, transform_gauge
 
 SQUARE, BOX = Lattice((4, 4), 3), Lattice((4, 4, 4, 4), 2)

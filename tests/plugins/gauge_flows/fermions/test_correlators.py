@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.datasets import FermionOptions
-from pipeline_gauge_flows.fermions.correlators import compute_pion_correlator, correlate_pion
-from pipeline_gauge_flows.fermions.sources import (
+from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.fermions.correlators import compute_pion_correlator, correlate_pion
+from pipeline_gauge_flows.data.fermions.sources import (
     Sources,
     draw_sources,
     make_point_sources,
     stack_sources,
 )
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
 from plugins.gauge_flows.small import make_generator
 
 QUARKS = FermionOptions(kappa=0.12, two_kappa_mu=0.2)

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
-from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
-from pipeline_gauge_flows.fermions.effective import EffectiveAction, make_action
-from pipeline_gauge_flows.lattice import Lattice, make_cold
-from pipeline_gauge_flows.loops import project_to_algebra
+from pipeline_gauge_flows.data.actions import GaugeAction
+from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
+from pipeline_gauge_flows.data.fermions.determinant import compute_log_determinant
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction, make_action
+from pipeline_gauge_flows.data.lattice import Lattice, make_cold
+from pipeline_gauge_flows.data.loops import project_to_algebra
 from plugins.gauge_flows.small import check_force, draw_direction, draw_links, measure_slope
 
 LATTICES = [Lattice((4, 4), 3), Lattice((2, 6), 2), Lattice((2, 2, 4, 2), 2)]

@@ -13,17 +13,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions, HmcOptions
-from pipeline_gauge_flows.ensembles.chains import HmcChains, make_time_scales
-from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
-from pipeline_gauge_flows.ensembles.statistics import estimate
-from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
-from pipeline_gauge_flows.fermions.pseudofermions import Pseudofermions
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
-from pipeline_gauge_flows.loops import project_to_algebra
-from pipeline_gauge_flows.observables import plaquette
+from pipeline_gauge_flows.data.actions import GaugeAction
+from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions, HmcOptions
+from pipeline_gauge_flows.data.ensembles.chains import HmcChains, make_time_scales
+from pipeline_gauge_flows.data.ensembles.hmc import HybridMonteCarlo
+from pipeline_gauge_flows.data.ensembles.statistics import estimate
+from pipeline_gauge_flows.data.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.data.fermions.determinant import compute_log_determinant
+from pipeline_gauge_flows.data.fermions.pseudofermions import Pseudofermions
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.data.loops import project_to_algebra
+from pipeline_gauge_flows.data.observables import plaquette
 from pipeline_kernels.su3 import exponential
 from plugins.gauge_flows.small import check_force, make_generator
 from tiers import run_first

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_gauge_flows.fermions.determinant import build_matrix
-from pipeline_gauge_flows.fermions.solver import DiracSolver
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.data.fermions.determinant import build_matrix
+from pipeline_gauge_flows.data.fermions.solver import DiracSolver
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
 from pipeline_kernels.dirac import DiracOperator
 from plugins.gauge_flows.small import make_generator
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline_atoms.config.inference import InferOptions
-from pipeline_core import store
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.fields import FIELDS
-from pipeline_core.samples import SampleWriter
 from plugins.drawn import load_shipped
 
 SECONDS = {"serial": 40e-3, "batched": 20e-3, "base": 10e-3, "heads": 2.5e-3}

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_kernels.partition import Link
 from pipeline_papers.egnn_esp.studies import summarize, tabulate_domains
 from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions, Packing, Partitions

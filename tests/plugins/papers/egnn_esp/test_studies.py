@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.sections import LinkOptions
-from pipeline_egnn_esp.basis import Basis
+from pipeline_core.training.balance.cost_model import CostModel
+from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.partition import Link, Method, measure_partition, partition
 from pipeline_kernels.partition.synthetic import find_edges

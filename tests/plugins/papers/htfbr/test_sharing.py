@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.profile import Network
 from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_htfbr.plugin import train

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from pipeline_core import store
+from pipeline_core.artifacts import store
 from pipeline_core.config.profile import ProfileOptions
 from plugins.drawn import load_shipped
 

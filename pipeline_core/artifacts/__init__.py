@@ -1,0 +1,1 @@
+"""Files that stages write and read: atomic, with checksums and provenance."""

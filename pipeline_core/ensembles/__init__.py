@@ -1,0 +1,1 @@
+"""Ensembles of models: joint predictions, and calibrated errors of them."""

@@ -1,0 +1,1 @@
+"""Experiments, datasets and runs: their sections, their files, and what belongs together."""

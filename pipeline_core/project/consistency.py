@@ -1,0 +1,110 @@
+"""Consistency of the parts of an experiment, checked from its files alone.
+
+Each section has been validated on its own. A mistake found here would otherwise stop a stage,
+perhaps after hours of other stages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.experiments import BASE
+from pipeline_core.config.sections import LossTerm, TrainOptions
+from pipeline_core.config.yaml_files import find_line
+from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import Run
+from pipeline_core.units import DIMENSION, find_factor
+
+
+def require_consistent(run: Run, path: Path) -> None:
+    """Check a run for mistakes that no single section shows.
+
+    Args:
+        run: One variant of an experiment.
+        path: The file of the experiment, for messages.
+
+    Raises:
+        ValueError: The plugin refuses its sections together; a term of the loss names a field that
+            the model does not predict or the dataset does not hold, or has an unknown unit; or a
+            committee is of a model without energies and forces, or lacks the split to calibrate it
+            on.
+    """
+    try:
+        if run.model_info.check is not None:
+            run.model_info.check(run.sections)
+        train = run.sections["train"]
+        for name, term in (train.loss if isinstance(train, TrainOptions) else {}).items():
+            _check_term(run, name, term)
+        _check_members(run)
+        run.registry.select_hook("check", run.model_info.name)(run=run)
+    except ValueError as error:
+        raise ValueError(f"{_locate(run, path, str(error))}: {error}") from None
+
+
+def _locate(run: Run, path: Path, message: str) -> str:
+    """Return file and line of the key that begins a message, within the variant if it has one."""
+    key = re.match(r"\w+(\.\w+)*", message)
+    keys = key[0].split(".") if key else []
+    variant = re.sub(r"\.\d+$", "", run.variant) if run.file.members > 1 else run.variant
+    line = find_line(path, keys if variant == BASE else ["variants", variant, *keys])
+    return f"{path}:{line}" if line else str(path)
+
+
+def _check_term(run: Run, name: str, term: LossTerm) -> None:
+    key, info = f"train.loss.{name}", run.model_info
+    if info.predicts and name not in info.predicts:
+        raise ValueError(
+            f"{key}: plugin {info.name!r} predicts {', '.join(info.predicts)} only; "
+            f"{_suggest(name, info.predicts)}remove the term or correct its name"
+        )
+    labels = list_labels(run.dataset) if run.dataset is not None else None
+    if labels is not None and name not in labels:
+        assert run.dataset is not None
+        raise ValueError(
+            f"{key}: {run.dataset.path} does not hold it (labels: {', '.join(labels) or 'none'}); "
+            "remove the term, or add the label there"
+        )
+    if term.unit is not None and name in DIMENSION:
+        try:
+            find_factor(DIMENSION[name], term.unit)
+        except ValueError as error:
+            raise ValueError(f"{key}.unit: {error}") from None
+
+
+def _check_members(run: Run) -> None:
+    """Check that a committee can be calibrated."""
+    info, splits = run.model_info, getattr(run.sections["evaluate"], "splits", None)
+    if run.file.members == 1:
+        return
+    given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
+    if info.data_kind != "structure" or not given:
+        raise ValueError(
+            f"members: plugin {info.name!r} predicts no energies and forces of structures, which a "
+            "committee needs; remove the key, and write the seeds as variants"
+        )
+    if splits is None or "val" not in splits:
+        raise ValueError(
+            "evaluate.splits: a committee is calibrated on the validation split; add val"
+        )
+
+
+def list_labels(dataset: DatasetRun) -> list[str] | None:
+    """Return the labels of a dataset; of a mixture, the labels of all its parts.
+
+    None for data that a plugin makes, whose labels are unknown here.
+    """
+    options = [part.options for part in dataset.parts]
+    labels = [one.labels for one in options if isinstance(one, Dataset) and one.plugin is None]
+    if len(labels) < len(options):
+        return None
+    return list(dict.fromkeys(chain.from_iterable(labels)))
+
+
+def _suggest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""

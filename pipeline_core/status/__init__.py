@@ -1,0 +1,1 @@
+"""State and progress of stages, read from small files beside the artifacts."""

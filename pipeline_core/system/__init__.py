@@ -1,0 +1,1 @@
+"""Resources of a process: memory, other processes, worker processes, locks, random seeds."""

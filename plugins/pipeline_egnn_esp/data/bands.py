@@ -1,0 +1,182 @@
+"""Energy levels of a Hamiltonian in a non-orthogonal basis: H(k) c = ε S(k) c.
+
+H(k) = Σ_R H(R) exp(2πi k·R) with k in units of the reciprocal lattice vectors, and S(k) likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_egnn_esp.data.matrices import BlockMatrix
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path through the Brillouin zone.
+
+    Attributes:
+        k: (n_points, 3) in reciprocal lattice vectors.
+        x: (n_points,) distance along the path, 1/Å.
+        ticks: Distance of each special point, 1/Å.
+        labels: Name of each special point.
+    """
+
+    k: Floats
+    x: Floats
+    ticks: Floats
+    labels: tuple[str, ...]
+
+
+class Assembly:
+    """H(k) and S(k) of one structure; the places of the entries are computed once.
+
+    Args:
+        matrix: Real-space matrices.
+    """
+
+    def __init__(self, matrix: BlockMatrix) -> None:
+        self._matrix = matrix
+        self.n_orbitals = matrix.n_orbitals
+        self._rows, self._columns = matrix.find_entry_orbitals()
+        self._n_entries = matrix.shapes.prod(axis=1)
+        # A block on the diagonal is its own partner, which is added below.
+        self._weights = np.where(matrix.is_on_site, 0.5, 1.0)
+
+    def assemble(self, k: ArrayLike) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+        """Return H(k), eV, and S(k); real at the Gamma point, (n_orbitals, n_orbitals) each."""
+        k = np.asarray(k, dtype=np.float64)
+        phases = np.exp(2j * np.pi * (self._matrix.block_shift @ k)) if k.any() else 1.0
+        factors = np.repeat(self._weights * phases, self._n_entries)
+        matrix = self._matrix
+        return self._make_hermitian(matrix.hamiltonian * factors), self._make_hermitian(
+            matrix.overlap * factors
+        )
+
+    def _make_hermitian(self, entries: NDArray[np.number]) -> scipy.sparse.csr_array:
+        shape = (self.n_orbitals, self.n_orbitals)
+        half = scipy.sparse.coo_array((entries, (self._rows, self._columns)), shape=shape).tocsr()
+        return (half + half.conj().T).tocsr()
+
+
+def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
+    """Return all levels at one or several k.
+
+    Args:
+        matrix: Real-space matrices.
+        k: (3,) or (n_k, 3) in reciprocal lattice vectors.
+
+    Returns:
+        (n_orbitals,) or (n_k, n_orbitals), eV, ascending.
+
+    Raises:
+        ValueError: The overlap is not positive definite.
+    """
+    points = np.asarray(k, dtype=np.float64)
+    assembly = Assembly(matrix)
+    energies = [_solve_levels(*assembly.assemble(point)) for point in points.reshape(-1, 3)]
+    return np.array(energies).reshape(*points.shape[:-1], -1)
+
+
+def _solve_levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Floats:
+    try:
+        energies: Floats = scipy.linalg.eigh(H.toarray(), S.toarray(), eigvals_only=True)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"the overlap is not positive definite ({error}): it is cut off at too short a "
+            "distance, or a model predicts it badly; use a larger cutoff, or the program's overlap"
+        ) from error
+    return energies
+
+
+def compute_levels_near(
+    matrix: BlockMatrix, energy: float, n: int, k: ArrayLike = (0.0, 0.0, 0.0)
+) -> Floats:
+    """Return the levels nearest to an energy, for structures too large for all of them.
+
+    Args:
+        matrix: Real-space matrices.
+        energy: eV, not equal to any of the levels.
+        n: Number of levels, less than the number of orbitals.
+        k: (3,) in reciprocal lattice vectors.
+
+    Returns:
+        (n,) eV, ascending.
+    """
+    from scipy.sparse.linalg import eigsh
+
+    H, S = Assembly(matrix).assemble(k)
+    # A fixed start, since ARPACK takes a random one otherwise.
+    start = np.ones(H.shape[0], dtype=H.dtype)
+    energies = eigsh(
+        H.tocsc(), n, S.tocsc(), sigma=energy, v0=start, return_eigenvectors=False, tol=1e-10
+    )
+    return np.sort(energies.real)
+
+
+def compute_density_of_states(
+    energies: ArrayLike, grid: ArrayLike, width: float, weights: ArrayLike | None = None
+) -> Floats:
+    """Return the density of states as a sum of Gaussians.
+
+    Args:
+        energies: Levels, eV, (n_k, n_levels).
+        grid: Energies at which the density is evaluated, eV, (n_grid,).
+        width: Standard deviation of a Gaussian, eV.
+        weights: Weights of the k-points, (n_k,), of any sum; all equal if None.
+
+    Returns:
+        States per eV and cell, without the factor 2 of the spin, (n_grid,).
+
+    Raises:
+        ValueError: The width is not positive.
+    """
+    if not width > 0:
+        raise ValueError(f"width: expected a positive number of eV, got {width:g}")
+    energies, grid = np.atleast_2d(np.asarray(energies)), np.asarray(grid)
+    share = np.ones(len(energies)) if weights is None else np.asarray(weights, dtype=np.float64)
+    density = np.zeros(len(grid))
+    for own, weight in zip(energies, share / share.sum(), strict=True):
+        density += weight * np.exp(-0.5 * ((grid[:, None] - own) / width) ** 2).sum(axis=1)
+    density /= width * np.sqrt(2 * np.pi)
+    return density
+
+
+def make_monkhorst_pack(counts: Sequence[int]) -> Floats:
+    """Return the points of a Monkhorst-Pack grid, (n_k, 3) in reciprocal lattice vectors."""
+    from ase.dft.kpoints import monkhorst_pack as points
+
+    k_points: Floats = points(tuple(counts))
+    return k_points
+
+
+def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
+    """Return a path through the special points of the lattice, as defined by ASE.
+
+    Args:
+        matrix: Matrices of the structure.
+        n_points: Points along it.
+        path: Names of special points, such as "GXMG"; null for the one that ASE proposes.
+
+    Raises:
+        ValueError: The structure is not periodic, or a name is unknown.
+    """
+    from ase.cell import Cell
+
+    if not matrix.structure.pbc.any():
+        raise ValueError("bands: the structure is not periodic; request levels instead")
+    try:
+        path_of_cell = Cell(matrix.structure.cell).bandpath(
+            path, npoints=n_points, pbc=matrix.structure.pbc
+        )
+    except KeyError as error:
+        raise ValueError(f"bands: the lattice has no special point {error}") from error
+    x, ticks, labels = path_of_cell.get_linear_kpoint_axis()
+    return Path(np.asarray(path_of_cell.kpts), np.asarray(x), np.asarray(ticks), tuple(labels))

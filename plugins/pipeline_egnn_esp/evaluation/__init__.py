@@ -1,0 +1,1 @@
+"""Errors of matrices and of their levels."""

@@ -1,0 +1,1 @@
+"""Lattices, actions, ensembles and their files."""

@@ -1,0 +1,19 @@
+"""File formats of link configurations shared with other lattice programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pipeline_gauge_flows.data.formats.configuration import Configuration
+from pipeline_gauge_flows.data.formats.ildg import read_ildg, write_ildg
+from pipeline_gauge_flows.data.formats.nersc import read_nersc, write_nersc
+
+__all__ = ["READERS", "Configuration", "read_ildg", "read_nersc", "write_ildg", "write_nersc"]
+
+READERS: Final[dict[str, Callable[[Path], Configuration]]] = {
+    "ildg": read_ildg,
+    "nersc": read_nersc,
+}
+"""Readers by the names in dataset files."""

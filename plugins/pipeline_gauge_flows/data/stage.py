@@ -1,0 +1,154 @@
+"""Stage `data`: an ensemble of link configurations, generated or read, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.artifacts.samples import SampleWriter
+from pipeline_core.artifacts.store import write_json
+from pipeline_core.config.datasets import Split
+from pipeline_core.config.raw_files import match_files
+from pipeline_core.data.columns import Columns
+from pipeline_core.data.duplicates import Duplicates, describe_duplicates, hash_content
+from pipeline_core.data.splits import divide
+from pipeline_core.fields import SPLITS
+from pipeline_core.hookspecs import Summary
+from pipeline_core.project.run import DatasetRun
+from pipeline_gauge_flows.data.datasets import EnsembleDataset
+from pipeline_gauge_flows.data.ensembles.measurements import Measurements, find_warnings
+from pipeline_gauge_flows.data.ensembles.origins import FileEnsemble, GeneratedEnsemble, Origin
+from pipeline_gauge_flows.data.ensembles.storage import make_configuration_fields, write_theory
+from pipeline_gauge_flows.data.lattice import Lattice
+
+_LISTED_GROUPS: Final = 200
+
+
+def make_data(run: DatasetRun) -> Summary:
+    """Generate or read the configurations of a dataset, split them, write data and report files.
+
+    Args:
+        run: A dataset with `plugin: gauge_flows`.
+
+    Returns:
+        Summary for the screen.
+
+    Raises:
+        ValueError: The dataset file, a file of links or its content is wrong; nothing is written.
+    """
+    options = run.options
+    assert isinstance(options, EnsembleDataset)
+    # Outside of the `try` below, since this error names the line of the dataset file.
+    files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
+    try:
+        content = _write_data(run, options, files)
+    except ValueError as error:
+        if str(error).startswith(str(run.data)):
+            raise
+        raise ValueError(f"{run.path}: {error}") from None
+    write_json(run.report, content, run.make_provenance())
+    return _summarize(content)
+
+
+def _write_data(
+    run: DatasetRun, options: EnsembleDataset, files: list[dict[str, Path]]
+) -> dict[str, Any]:
+    """Write `run.data`; return the content of the report."""
+    lattice = Lattice(tuple(options.lattice.extents), options.lattice.n_colours)
+    origin = _make_origin(options, files, lattice)
+    columns, measured = Columns(), Measurements(options.action, lattice)
+    duplicates = Duplicates()
+    fields = make_configuration_fields(lattice)
+    record = run.make_provenance()
+    record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
+    with SampleWriter(run.data, "data", record, fields) as writer:
+        for drawn in origin or ():
+            writer.add({**drawn.make_fields(), **measured.add(drawn)})
+            columns.add(0, drawn.group, 1, float("nan"), -1)
+            duplicates.add(drawn.source, hash_content([drawn.links]))
+        statistics = _collect_statistics(origin, measured, options) if origin else None
+        first = duplicates.find_first()
+        codes = divide(columns, options.split, first) if origin else np.empty(0, dtype=np.int8)
+        groups = np.array(columns.groups, dtype=object)[columns.group]
+        writer.add_column("split", codes)
+        write_theory(writer, options.describe_theory(), statistics)
+    return {
+        "dataset": run.name,
+        "samples": len(codes),
+        "warnings": [
+            *_list_warnings(options, statistics, codes),
+            # Repeated configurations of a generated chain are rejected updates.
+            *(describe_duplicates(duplicates.report(), "the links") if options.sources else ()),
+        ],
+        **options.describe_theory(),
+        "splits": _count_splits(codes),
+        "groups": _list_groups(groups, codes),
+        "duplicates": duplicates.report(),
+        "statistics": statistics,
+    }
+
+
+def _make_origin(
+    options: EnsembleDataset, files: list[dict[str, Path]], lattice: Lattice
+) -> Origin | None:
+    if options.generate is not None:
+        return GeneratedEnsemble(options.action, lattice, options.generate)
+    if options.sources:
+        return FileEnsemble(options.sources, files, lattice, options.action)
+    return None
+
+
+def _collect_statistics(
+    origin: Origin, measured: Measurements, options: EnsembleDataset
+) -> dict[str, Any]:
+    if options.sources and options.check_action:
+        measured.require_action()
+    return {"origin": origin.summarize(), **measured.summarize()}
+
+
+def _count_splits(codes: NDArray[np.int8]) -> dict[str, int]:
+    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
+
+
+def _list_groups(groups: NDArray[np.object_], codes: NDArray[np.int8]) -> dict[str, Any]:
+    """Return the largest groups and the number of their configurations in each split."""
+    names, counts = np.unique(groups.astype(str), return_counts=True)
+    largest = names[np.argsort(-counts, kind="stable")][:_LISTED_GROUPS]
+    listed = {str(name): _count_splits(codes[groups == name]) for name in largest}
+    return {"count": len(names), "largest": listed}
+
+
+def _list_warnings(
+    options: EnsembleDataset, statistics: Mapping[str, Any] | None, codes: NDArray[np.int8]
+) -> list[str]:
+    if statistics is None:
+        return []
+    made = options.generate
+    updates = made.thermalisation // made.separation if made is not None else None
+    messages = list(find_warnings(dict(statistics), statistics["origin"], updates))
+    missing = _find_empty_splits(codes, options.split)
+    return messages + [f"no configuration is in the split {name!r}" for name in missing]
+
+
+def _find_empty_splits(codes: NDArray[np.int8], split: Split) -> list[str]:
+    expected = [name for name, part in (("val", split.val), ("test", split.test)) if part > 0]
+    return [name for name in expected if _count_splits(codes)[name] == 0]
+
+
+def _summarize(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a report that the stage prints at its end."""
+    shown = {"samples": content["samples"], **content["splits"], "warnings": content["warnings"]}
+    statistics = content["statistics"]
+    if statistics is None:
+        return shown
+    plaquette, origin = statistics["plaquette"], statistics["origin"]
+    shown |= {key: plaquette[key] for key in ("tau_int",)}
+    shown |= {"plaquette": plaquette["mean"], "plaquette_error": plaquette["error"]}
+    shown |= {key: origin[key] for key in ("acceptance", "irreversibility") if key in origin}
+    if "exp_minus_violation" in origin:
+        shown["exp_minus_violation"] = origin["exp_minus_violation"]["mean"]
+    return shown

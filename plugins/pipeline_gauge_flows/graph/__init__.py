@@ -1,0 +1,1 @@
+"""Stage `graph`: links that each layer moves."""

@@ -1,0 +1,1 @@
+"""The flow: layers, masks, loops, quarks."""

@@ -1,0 +1,1 @@
+"""Stage `graph`: the dimension tree and the functions of its leaves."""

@@ -1,0 +1,1 @@
+"""Files of mace-torch, read and written without it."""

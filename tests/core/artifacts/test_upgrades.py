@@ -1,0 +1,66 @@
+"""Artifacts of earlier versions are read as those of today, and stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline_core.artifacts import store, upgrades
+
+
+def write_version(path, schema, version):
+    with store.create(path, schema, {}) as file:
+        file["group/a"] = np.arange(5)
+        file["group"].attrs["unit"] = "eV"
+        file["names"] = np.array(["x", "y"], dtype=h5py.string_dtype())
+        file.attrs["schema_version"] = version
+
+
+def test_each_version_is_made_of_the_one_before(tmp_path, monkeypatch):
+    def rename(new, old):
+        new.move("group/a", "group/b")
+        new.attrs["sum"] = int(old["group/a"][:].sum())
+
+    def add(new, old):
+        new["group/c"] = [new.attrs["sum"]]
+
+    monkeypatch.setitem(upgrades.STORES, "graph", {1: rename, 2: add})
+    path = tmp_path / "graph.h5"
+    write_version(path, "graph", 1)
+    before = hashlib.sha256(path.read_bytes()).digest()
+    with store.open_artifact(path, "graph") as file:
+        assert sorted(file["group"]) == ["b", "c"]
+        assert file["group/b"][:].tolist() == [0, 1, 2, 3, 4]
+        assert file["group/c"][:].tolist() == [10]
+        assert file["group"].attrs["unit"] == "eV"
+        assert file["names"].asstr()[:].tolist() == ["x", "y"]
+        assert file.attrs["schema_version"] == 3
+        assert file.mode == "r"
+    assert hashlib.sha256(path.read_bytes()).digest() == before
+    with store.create(path, "graph", {}) as file:
+        assert file.attrs["schema_version"] == 3
+
+
+def test_the_strategy_of_the_paper_of_mace(tmp_path):
+    path = tmp_path / "partition.h5"
+    with store.create(path, "partition", {}) as file:
+        file.attrs["schema_version"] = 1
+        file.attrs["strategy"] = "paper"
+        file.attrs["balance"] = json.dumps([{"ranks": 2, "paper": {"efficiency": 0.5}}])
+    with store.open_artifact(path, "partition") as file:
+        assert file.attrs["strategy"] == "mace_bins"
+        assert json.loads(file.attrs["balance"]) == [{"ranks": 2, "mace_bins": {"efficiency": 0.5}}]
+    path = tmp_path / "data.h5"
+    write_version(path, "data", 0)
+    message = r"data\.h5: of version 0, which no version of this package can have written"
+    with pytest.raises(ValueError, match=message), store.open_artifact(path, "data"):
+        pass
+
+
+@pytest.mark.parametrize("steps", [*upgrades.STORES.values(), upgrades.MODEL, upgrades.STATE])
+def test_no_version_is_left_out(steps):
+    assert sorted(steps) == list(range(min(steps, default=1), upgrades.count_version(steps)))
