@@ -54,7 +54,7 @@ def hash_file(path: Path) -> str:
 def hash_source() -> str:
     """Return a digest of the engine's and the kernels' source, independent of their version."""
     digest = hashlib.sha256()
-    for folder in (Path(__file__).parent, Path(pipeline_kernels.__file__).parent):
+    for folder in (Path(__file__).parents[1], Path(pipeline_kernels.__file__).parent):
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
             digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -75,7 +75,7 @@ def read_versions() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def read_commit() -> str | None:
     """Return the Git commit of the source, "+changes" if the tree differs; None outside Git."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
     try:

@@ -53,7 +53,7 @@ def find_template() -> Path:
     Raises:
         ValueError: The package was built without it.
     """
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "template", package.parent):
         if (folder / "Snakefile").exists():
             return folder

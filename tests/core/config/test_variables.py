@@ -9,7 +9,7 @@ import pytest
 
 from pipeline_core.config.variables import VARIABLES, find_misspelled
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCES = ("pipeline_core", "kernels", "plugins", "profiles")
 
 

@@ -62,7 +62,7 @@ def test_published_points():
 
 def test_the_coefficients_are_those_of_two_copies():
     """The copies: the operator file of MCTDH and the QuantumModelLib, which agree."""
-    ours = ROOT / "plugins/pipeline_htfbr/hono_coefficients.csv"
+    ours = ROOT / "plugins/pipeline_htfbr/data/hono_coefficients.csv"
     table = np.loadtxt(ours, delimiter=",", skiprows=4)
     assert_allclose(table, np.loadtxt(find("hono/coefficients.csv"), delimiter=",", skiprows=1))
 
