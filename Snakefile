@@ -1,6 +1,6 @@
 from snakemake.utils import min_version
 
-from pipeline_core.workflow.rules import Plan
+from pipeline_core.workflow import Plan
 
 min_version("9.25")
 

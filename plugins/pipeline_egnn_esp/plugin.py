@@ -68,7 +68,7 @@ def _name_reverse_edges(batch: dict[str, Any]) -> dict[str, Any]:
 @hookimpl
 def data(run: DatasetRun) -> Summary:
     """Read matrices of other programs."""
-    from pipeline_egnn_esp.data import make_data
+    from pipeline_egnn_esp.data.stage import make_data
 
     return make_data(run)
 

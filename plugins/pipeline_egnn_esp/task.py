@@ -14,10 +14,10 @@ from pipeline_core.batch import Batch
 from pipeline_core.config.sections import LinkOptions, PartitionOptions
 from pipeline_core.project.run import Run
 from pipeline_core.task import Quantity, Task
-from pipeline_egnn_esp.data import read_basis
 from pipeline_egnn_esp.data.baselines import TwoCentre
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.samples import MatrixSamples, make_block_fields
+from pipeline_egnn_esp.data.stage import read_basis
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions

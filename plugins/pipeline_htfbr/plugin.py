@@ -50,7 +50,7 @@ def model() -> ModelInfo:
 @hookimpl
 def data(run: DatasetRun) -> Summary:
     """Generate or read points of a surface."""
-    from pipeline_htfbr.data import make_points
+    from pipeline_htfbr.data.stage import make_points
 
     return make_points(run)
 

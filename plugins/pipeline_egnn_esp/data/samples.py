@@ -21,11 +21,11 @@ from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.project.run import Run
 from pipeline_core.task import Sizes
-from pipeline_egnn_esp.data import read_matrix
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.block_reader import BlockReader, PartialMatrix, project_on_overlap
 from pipeline_egnn_esp.data.labels import make_labels
 from pipeline_egnn_esp.data.matrices import BlockIndex, BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.data.stage import read_matrix
 from pipeline_egnn_esp.options import ESPOptions
 
 Floats = NDArray[np.float64]

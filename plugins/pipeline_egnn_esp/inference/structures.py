@@ -16,10 +16,10 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import parse_start
 from pipeline_core.project.run import Run
-from pipeline_egnn_esp.data import MATRIX_FIELDS, read_basis
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.block_reader import BlockReader
 from pipeline_egnn_esp.data.cp2k_matrices import wrap_atoms
+from pipeline_egnn_esp.data.stage import MATRIX_FIELDS, read_basis
 from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.tiling import Tiling
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from archives import unpack
 from core.fuzz.subjects import ROOT, Content, Subject, make_folder
-from pipeline_egnn_esp.data import read_structures
 from pipeline_egnn_esp.data.cp2k_matrices import read_run
 from pipeline_egnn_esp.data.csr import read_csr, write_csr
 from pipeline_egnn_esp.data.datasets import AnySource, CP2KSource, DeepHSource, PackedSource
 from pipeline_egnn_esp.data.deeph import write_deeph
 from pipeline_egnn_esp.data.matrix_checks import require_sound
+from pipeline_egnn_esp.data.stage import read_structures
 from pipeline_gauge_flows.data.formats import (
     Configuration,
     read_ildg,

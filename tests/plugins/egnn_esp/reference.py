@@ -15,12 +15,12 @@ import yaml
 from pipeline_core.project.run import DatasetRun
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.units import HARTREE
-from pipeline_egnn_esp.data import make_data
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.cp2k_matrices import read_run
 from pipeline_egnn_esp.data.datasets import CP2KSource, MatrixDataset, PackedSource
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.data.packed import read_packed
+from pipeline_egnn_esp.data.stage import make_data
 
 ROOT = Path(__file__).parents[3]
 CP2K = Path(__file__).parent / "cp2k"

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from pipeline_core.project.run import DatasetRun
-from pipeline_egnn_esp.data import make_data
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.csr import read_csr, write_csr
 from pipeline_egnn_esp.data.datasets import CP2KSource
 from pipeline_egnn_esp.data.deeph import write_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.data.matrix_checks import require_sound
+from pipeline_egnn_esp.data.stage import make_data
 from plugins.egnn_esp.reference import (
     WATER,
     change_file,

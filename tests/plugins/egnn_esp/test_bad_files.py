@@ -18,10 +18,10 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline_core.project.run import DatasetRun
-from pipeline_egnn_esp.data import make_data
 from pipeline_egnn_esp.data.csr import read_csr
 from pipeline_egnn_esp.data.datasets import MatrixDataset
 from pipeline_egnn_esp.data.deeph import write_deeph
+from pipeline_egnn_esp.data.stage import make_data
 from plugins.egnn_esp.reference import (
     HAFNIA,
     WHOLE,

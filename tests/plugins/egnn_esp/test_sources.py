@@ -23,7 +23,6 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.project.run import DatasetRun
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.units import HARTREE
-from pipeline_egnn_esp.data import make_data, read_basis, read_matrix
 from pipeline_egnn_esp.data.bands import compute_levels
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.cp2k_log import read_log
@@ -32,6 +31,7 @@ from pipeline_egnn_esp.data.datasets import DeepHSource, MatrixDataset, PySCFSou
 from pipeline_egnn_esp.data.deeph import read_deeph, write_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix, find_pairs_within, is_first
 from pipeline_egnn_esp.data.matrix_checks import require_sound
+from pipeline_egnn_esp.data.stage import make_data, read_basis, read_matrix
 from pipeline_egnn_esp.data.writers import write_cp2k
 from plugins.egnn_esp.reference import (
     HAFNIA,
