@@ -1,4 +1,4 @@
-"""Gradients of all parameters in one flat tensor, all-reduced over ranks in a few messages.
+"""Gradients of data-parallel ranks: one flat tensor, all-reduced in a few messages.
 
 Why not DistributedDataParallel: its hooks wait for a gradient of every parameter in every backward
 pass. A rank with an empty share has no backward pass, a model need not use all parameters, forces

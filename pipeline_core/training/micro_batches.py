@@ -1,4 +1,4 @@
-"""Micro-batches: whole samples, or a rank's domain of one structure."""
+"""Micro-batches of gradient accumulation: whole samples, or a rank's domain of one structure."""
 
 from __future__ import annotations
 

@@ -216,5 +216,5 @@ def _list_problems(summary: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"imaginary modes, {share:.2g} % of all, the lowest of "
             f"{format_number(summary['lowest_frequency_THz'])} THz at {summary['lowest_at']}; the "
-            "structure is no minimum of the model, or the supercell is too small"
+            "structure is not a minimum of the model, or the supercell is too small"
         )

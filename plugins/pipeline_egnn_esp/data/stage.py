@@ -40,8 +40,6 @@ from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.data.matrix_checks import merge_bases, require_sound
 from pipeline_egnn_esp.data.report import Report
 
-__all__ = ["MATRIX_FIELDS", "basis_of", "make_data", "matrix_of"]
-
 _OWN: Final = (
     Field("block_atoms", (2,), "1", "block", "i4", "Atoms of rows and columns.", "atom"),
     Field("block_shift", (3,), "1", "block", "i2", "Cell image of the second, in lattice vectors."),

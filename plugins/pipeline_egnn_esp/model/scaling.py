@@ -249,8 +249,8 @@ def _fill_gaps(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     squares, filled = squares.clone(), counts.clone()
     knots = torch.arange(counts.shape[2])
     for i, j, a, b in (counts.amax(2) > 0).nonzero().tolist():
-        filled = counts[i, j, :, a, b].nonzero().flatten()
-        nearest = filled[(knots[:, None] - filled).abs().argmin(1)]
+        covered = counts[i, j, :, a, b].nonzero().flatten()
+        nearest = covered[(knots[:, None] - covered).abs().argmin(1)]
         for table in (squares, filled):
             table[i, j, :, a, b] = table[i, j, nearest, a, b]
     return squares, filled

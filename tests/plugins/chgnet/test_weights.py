@@ -32,7 +32,7 @@ def test_a_network_of_other_sizes_is_refused():
 
 
 def test_an_unknown_version_is_explained():
-    with pytest.raises(ValueError, match=r"unknown published weights '0\.1'.*known: 0\.3\.0"):
+    with pytest.raises(ValueError, match=r"unknown published weights '0\.1'.*available: 0\.3\.0"):
         read_published("0.1")
 
 

@@ -138,7 +138,7 @@ def test_a_mistake_in_a_coordinate_is_named(refuse, change, more, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"E": np.zeros((N, 2))}, "points.npz: 'E' has the shape (4, 2), expected one energy a"),
+        ({"E": np.zeros((N, 2))}, "points.npz: 'E' has the shape (4, 2), expected one energy per"),
         ({"r": np.zeros(N - 1)}, "source.coordinates 'r' has the shape (3,), expected (4,)"),
         ({"phi": np.zeros((N, 1))}, "'phi' has the shape (4, 1), expected (4,)"),
         ({"E": np.zeros(N, complex)}, "'E' holds complex128, expected real numbers"),

@@ -46,7 +46,7 @@ def test_mistakes_are_told_and_end_nothing(outcome):
     place, alone, element, few = outcome["mistakes"]
     assert "in one place" in place
     assert "no atom has a neighbour within" in alone
-    assert "no Cu" in element
+    assert "not on Cu" in element
     assert "2 atoms cannot be divided between 3 ranks" in few
 
 

@@ -187,7 +187,7 @@ def test_a_bad_frame_is_named_and_nothing_is_left(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: a.symbols.__setitem__(0, "Fe"), r"no Fe \(atom 0 of 4\)"),
+        (lambda a: a.symbols.__setitem__(0, "Fe"), r"not on Fe \(atom 0 of 4\)"),
         (lambda a: a.positions.__setitem__(1, a.positions[0]), r"atoms 0 and 1"),
     ],
 )

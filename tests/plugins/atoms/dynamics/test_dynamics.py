@@ -211,7 +211,7 @@ def test_what_cannot_be_run_is_refused(tmp_path):
         (ase.build.bulk("Ar", "fcc", 5.3), make_calculator(), "nve", r"one atom alone"),
         (slab, make_calculator(), "npt", r"periodic in three directions"),
         (make_lattice(2), Springs(make_lattice(2)), "npt", r"npt needs the stress"),
-        (make_lattice(2, "Kr", 4.0), make_calculator(), "nve", r"knows Ar and no Kr"),
+        (make_lattice(2, "Kr", 4.0), make_calculator(), "nve", r"on Ar, not on Kr"),
     ):
         with pytest.raises(ValueError, match=message):
             simulate(tmp_path, atoms, calculator, ensemble=ensemble, steps=2)
