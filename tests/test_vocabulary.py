@@ -25,10 +25,26 @@ SPEECH = re.compile(r"(?<![.\w])(?<!def )(says?|said|tells?|told|knows?|known|as
 NEGATED_NOUN = re.compile(r"(?<!there )(?<!There )\bis no (?!longer|other|more)[a-z]")
 MOST_SPEECH = 60
 
-TERMS = """active learning, checkpoint, data parallel, domain decomposition, early stopping,
-ensemble, exponential moving average, fine-tuning, ghost atoms, gradient accumulation, halo exchange,
-hyperparameter, learning-rate schedule, micro-batch, neighbour list, provenance, rank, world size,
-zero-shot error""".replace("\n", " ").split(", ")
+TERMS = [
+    "active learning",
+    "checkpoint",
+    "data parallel",
+    "domain decomposition",
+    "early stopping",
+    "ensemble",
+    "exponential moving average",
+    "fine-tuning",
+    "ghost atoms",
+    "gradient accumulation",
+    "halo exchange",
+    "hyperparameter",
+    "learning-rate schedule",
+    "micro-batch",
+    "neighbour list",
+    "provenance",
+    "world size",
+    "zero-shot error",
+]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 ROWS = [line for line in GLOSSARY.splitlines() if line.startswith("| ") and "`" in line]
 

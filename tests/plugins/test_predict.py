@@ -77,7 +77,7 @@ def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, tmp_p
     [
         (
             "htfbr",
-            "frame 0 (Ag2Cu2): atoms Cu Ag Cu Ag: the surface is one of the molecule H O N O",
+            "frame 0 (Ag2Cu2): atoms Cu Ag Cu Ag: the surface describes the molecule H O N O",
         ),
         (
             "egnn_esp",

@@ -76,7 +76,7 @@ def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
         import sys, time
         from pathlib import Path
         import numpy as np
-        from pipeline_core import store
+        from pipeline_core.artifacts import store
         with store.create(Path(sys.argv[1]), "data", {}) as file:
             file["a"] = np.zeros(100_000)
             file.flush()
@@ -123,7 +123,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, limit):
         import resource, signal, sys
         from pathlib import Path
         import numpy as np
-        from pipeline_core import store
+        from pipeline_core.artifacts import store
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
         try:
@@ -169,7 +169,7 @@ def test_an_interrupt_within_a_write_is_heard(tmp_path):
         import signal, sys
         from pathlib import Path
         import numpy as np
-        from pipeline_core import store
+        from pipeline_core.artifacts import store
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with store.create(Path(sys.argv[1]), "data", {}) as file:
             data = file.create_dataset("a", (0,), "f8", maxshape=(None,), chunks=(1000,))

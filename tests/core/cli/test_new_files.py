@@ -136,7 +136,7 @@ def test_a_new_experiment_is_valid_and_holds_every_option(folder, call):
 @pytest.mark.parametrize(
     ("name", "plugin", "dataset", "message"),
     [
-        ("beta/second", "alpha", "water", "lie in a folder"),
+        ("beta/second", "alpha", "water", "belong in the folder"),
         ("second", "alhpa", "water", "did you mean 'alpha'?"),
         ("second", "alpha", "watr", "did you mean"),
     ],

@@ -33,7 +33,7 @@ def examine(monkeypatch, tmp_path):
             answer = next(answers[key] for key in keys if key in answers)
             return ("", f"{command[0]}: refused") if answer is None else (answer, "")
 
-        monkeypatch.setattr(slurm, "_ask", ask)
+        monkeypatch.setattr(slurm, "_call", ask)
         for name, value in variables.items():
             monkeypatch.setenv(f"PIPELINE_{name}", value)
         found = {f.name.strip(): f for f in examine_cluster(tmp_path / "results")}

@@ -79,7 +79,7 @@ def test_variables_that_are_left_over_are_recognised_at_once(tmp_path, names):
     rank, size = names.split()
     done = start(["-c", program, tmp_path], **{rank: "0", size: "2"})
     assert done.returncode == 1
-    assert f"{rank}=0 and {size}=2 say" in done.stderr
+    assert f"{rank}=0 and {size}=2 mean" in done.stderr
     assert f"unset them: unset {rank} {size}" in done.stderr
 
 

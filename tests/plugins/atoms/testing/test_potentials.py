@@ -151,7 +151,7 @@ DIRECT = frozenset({"forces", "stress"})
 def test_direct_forces_of_pairs_are_accepted(test):
     """Those of another pair potential than the energy: symmetric, without curl, no derivatives."""
     if "minus_the_gradient" in test or "by_strain" in test:
-        with pytest.raises(pytest.skip.Exception, match="not (a )?derivative"):
+        with pytest.raises(pytest.skip.Exception, match=r"not (a )?derivative"):
             check(test, "none", DIRECT)
     else:
         check(test, "none", DIRECT)
