@@ -181,7 +181,7 @@ def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
         ("width: 4", "widht: 4", "5: model.widht: unknown key; did you mean 'width'?"),
         ("epochs: 3", "epochs: -1", "7: train.epochs: Input should be greater than or"),
         ("longer: {train", "longer: {trian", "9: variants.longer.trian: unknown key; did you mean"),
-        ("longer: {", "longer: {scale: paper, ", "9: variants.longer.scale: unknown key; known"),
+        ("longer: {", "longer: {scale: paper, ", "9: variants.longer.scale: unknown key; the keys"),
         ("longer: {", "longer: {plugin: othr, ", "9: variants.longer.plugin: no plugin 'othr' is"),
         (
             "wider: {model: {width: 8}}",
