@@ -24,5 +24,5 @@ def test_a_model_has_the_sections_of_the_engine_unless_it_brings_its_own():
     models = describe(sections={"train": Train}).section_models
     assert models == {"model": Options, **ENGINE_SECTIONS, "train": Train}
     for stage in ("train", "evaluate", "figures", "data", "grahp"):  # which cannot be absent
-        with pytest.raises(ValueError, match=rf"without \['{stage}'\]; .*'graph', 'partition'"):
+        with pytest.raises(ValueError, match=rf"omits \['{stage}'\]; .*'graph', 'partition'"):
             describe(without=(stage,))
