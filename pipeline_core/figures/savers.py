@@ -20,7 +20,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},
     "svg": {"metadata": {"Date": None}},
     "pdf": {"metadata": {"CreationDate": None}},
-    "webp": {"pil_kwargs": {"lossless": True}},
+    "webp": {"pil_kwargs": {"lossless": True, "quality": 20}},  # of the effort, in per cent
 }
 
 

@@ -36,7 +36,7 @@ _FIRST: Final = ("parity_forces", "parity")
 """Figures for the overview, by preference."""
 _CATEGORIES: Final = ("Accuracy", "Training", "Data")
 """Categories whose first figure the overview shows instead."""
-_DPI: Final = 300
+_DPI: Final = 220
 _THUMBNAIL: Final = 480
 """Most pixels of the longer side of a small picture."""
 
