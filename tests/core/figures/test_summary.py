@@ -180,8 +180,8 @@ def test_the_chapter_holds_its_pictures_and_a_small_one_of_the_first(experiment)
     assert balance.files == ["balance.pdf", "balance.csv"]
     image = open_picture(balance.picture)
     assert image.size == (balance.width, balance.height)
-    assert balance.width == round(style.COLUMN * 300)
-    # Accuracy says more of an experiment than balance, so that its picture is the small one.
+    assert balance.width == round(style.COLUMN * 220)
+    # Accuracy matters more than balance, so its picture is the small one.
     small, large = open_picture(chapter.thumbnail), open_picture(chapter.illustrations[1].picture)
     assert max(small.size) == 480
     assert small.width / small.height == pytest.approx(large.width / large.height, rel=0.01)
