@@ -52,9 +52,9 @@ class MessagePassing(Potential):
         energy = x.new_zeros(len(batch["cell"]))
         outputs = {"energy": energy.index_add(0, batch["atom_sample"], self.energy(x)[:, 0])}
         if self.heads is not None:
-            pulls = self.heads(x[receiver] * x[sender] * powers[:, :1]) * vectors
-            outputs["forces"] = compute_forces(batch, pulls)
-            outputs["stress"] = compute_stress(batch, vectors, pulls)
+            edge_gradients = self.heads(x[receiver] * x[sender] * powers[:, :1]) * vectors
+            outputs["forces"] = compute_forces(batch, edge_gradients)
+            outputs["stress"] = compute_stress(batch, vectors, edge_gradients)
         return outputs
 
 

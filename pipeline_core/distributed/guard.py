@@ -222,7 +222,7 @@ class Guard:
         self._is_over = True
 
 
-class Outpost(Guard):
+class Monitor(Guard):
     """The guard of a rank other than 0.
 
     Args:
@@ -278,7 +278,7 @@ class Outpost(Guard):
         self._send({**self._rank.beat(), "died": fate})
 
 
-class Visitor:
+class Connection:
     """A connection to the guard of rank 0.
 
     Attributes:
@@ -291,7 +291,7 @@ class Visitor:
         self.rank: int | None = None
 
 
-class Post(Guard):
+class Coordinator(Guard):
     """The guard of rank 0, which receives from all ranks.
 
     Args:
@@ -314,53 +314,55 @@ class Post(Guard):
         send(sys.stdout.fileno(), {"port": self._server.getsockname()[1]})
 
     def _accept(self) -> None:
-        visitor = Visitor(self._server.accept()[0])
-        self._selector.register(visitor.socket, selectors.EVENT_READ, lambda: self._listen(visitor))
+        connection = Connection(self._server.accept()[0])
+        self._selector.register(
+            connection.socket, selectors.EVENT_READ, lambda: self._listen(connection)
+        )
 
-    def _listen(self, visitor: Visitor) -> None:
-        for line in visitor.lines.read():
-            if visitor.rank is None:
-                if not self._authenticate(visitor, line):
-                    self._close(visitor)
+    def _listen(self, connection: Connection) -> None:
+        for line in connection.lines.read():
+            if connection.rank is None:
+                if not self._authenticate(connection, line):
+                    self._close(connection)
                     return
                 continue
-            member = self._members[visitor.rank]
+            member = self._members[connection.rank]
             member.hear(line)
             if "died" in line:
                 self._lose(member.describe(line["died"]), self._silence)
                 return
             if "left" in line:
-                self._release(visitor, line["left"])
+                self._release(connection, line["left"])
                 return
-        if visitor.lines.is_over:
-            self._close(visitor)
-            if visitor.rank is not None:
-                member = self._members[visitor.rank]
+        if connection.lines.is_over:
+            self._close(connection)
+            if connection.rank is not None:
+                member = self._members[connection.rank]
                 self._lose(member.describe("has died, and its guard with it"), self._silence)
 
-    def _authenticate(self, visitor: Visitor, line: dict[str, Any]) -> bool:
+    def _authenticate(self, connection: Connection, line: dict[str, Any]) -> bool:
         """Return True if a connection is from the guard of a rank; others are closed."""
         rank = line.get("rank")
         if not secrets.compare_digest(str(line.get("token")), self._token):
             return False
         if rank not in self._members or rank in self._sockets:
             return False
-        self._members[rank].name, visitor.rank = line["name"], rank
-        self._sockets[rank] = visitor.socket
+        self._members[rank].name, connection.rank = line["name"], rank
+        self._sockets[rank] = connection.socket
         if len(self._sockets) == len(self._members) - 1:
             send(sys.stdout.fileno(), {"ready": True})  # from now on all receive its messages
         return True
 
-    def _close(self, visitor: Visitor) -> None:
-        self._selector.unregister(visitor.socket)
-        visitor.socket.close()
-        if visitor.rank is not None:
-            del self._sockets[visitor.rank]
+    def _close(self, connection: Connection) -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        if connection.rank is not None:
+            del self._sockets[connection.rank]
 
-    def _release(self, visitor: Visitor, reason: str | None) -> None:
-        assert visitor.rank is not None
-        self._close(visitor)
-        member = self._members.pop(visitor.rank)
+    def _release(self, connection: Connection, reason: str | None) -> None:
+        assert connection.rank is not None
+        self._close(connection)
+        member = self._members.pop(connection.rank)
         if reason is not None:
             self._lose(member.describe(f"has failed: {reason}"), self._silence)
 
@@ -426,7 +428,7 @@ def main() -> None:
     if config is None:
         return  # the rank has not found the others, or is alone
     rank = Rank(pid, int(sys.argv[1]))
-    kind = Post if "listen" in config else Outpost
+    kind = Coordinator if "listen" in config else Monitor
     kind(config, rank, commands).run()
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Quantity, Samples, Task, sum_rows
-from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.loader import load_pieces
-from pipeline_core.training.micro_batches import LoadPart, Piece
+from pipeline_core.training.micro_batches import LoadPart, MicroBatch
+from pipeline_core.training.out_of_memory import report_out_of_memory
 
 Ints = NDArray[np.int64]
 
@@ -109,12 +109,12 @@ def _predict_whole(
 ) -> Iterator[Window]:
     cuts = cut_windows(samples, task, capacity)
     own = [np.arange(cut.start, cut.stop) for cut in cuts[ranks.rank :: ranks.size]]
-    pieces = load_pieces(own, lambda some: Piece(samples.batch(some.tolist())), ranks.device)
+    pieces = load_pieces(own, lambda some: MicroBatch(samples.batch(some.tolist())), ranks.device)
     pairs = zip(own, pieces, strict=True)
     parts = (_predict(task, int(some[0]), piece, ranks.device) for some, piece in pairs)
     for number in range(0, len(cuts), ranks.size):
         cut = cuts[min(number + ranks.rank, len(cuts) - 1)]
-        with explain_exhaustion(partial(_describe_window, task, samples, cut, ranks)):
+        with report_out_of_memory(partial(_describe_window, task, samples, cut, ranks)):
             windows = ranks.gather_on_zero(next(parts, None))
         for window in windows:
             if window is not None:
@@ -124,7 +124,7 @@ def _predict_whole(
 def _predict_parts(task: Task, count: int, load_part: LoadPart, ranks: Ranks) -> Iterator[Window]:
     _require_atoms(task.quantities)
     for number in range(count):
-        with explain_exhaustion(partial(_describe_part, number, ranks)):
+        with report_out_of_memory(partial(_describe_part, number, ranks)):
             piece = load_part(number)
             window = _predict(task, number, piece, ranks.device)
             parts = ranks.gather_on_zero((piece.own_atoms, window))
@@ -153,7 +153,7 @@ def _describe_part(number: int, ranks: Ranks) -> str:
     )
 
 
-def _predict(task: Task, start: int, piece: Piece, device: torch.device) -> Window:
+def _predict(task: Task, start: int, piece: MicroBatch, device: torch.device) -> Window:
     names, batch = [quantity.name for quantity in task.quantities], piece.batch
     with torch.no_grad():
         outputs = piece.to(device).predict(task.module)

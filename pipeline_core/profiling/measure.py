@@ -33,7 +33,7 @@ from pipeline_core.training.division import Load
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import Step, load_steps, sum_counts
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_kernels.packing import Plan
 
 _USABLE: Final = 0.8
@@ -102,7 +102,7 @@ class StepTimer:
 
     def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> MeasuredStep:
         """Measure steps of a batch, after two that do not count."""
-        step = self._make_step([Piece(samples.batch(numbers))], len(numbers))
+        step = self._make_step([MicroBatch(samples.batch(numbers))], len(numbers))
         self._time_step(step)  # allocates what stays, as the state of the optimizer
         memory = self._measure_memory(step)
         seconds = tuple(self._time_step(step) for _ in range(repeats))
@@ -136,7 +136,7 @@ class StepTimer:
                     end = time.perf_counter()
                 begin = end
 
-    def make_call(self, pieces: list[Piece]) -> Callable[[], None]:
+    def make_call(self, pieces: list[MicroBatch]) -> Callable[[], None]:
         """Return a function that starts a step of some micro-batches, without waiting for it."""
         step = self._make_step(pieces, 1)
 
@@ -145,14 +145,14 @@ class StepTimer:
 
         return do
 
-    def measure_memory(self, pieces: list[Piece]) -> int | None:
+    def measure_memory(self, pieces: list[MicroBatch]) -> int | None:
         """Return the peak memory of a step of some micro-batches, less what stays, bytes."""
         return self._measure_memory(self._make_step(pieces, 1))
 
     def _measure_memory(self, step: Step) -> int | None:
         return measure_peak(lambda: self._learner.step(step, self._totals), self._ranks.device)
 
-    def _make_step(self, pieces: list[Piece], n_samples: int) -> Step:
+    def _make_step(self, pieces: list[MicroBatch], n_samples: int) -> Step:
         if self._ranks.device.type == "cuda":
             pieces = [piece.pin_memory() for piece in pieces]
         return Step(pieces, sum_counts(self._objective, pieces), n_samples, np.ones(1))

@@ -22,7 +22,7 @@ from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure
 from pipeline_core.profiling.side_by_side import Training
 from pipeline_core.project.run import Run
 from pipeline_core.training.balance.cost_model import CostModel, fit
-from pipeline_core.training.micro_batches import PartPiece, make_divider
+from pipeline_core.training.micro_batches import DomainMicroBatch, make_divider
 
 _GROWTH: Final = 4
 """Size of a measured part over the size of the one before."""
@@ -65,7 +65,7 @@ class Parts:
         self.costs: Floats = training.sampler.costs
         self.atoms: NDArray[np.int64] = np.asarray(training.sizes["atom"])
 
-    def make(self, number: int, n_parts: int) -> tuple[PartPiece, SilentTransport]:
+    def make(self, number: int, n_parts: int) -> tuple[DomainMicroBatch, SilentTransport]:
         """Return the part of the first of some ranks, and its transport."""
         transport = SilentTransport(0, n_parts)
         make = self._divided.divide_alone(self._samples, number, n_parts)
@@ -92,7 +92,7 @@ def choose_ranks(n_ranks: int) -> list[int]:
     return ranks
 
 
-def count_rows(piece: PartPiece) -> dict[str, int]:
+def count_rows(piece: DomainMicroBatch) -> dict[str, int]:
     """Return the numbers of own atoms, ghost atoms, edges and angles of a part."""
     n_own, inputs = len(piece.own_atoms), piece.inputs
     rows = {"atom": n_own, "halo": len(inputs["atomic_numbers"]) - n_own}

@@ -38,8 +38,8 @@ from pipeline_core.profiling.projection import (
 from pipeline_core.profiling.side_by_side import (
     LoadRun,
     Measured,
+    MeasurementRequest,
     Training,
-    Wish,
     measure_side_by_side,
 )
 from pipeline_core.project.run import Run
@@ -154,7 +154,9 @@ class _Planner:
     def plan(self, layouts: Sequence[Layout], load: LoadRun) -> dict[str, Any]:
         """Predict all layouts."""
         measured = {
-            one: measure_side_by_side(load, Wish(one.ranks, one.units_per_rank), one.beside)
+            one: measure_side_by_side(
+                load, MeasurementRequest(one.ranks, one.units_per_rank), one.beside
+            )
             for one in layouts
         }
         models = _fit_models(measured)

@@ -39,7 +39,7 @@ from pipeline_core.task import DrawnSamples, Samples, Task, build_task
 from pipeline_core.training.balance.partitioning import Shares, read_shares
 from pipeline_core.training.balance.sampler import Sampler, Share
 from pipeline_core.training.division import make_sampler
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_core.training.start import initialize_weights, start_metadata
 from pipeline_kernels.packing import Plan
 
@@ -52,7 +52,7 @@ LoadRun = Callable[[], Run]
 
 
 @dataclass(frozen=True)
-class Wish:
+class MeasurementRequest:
     """Training to be measured.
 
     Attributes:
@@ -136,24 +136,24 @@ class Training:
         self.sizes = _choose_sizes(shares)
         self.sampler: Sampler = make_sampler(shares, options, run.seed)
 
-    def load(self, numbers: NDArray[np.int64]) -> Piece:
+    def load(self, numbers: NDArray[np.int64]) -> MicroBatch:
         """Collate a batch of some samples."""
-        return Piece(self.samples.batch(numbers.tolist()))
+        return MicroBatch(self.samples.batch(numbers.tolist()))
 
 
-def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measured:
+def measure_side_by_side(load: LoadRun, request: MeasurementRequest, n_processes: int) -> Measured:
     """Measure steps of the first ranks of a training while all of them compute.
 
     Args:
         load: Returns the run; must be picklable, since the processes call it.
-        wish: Training to be measured.
+        request: Training to be measured.
         n_processes: Number of ranks that compute at once.
 
     Raises:
         ValueError: One of them failed.
     """
     with ExitStack() as stack:
-        ends = [stack.enter_context(_start(load, wish, n)) for n in range(n_processes)]
+        ends = [stack.enter_context(_start(load, request, n)) for n in range(n_processes)]
         parts: list[Measured] = _receive_all(ends)
         measured = Measured.join(parts)
         if n_processes == 1:
@@ -167,12 +167,12 @@ def measure_side_by_side(load: LoadRun, wish: Wish, n_processes: int) -> Measure
 
 
 @contextmanager
-def _start(load: LoadRun, wish: Wish, number: int) -> Iterator[Connection]:
+def _start(load: LoadRun, request: MeasurementRequest, number: int) -> Iterator[Connection]:
     """Start the process of a rank; yield its connection."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process: BaseProcess = context.Process(
-        target=_serve, args=(load, wish, number, theirs), daemon=True
+        target=_serve, args=(load, request, number, theirs), daemon=True
     )
     process.start()
     theirs.close()
@@ -207,10 +207,10 @@ def _receive(end: Connection) -> Any:
     return answer
 
 
-def _serve(load: LoadRun, wish: Wish, number: int, end: Connection) -> None:
+def _serve(load: LoadRun, request: MeasurementRequest, number: int, end: Connection) -> None:
     """Run one of the processes, until the other end is closed."""
     keep_freed_memory()  # as the training does: steps are faster
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", wish.threads)))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", request.threads)))
     try:
         run = load()
         options = run.get_section("train", TrainOptions)
@@ -220,7 +220,7 @@ def _serve(load: LoadRun, wish: Wish, number: int, end: Connection) -> None:
             limit_numpy_threads(),
         ):
             training = Training(run, options, world.device)
-            rank = _Rank(training, wish, number, options, world.device)
+            rank = _Rank(training, request, number, options, world.device)
             end.send(rank.run_jointly(rank.measure(end)))
     except EOFError:
         pass
@@ -234,14 +234,14 @@ class _Rank:
     def __init__(
         self,
         training: Training,
-        wish: Wish,
+        request: MeasurementRequest,
         number: int,
         options: TrainOptions,
         device: torch.device,
     ) -> None:
         self._training, self._number = training, number
         self._options, self._device = options, device
-        self._plan = training.sampler.plan_epoch(0, wish.ranks)
+        self._plan = training.sampler.plan_epoch(0, request.ranks)
 
     def measure(self, end: Connection) -> _JointRun:
         """Send measured steps, then continue with steps until all ranks have been measured."""

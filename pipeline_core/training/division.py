@@ -18,12 +18,12 @@ from pipeline_core.task import DrawnSamples, Samples, Task
 from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_core.training.balance.partitioning import Shares, read_shares
 from pipeline_core.training.balance.sampler import Costs, Numbers, Sampler, Share
-from pipeline_core.training.micro_batches import Piece, make_divider
+from pipeline_core.training.micro_batches import MicroBatch, make_divider
 from pipeline_kernels.packing import Plan, assign_by_lpt, split_by_capacity
 
 logger = logging.getLogger(__name__)
 
-Load = Callable[[Numbers], Piece]
+Load = Callable[[Numbers], MicroBatch]
 """Collates a micro-batch, given the numbers of its samples; called on another thread."""
 
 
@@ -143,13 +143,13 @@ class BySamples:
         """As `Division.load_training`."""
         stored = self._samples["train"]
         samples = stored.of_epoch(epoch) if isinstance(stored, DrawnSamples) else stored
-        return lambda numbers: Piece(samples.batch(numbers.tolist()))
+        return lambda numbers: MicroBatch(samples.batch(numbers.tolist()))
 
     def plan_validation(self) -> tuple[list[Numbers], Load]:
         """As `Division.plan_validation`."""
         samples, ranks = self._samples["val"], self.ranks
         batches = self._val_shares.list_batches(ranks.rank, ranks.size)
-        return batches, lambda numbers: Piece(samples.batch(numbers.tolist()))
+        return batches, lambda numbers: MicroBatch(samples.batch(numbers.tolist()))
 
     def balance_by(self, model: CostModel | None) -> None:
         """As `Division.balance_by`."""
@@ -237,10 +237,10 @@ class ByDomains:
         loads = np.bincount(owners, costs[whole], n_ranks) + costs[divided].sum() / n_ranks
         return Share([*divided[:, None], *batches], loads)
 
-    def _load(self, split: str, numbers: Numbers) -> Piece:
+    def _load(self, split: str, numbers: Numbers) -> MicroBatch:
         if self._costs[split][numbers[0]] > self._limit:
             return self._parts[split](int(numbers[0]))
-        return Piece(self._samples[split].batch(numbers.tolist()))
+        return MicroBatch(self._samples[split].batch(numbers.tolist()))
 
 
 def find_large(sampler: Sampler, n_ranks: int) -> str | None:

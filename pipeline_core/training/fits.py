@@ -14,8 +14,8 @@ from pipeline_core.project.run import Run
 from pipeline_core.task import Task, build_task
 from pipeline_core.training import checkpoint, history
 from pipeline_core.training.balance.sampler import Numbers
-from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
 from pipeline_core.training.model_file import write_model
+from pipeline_core.training.out_of_memory import SMALLER, report_out_of_memory
 
 _PROBE_SAMPLES: Final = 4
 
@@ -49,7 +49,7 @@ def fit_run(run: Run, fit: Callable[[Task], Iterable[Step]]) -> dict[str, Any]:
         summary: dict[str, Any] = {}
         if ranks.is_rank_zero:
             cure = f"in the fit of {run.experiment}: {SMALLER}"
-            with ranks.announce("the fit"), explain_exhaustion(lambda: cure):
+            with ranks.announce("the fit"), report_out_of_memory(lambda: cure):
                 summary = _fit(run, fit, ranks)
         return ranks.broadcast(summary)
 

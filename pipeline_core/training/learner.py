@@ -26,7 +26,7 @@ from pipeline_core.task import Task
 from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.loader import Step
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
 from pipeline_core.training.precision import Precision
 from pipeline_core.training.profile import StepClock
@@ -123,7 +123,7 @@ class Learner:
         loss: Tensor = (self._weights * sums / counts.clamp(min=1)).sum()
         return loss
 
-    def _backward(self, piece: Piece, counts: Tensor) -> Tensor:
+    def _backward(self, piece: MicroBatch, counts: Tensor) -> Tensor:
         """Add the gradients of one micro-batch; return the sums of its terms, (n_terms,)."""
         with self.precision.autocast():
             outputs = piece.predict(self._module)

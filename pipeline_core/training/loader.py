@@ -20,7 +20,7 @@ from torch import Tensor
 from pipeline_core.task import Objective
 from pipeline_core.training.balance.sampler import Costs, Numbers, Share
 from pipeline_core.training.division import Load
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_kernels.packing import Plan
 
 Item = TypeVar("Item")
@@ -39,7 +39,7 @@ class Step:
         loads: Cost of the share of every rank, (n_ranks,).
     """
 
-    pieces: list[Piece]
+    pieces: list[MicroBatch]
     counts: Tensor
     n_samples: int
     loads: Costs
@@ -108,16 +108,16 @@ class CopyStream:
             piece.record_stream(stream)
 
 
-def load_pieces(numbers: list[Numbers], load: Load, device: torch.device) -> Iterator[Piece]:
+def load_pieces(numbers: list[Numbers], load: Load, device: torch.device) -> Iterator[MicroBatch]:
     """Yield one micro-batch for each set of sample numbers, for an evaluation."""
     return prefetch(lambda some: _pin(load(some), device), numbers)
 
 
-def _pin(piece: Piece, device: torch.device) -> Piece:
+def _pin(piece: MicroBatch, device: torch.device) -> MicroBatch:
     return piece.pin_memory() if device.type == "cuda" else piece
 
 
-def sum_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
+def sum_counts(objective: Objective, pieces: list[MicroBatch]) -> Tensor:
     """Return the count of each term over some micro-batches, (n_terms,), in float64."""
     names = tuple(objective.weights)
     total = torch.zeros(len(names), dtype=torch.float64)

@@ -24,7 +24,7 @@ _SUMS: Final = ("energy", "stress")
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class MicroBatch:
     """A micro-batch of whole samples.
 
     Attributes:
@@ -52,7 +52,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class PartPiece(Piece):
+class DomainMicroBatch(MicroBatch):
     """A rank's domain of one structure.
 
     A model that exchanges features of atoms itself is given a domain. Any other one gets own atoms
@@ -145,7 +145,7 @@ class _SumOverRanks(torch.autograd.Function):
         return ctx.ranks.all_reduce_sum(gradient.clone(memory_format=torch.contiguous_format)), None
 
 
-LoadPart = Callable[[int], PartPiece]
+LoadPart = Callable[[int], DomainMicroBatch]
 """Makes this rank's part of a sample from its number, without communication."""
 
 
@@ -161,7 +161,7 @@ class SampleDivider(Protocol):
 
     def divide_alone(
         self, samples: Samples, number: int, n_parts: int
-    ) -> Callable[[Transport], PartPiece]:
+    ) -> Callable[[Transport], DomainMicroBatch]:
         """Choose the atoms that each of some ranks would own, without the other ranks.
 
         Returns:

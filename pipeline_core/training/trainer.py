@@ -32,10 +32,10 @@ from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_core.training.checkpoint import explain_misfit
 from pipeline_core.training.divergence import Divergence, StepWatch, list_some, name_samples
 from pipeline_core.training.division import Division, make_division
-from pipeline_core.training.exhaustion import SMALLER, explain_exhaustion
 from pipeline_core.training.history import EpochTotals, make_record, make_start_record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
+from pipeline_core.training.out_of_memory import SMALLER, report_out_of_memory
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
 from pipeline_core.training.start import HasReferences, start_metadata
@@ -66,7 +66,7 @@ def train_run(run: Run) -> dict[str, Any]:
     """
     options = run.get_section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
-        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {SMALLER}"):
+        with report_out_of_memory(lambda: f"for the model of {run.experiment}: {SMALLER}"):
             task = build_task(run, start_metadata(run))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         division = make_division(run, task, options, ranks)
@@ -108,7 +108,7 @@ class Trainer:
         self._is_warm = False
         self._watch = StepWatch(ranks, scaled=options.precision == "16-mixed")
         self._run = run
-        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {SMALLER}"):
+        with report_out_of_memory(lambda: f"for the model of {run.experiment}: {SMALLER}"):
             self._learner = self._make_learner()
 
     def fit(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Trainer:
     def _report_start(self) -> None:
         """Log warnings from zero-shot errors of the initial weights, before the first step."""
         errors, place = StartErrors(self._task.quantities, self._ranks), "before the first step"
-        with explain_exhaustion(lambda: self._describe_validation(place)):
+        with report_out_of_memory(lambda: self._describe_validation(place)):
             validation = self._validate(place, errors.add)
         start = f"{self._run.experiment}: {self._options.start_from}"
         losses = (validation["val"] or {}).values()
@@ -158,13 +158,13 @@ class Trainer:
     def _train_epoch(self) -> None:
         epoch, learner = self._session.progress.epoch, self._learner
         plan = self._division.plan_epoch(epoch)
-        with explain_exhaustion(lambda: self._describe_pass(plan)):
+        with report_out_of_memory(lambda: self._describe_pass(plan)):
             self._take_steps(plan)
         self._add_over()
         self._balance_by(self._fit_cost_model(plan))
         weights, rate = self._task.objective.weights, learner.rate
         place = f"of epoch {epoch + 1}"
-        with explain_exhaustion(lambda: self._describe_validation(place)):
+        with report_out_of_memory(lambda: self._describe_validation(place)):
             totals, validation = self._totals, self._validate(place)
         record = make_record(
             epoch + 1, rate.value, weights, totals, validation, self._report_times()

@@ -13,7 +13,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Quantity, Task
 from pipeline_core.training.history import compute_means
 from pipeline_core.training.loader import sum_counts
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_core.training.precision import Precision
 from pipeline_core.training.residuals import compute_residuals
 
@@ -21,7 +21,7 @@ from pipeline_core.training.residuals import compute_residuals
 def validate(
     task: Task,
     module: nn.Module,
-    pieces: Iterator[Piece],
+    pieces: Iterator[MicroBatch],
     ranks: Ranks,
     precision: Precision,
     look: Callable[[Outputs, Batch], None] | None = None,

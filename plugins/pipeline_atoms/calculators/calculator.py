@@ -28,7 +28,7 @@ from pipeline_core.evaluation.trained import require_finite
 from pipeline_core.fields import find_field
 from pipeline_core.project.run import Run
 from pipeline_core.system.memory import keep_freed_memory
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 
 _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
 """Rows and columns of xx yy zz yz xz xy."""
@@ -123,7 +123,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             sample |= {"pbc": np.array(pbc)}
             samples.append(sample | build_graph(sample, self.graph))
         batch = move_to_device(collate(samples, self.dtype), self._device)
-        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+        with torch.no_grad(), report_out_of_memory(partial(_describe_size, batch)):
             outputs = self.module(batch)
         wanted = [n for n in self.module.predicts if n in outputs]
         arrays = {n: outputs[n].double().cpu().numpy() for n in wanted}
@@ -142,7 +142,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
     def _predict(self, atoms: Atoms) -> dict[str, NDArray[np.float64]]:
         """Return the predictions by name."""
         batch = self._make_batch(atoms)
-        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+        with torch.no_grad(), report_out_of_memory(partial(_describe_size, batch)):
             outputs = self.module(batch)
         return {n: outputs[n].double().cpu().numpy() for n in self.module.predicts}
 

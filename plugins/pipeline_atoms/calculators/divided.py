@@ -23,7 +23,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.system.memory import NoRoomError
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
@@ -159,7 +159,7 @@ class DividedCalculator(PotentialCalculator):
             ValueError: Memory does not suffice.
         """
         own = self.part.own
-        with torch.no_grad(), explain_exhaustion(partial(_describe_part, len(own), batch)):
+        with torch.no_grad(), report_out_of_memory(partial(_describe_part, len(own), batch)):
             outputs = self._call(batch, domain)
         names = [name for name in self.module.predicts if name in outputs]
         rows = {n: outputs[n][:1] if n in _SUMS else outputs[n][: len(own)] for n in names}

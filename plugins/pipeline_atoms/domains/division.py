@@ -23,7 +23,7 @@ from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.fields import FIELDS, Kind
 from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, StructureSamples, Task
-from pipeline_core.training.micro_batches import LoadPart, PartPiece, require_divisible
+from pipeline_core.training.micro_batches import DomainMicroBatch, LoadPart, require_divisible
 from pipeline_kernels.halo import Transport
 from pipeline_kernels.partition import Link
 
@@ -81,7 +81,7 @@ class DividedSplits:
 
     def divide_alone(
         self, samples: Samples, number: int, n_parts: int
-    ) -> Callable[[Transport], PartPiece]:
+    ) -> Callable[[Transport], DomainMicroBatch]:
         """Choose owners of one sample, without the other ranks.
 
         Args:
@@ -119,10 +119,10 @@ class DividedSplits:
         placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
         kinds = self._list_kinds()
 
-        def load(number: int) -> PartPiece:
+        def load(number: int) -> DomainMicroBatch:
             domain, batch = domains[number], samples.read_domain(number, domains[number])
             own = domain.rows[: domain.n_own]
-            return PartPiece(batch, batch, own, kinds, self._ranks, placed[number])
+            return DomainMicroBatch(batch, batch, own, kinds, self._ranks, placed[number])
 
         return load
 
@@ -134,14 +134,14 @@ class DividedSplits:
         domains = self._build_domains(owned, transport)
         placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
 
-        def load(number: int) -> PartPiece:
+        def load(number: int) -> DomainMicroBatch:
             whole, domain = _read_plain(samples, number), domains[number]
             own = domain.rows[: domain.n_own]
             labels = _take_labels(whole, own, kinds, transport.rank)
             inputs = domain.make_batch(
                 domain.structure.positions[domain.rows], whole["positions"].dtype
             )
-            return PartPiece(labels, inputs, own, kinds, self._ranks, placed[number])
+            return DomainMicroBatch(labels, inputs, own, kinds, self._ranks, placed[number])
 
         return load
 
@@ -166,12 +166,12 @@ class DividedSplits:
             own = np.flatnonzero(one.owners == transport.rank)
             regions[number] = build_region(one.structure, self._cutoff, own, 2 * n_layers)
 
-        def load(number: int) -> PartPiece:
+        def load(number: int) -> DomainMicroBatch:
             whole, region = _read_plain(samples, number), regions[number]
             own = region.rows[: region.n_own]
             labels = _take_labels(whole, own, kinds, transport.rank)
             inputs = collate_region(region, whole["positions"].dtype)
-            return PartPiece(labels, inputs, own, kinds, self._ranks)
+            return DomainMicroBatch(labels, inputs, own, kinds, self._ranks)
 
         return load
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.batch import Batch, count_samples, move_to_device
 from pipeline_core.task import Outputs, Samples, Task
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 
 _DOUBLE: Final = (
     "where forces of a few samples are compared with a gradient, in double precision; call with "
@@ -45,7 +45,7 @@ def report_conservation(task: Task, samples: Samples) -> dict[str, Any]:
     module, count = task.module, min(_SAMPLES, len(samples))
     if not isinstance(module, Potential) or "forces" not in module.direct or not count:
         return {}
-    with explain_exhaustion(lambda: _DOUBLE):
+    with report_out_of_memory(lambda: _DOUBLE):
         batch = move_to_device(samples.batch(range(count)), next(module.parameters()).device)
         return {"conservation": measure_conservation(module, batch)}
 

@@ -231,20 +231,19 @@ def compute_volumes(batch: Batch) -> Tensor:
     return volume
 
 
-def compute_forces(batch: Batch, pulls: Tensor) -> Tensor:
+def compute_forces(batch: Batch, edge_gradients: Tensor) -> Tensor:
     """Sum edge gradients dE/dr into atomic forces; the sum over all atoms is zero.
 
     Args:
         batch: Samples with their graph.
-        pulls: (n_edges, 3) eV/Å, derivatives of the energy by the vectors of the edges; each pulls
-            the receiver towards the sender and the sender towards the receiver.
+        edge_gradients: (n_edges, 3) eV/Å, derivatives dE/dr of the energy by the vectors of edges.
 
     Returns:
         (n_atoms, 3) eV/Å.
     """
     receiver, sender = batch["edge_index"].unbind(1)
     n_atoms = len(batch["atomic_numbers"])
-    return _sum_rows(pulls, receiver, n_atoms) - _sum_rows(pulls, sender, n_atoms)
+    return _sum_rows(edge_gradients, receiver, n_atoms) - _sum_rows(edge_gradients, sender, n_atoms)
 
 
 def _sum_rows(rows: Tensor, index: Tensor, n: int) -> Tensor:
@@ -252,21 +251,21 @@ def _sum_rows(rows: Tensor, index: Tensor, n: int) -> Tensor:
     return rows.new_zeros(n, rows.shape[1]).scatter_add(0, index[:, None].expand_as(rows), rows)
 
 
-def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
+def compute_stress(batch: Batch, vectors: Tensor, edge_gradients: Tensor) -> Tensor:
     """Compute the stress: the symmetric virial of edge gradients over the volume.
 
     Args:
         batch: Samples with their graph.
         vectors: (n_edges, 3) from receiver to sender, Å.
-        pulls: (n_edges, 3) eV/Å, as for `compute_forces`.
+        edge_gradients: (n_edges, 3) eV/Å, as for `compute_forces`.
 
     Returns:
         (n_samples, 3, 3) eV/Å³, tension positive; zero without a three-dimensional cell.
     """
     if (n_samples := count_samples(batch)) == 1:
-        virial = (vectors.mT @ pulls.to(vectors.dtype))[None]
+        virial = (vectors.mT @ edge_gradients.to(vectors.dtype))[None]
     else:
-        dyads = (vectors[:, :, None] * pulls[:, None, :]).flatten(1)  # (n_edges, 9)
+        dyads = (vectors[:, :, None] * edge_gradients[:, None, :]).flatten(1)  # (n_edges, 9)
         virial = _sum_rows(dyads, batch["edge_sample"], n_samples).unflatten(1, (3, 3))
     volume = compute_volumes(batch)
     inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)

@@ -83,7 +83,9 @@ class PaperHeads(nn.Module):
             features: Features after the last convolution.
             domain: The part of one structure that this rank owns: results are parts of this rank.
         """
-        pulls = _compute_pulls(self.force(features.bonds).squeeze(1), batch, vectors)
+        edge_gradients = _compute_edge_gradients(
+            self.force(features.bonds).squeeze(1), batch, vectors
+        )
         counts = batch["atom_offsets"].diff()
         changes = take_own(features.atoms - features.free, domain)
         coefficients = GPA * self.stress(changes).to(vectors.dtype)  # (n_atoms, 6)
@@ -91,7 +93,7 @@ class PaperHeads(nn.Module):
         sums = sums.index_add(0, batch["atom_sample"], coefficients)
         means = sums / (counts[:, None] if domain is None else domain.n_atoms)
         stress = (means[:, :, None, None] * _make_lattice_dyads(batch).to(means.dtype)).sum(1)
-        return {"forces": compute_forces(batch, pulls), "stress": stress}
+        return {"forces": compute_forces(batch, edge_gradients), "stress": stress}
 
 
 class PairHeads(nn.Module):
@@ -138,10 +140,10 @@ class PairHeads(nn.Module):
         scalars = self.force(inputs).squeeze(1) * compute_envelope(
             lengths / self._cutoff, self._power
         )
-        pulls = _compute_pulls(scalars, batch, vectors)
+        edge_gradients = _compute_edge_gradients(scalars, batch, vectors)
         return {
-            "forces": compute_forces(batch, pulls),
-            "stress": compute_stress(batch, vectors, pulls),
+            "forces": compute_forces(batch, edge_gradients),
+            "stress": compute_stress(batch, vectors, edge_gradients),
         }
 
 
@@ -152,12 +154,12 @@ def build_heads(options: CHGNetOptions, cutoff: float) -> PaperHeads | PairHeads
     return PaperHeads(options) if options.heads == "paper" else PairHeads(options, cutoff)
 
 
-def _compute_pulls(scalars: Tensor, batch: Batch, vectors: Tensor) -> Tensor:
+def _compute_edge_gradients(scalars: Tensor, batch: Batch, vectors: Tensor) -> Tensor:
     """Return n_ij x_ij / 2 of each edge, (n_edges, 3): both edges of a bond act on both atoms."""
     directions = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     edges = scalars.to(vectors.dtype).index_select(0, batch["edge_bond"])
-    pulls: Tensor = 0.5 * edges[:, None] * directions
-    return pulls
+    edge_gradients: Tensor = 0.5 * edges[:, None] * directions
+    return edge_gradients
 
 
 def _make_lattice_dyads(batch: Batch) -> Tensor:

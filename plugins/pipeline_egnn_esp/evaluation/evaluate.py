@@ -46,7 +46,7 @@ from pipeline_core.project.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training.balance.partitioning import read_shares
 from pipeline_core.training.division import make_sampler
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_egnn_esp.data.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.samples import UNITS, MatrixSamples
@@ -105,7 +105,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                         pieces = [*structure.collect()]
                         if ranks.is_rank_zero:
                             place = f"levels of structure {index + 1} of {split}"
-                            with ranks.announce(place), explain_exhaustion(_describe_levels):
+                            with ranks.announce(place), report_out_of_memory(_describe_levels):
                                 comparison.add_levels(join_blocks(pieces))
                     records = _make_records(structure.collect(), options.target, split, words)
                     if writer is None:
@@ -177,7 +177,7 @@ def _predict_own(
 ) -> Iterator[_Predicted]:
     """Yield each sample on every rank; each predicts the blocks of its own atoms."""
     for index in range(len(samples)):
-        with explain_exhaustion(partial(_describe_own, index, ranks)):
+        with report_out_of_memory(partial(_describe_own, index, ranks)):
             own = predictor.predict(samples, index)
         yield _Predicted(own.blocks, partial(collect_pieces, own, ranks))
 

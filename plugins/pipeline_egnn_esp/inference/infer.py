@@ -24,7 +24,7 @@ from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.project.run import Run
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_egnn_esp.data.deeph import write_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.data.samples import compute_energy_zero
@@ -83,7 +83,7 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
         for subject in subjects:
             name = subject.options.name
             group = content.create_group(name) if content is not None else None
-            with explain_exhaustion(partial(_describe, name, options, ranks)):
+            with report_out_of_memory(partial(_describe, name, options, ranks)):
                 summary[name] = _Inference(run, module, subject, options, ranks).run(group)
         ranks.barrier()
     return summary

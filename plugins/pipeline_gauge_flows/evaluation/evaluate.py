@@ -18,7 +18,7 @@ from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.fields import SPLITS
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import Run
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.data.fermions.effective import make_action
 from pipeline_gauge_flows.data.lattice import Lattice
@@ -92,7 +92,7 @@ def evaluate_flow(run: Run) -> Summary:
         cure += f" or evaluate.shots (now {options.shots})"
     with (
         connect_ranks(run.device, run.state) as ranks,
-        explain_exhaustion(lambda: f"in the evaluation of {run.experiment}; {cure}"),
+        report_out_of_memory(lambda: f"in the evaluation of {run.experiment}; {cure}"),
         ExitStack() as stack,
     ):
         task, flow = load_flow(run, ranks.device)

@@ -11,7 +11,7 @@ from pipeline_core.artifacts import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import Run
-from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.inference.correlated import differentiate, write_derivatives
 from pipeline_gauge_flows.inference.derivative import CONJUGATE
@@ -53,11 +53,11 @@ def _write_all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -
     with writing as file:
         if options.samples is not None:
             batch_size = options.samples.batch_size
-            with explain_exhaustion(partial(_describe, "samples", batch_size)):
+            with report_out_of_memory(partial(_describe, "samples", batch_size)):
                 summary |= write_samples(run, flow, options.samples, ranks, file)
         if options.derivatives is not None:
             batch_size = options.derivatives.batch_size
-            with explain_exhaustion(partial(_describe, "derivatives", batch_size)):
+            with report_out_of_memory(partial(_describe, "derivatives", batch_size)):
                 report, series = differentiate(run, flow, options.derivatives, ranks)
             if file is not None:
                 group = file.create_group("derivatives")

@@ -24,8 +24,8 @@ from pipeline_core.system.seeds import use_deterministic
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import explain_misfit
 from pipeline_core.training.divergence import Divergence
-from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.history import EpochTotals, Record, compute_means, make_record
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_core.training.session import Session
 from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
@@ -68,7 +68,7 @@ def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
     """
     options = run.get_section("train", HTTrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
-        with explain_exhaustion(lambda: f"for tree and points of {run.experiment}; {_SMALLER}"):
+        with report_out_of_memory(lambda: f"for tree and points of {run.experiment}; {_SMALLER}"):
             fit = GradientFit(run, build_task(run), options, ranks, method)
         return fit.fit()
 
@@ -163,7 +163,7 @@ class GradientFit:
         last = min((first // every + 1) * every, self._options.epochs) - 1
         descent = self._descent
         self._before = deepcopy(descent.state_dict())
-        with explain_exhaustion(self._describe_pass):
+        with report_out_of_memory(self._describe_pass):
             begin = time.perf_counter()
             norms = self._take_steps(range(first, last + 1))
             if self._ranks.device.type == "cuda":

@@ -15,7 +15,7 @@ from pipeline_core.batch import count_samples
 from pipeline_core.evaluation import evaluate
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from plugins.atoms.argon import (
     REFERENCES,
     SCALE,
@@ -95,7 +95,7 @@ def test_metrics_equal_those_of_ase_and_numpy(evaluated):
 @pytest.fixture
 def little_memory(monkeypatch):
     """Returns what lets modules take no more than some samples at a time."""
-    predict = Piece.predict
+    predict = MicroBatch.predict
 
     def limit(most):
         def run_out(self, module):
@@ -103,7 +103,7 @@ def little_memory(monkeypatch):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
             return predict(self, module)
 
-        monkeypatch.setattr(Piece, "predict", run_out)
+        monkeypatch.setattr(MicroBatch, "predict", run_out)
 
     return limit
 

@@ -49,11 +49,11 @@ def steps(request, monkeypatch):
         monkeypatch.setattr(planning, "measure_side_by_side", sleep_side_by_side)
 
 
-def sleep_side_by_side(load, wish, n_processes):
+def sleep_side_by_side(load, request, n_processes):
     run = load()
     shares = read_shares(run.partition, "train", 40)
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
-    edges = sampler.plan_epoch(0, wish.ranks).sum_loads(shares.sizes["edge"])[:, :n_processes]
+    edges = sampler.plan_epoch(0, request.ranks).sum_loads(shares.sizes["edge"])[:, :n_processes]
     together = SLEEP * edges.max(1).mean() + 2e-3 if n_processes > 1 else None
     return Measured({"edge": edges.ravel()}, SLEEP * edges.ravel(), 2**20, together)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.profiling.side_by_side import Wish, measure_side_by_side
+from pipeline_core.profiling.side_by_side import MeasurementRequest, measure_side_by_side
 from pipeline_core.training.balance.partitioning import read_shares
 from pipeline_core.training.division import make_sampler
 from tiers import exhaustive
@@ -28,7 +28,7 @@ def test_each_process_does_the_share_of_its_rank(load):
     shares = read_shares(run.partition, "train", 40)
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
     edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])  # (n_steps, n_ranks)
-    both = measure_side_by_side(load, Wish(RANKS, THREADS), RANKS)
+    both = measure_side_by_side(load, MeasurementRequest(RANKS, THREADS), RANKS)
     first, second = (np.resize(edges[:, k], 10_000)[2:] for k in range(RANKS))
     n = len(both.seconds)
     splits = [[*first[:k], *second[: n - k]] for k in range(1, n)]
@@ -46,7 +46,7 @@ def test_one_rank_of_several_is_measured_alone(load):
     shares = read_shares(run.partition, "train", 40)
     sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
     edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])[:, 0]
-    one = measure_side_by_side(load, Wish(RANKS, THREADS), 1)
+    one = measure_side_by_side(load, MeasurementRequest(RANKS, THREADS), 1)
     assert one.totals["edge"].tolist() == np.resize(edges, len(one.seconds) + 2)[2:].tolist()
     assert one.together is None
 
@@ -55,10 +55,10 @@ def test_one_rank_of_several_is_measured_alone(load):
 def test_what_a_process_refuses_is_said(load):
     load().partition.write_bytes(b"")
     with pytest.raises(ValueError, match=r"partition\.h5: "):
-        measure_side_by_side(load, Wish(RANKS, THREADS), 1)
+        measure_side_by_side(load, MeasurementRequest(RANKS, THREADS), 1)
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_is_missed(tmp_path):
     with pytest.raises(ValueError, match="ended without a message: probably it had too little"):
-        measure_side_by_side(partial(die, tmp_path), Wish(RANKS, THREADS), 1)
+        measure_side_by_side(partial(die, tmp_path), MeasurementRequest(RANKS, THREADS), 1)

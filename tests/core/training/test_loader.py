@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipeline_core.training.loader import load_steps, prefetch
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 
 
 def test_order_does_not_depend_on_speed():
@@ -70,7 +70,7 @@ def load_few_steps(device):
     steps = load_steps(
         Plan(),
         share,
-        lambda number: Piece({"energy": torch.full((3,), float(number))}),
+        lambda number: MicroBatch({"energy": torch.full((3,), float(number))}),
         objective,
         torch.device(device),
     )
@@ -109,9 +109,9 @@ def test_computation_waits_until_a_step_has_been_copied(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: CopyingStream())
     monkeypatch.setattr(torch.cuda, "stream", choose)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: computing)
-    monkeypatch.setattr(Piece, "pin_memory", lambda piece: copied.append("pin") or piece)
-    monkeypatch.setattr(Piece, "to", move)
-    monkeypatch.setattr(Piece, "record_stream", lambda piece, stream: computed.append("keep"))
+    monkeypatch.setattr(MicroBatch, "pin_memory", lambda piece: copied.append("pin") or piece)
+    monkeypatch.setattr(MicroBatch, "to", move)
+    monkeypatch.setattr(MicroBatch, "record_stream", lambda piece, stream: computed.append("keep"))
     for number, _ in load_few_steps("cuda"):
         assert computed[-3:] == [5 * (number + 1), "keep", "keep"]
     assert copied == ["pin", "pin", "copy", "copy", "event"] * 3

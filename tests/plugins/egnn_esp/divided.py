@@ -15,7 +15,7 @@ from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.task import build_task
 from pipeline_core.training.division import BySamples
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_core.training.trainer import Trainer
 from pipeline_egnn_esp.data import block_reader, samples
 from pipeline_egnn_esp.evaluation import own_blocks
@@ -71,7 +71,7 @@ def compute_gradients(run, ranks, divided):
         load = division.DividedSplits(run, task, ranks).divide("train", own)
         pieces = [load(number) for number in range(len(own))]
     else:
-        pieces = [Piece(own.batch([number])) for number in range(len(own))]
+        pieces = [MicroBatch(own.batch([number])) for number in range(len(own))]
     counts = {name: sum(task.objective.counts(p.batch)[name] for p in pieces) for name in ways}
     counts = {name: ranks.all_reduce_sum(count.double()) for name, count in counts.items()}
     for piece in pieces:

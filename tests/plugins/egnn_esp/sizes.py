@@ -9,7 +9,7 @@ from pipeline_atoms.domains import construction as domains
 from pipeline_atoms.domains import division, owners, regions
 from pipeline_atoms.neighbours import find_edges
 from pipeline_core.artifacts.samples import SampleFile, SampleWriter
-from pipeline_core.training.micro_batches import PartPiece
+from pipeline_core.training.micro_batches import DomainMicroBatch
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.inference.collect import Blocks
 
@@ -26,7 +26,7 @@ class Sizes(TorchDispatchMode):
         self.largest, self._shapes = {}, shapes
         for module in (domains, owners, regions):
             patch.setattr(module, "find_edges", self._note_edges)
-        patch.setattr(division, "PartPiece", self._note_piece)
+        patch.setattr(division, "DomainMicroBatch", self._note_piece)
         self._watch(patch, BlockMatrix.__init__, lambda _, m, *__: ("blocks", len(m.block_atoms)))
         self._watch(patch, Blocks.__init__, lambda _, b, *__: ("collected", len(b.names)))
         self._watch(patch, SampleFile.read_rows, count_read)
@@ -53,7 +53,7 @@ class Sizes(TorchDispatchMode):
     def _note_piece(self, batch, *others):
         self.note("edge labels", len(batch["edge_blocks"]))
         self.note("edges", len(batch["edge_index"]))
-        return PartPiece(batch, *others)
+        return DomainMicroBatch(batch, *others)
 
     def _watch(self, patch, method, count, *, before=False):
         """Note a number of rows before a method is called, or afterwards."""

@@ -17,7 +17,7 @@ from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.figures import results
 from pipeline_core.project.run import Run
 from pipeline_core.testing.projects import call
-from pipeline_core.training.micro_batches import Piece
+from pipeline_core.training.micro_batches import MicroBatch
 from pipeline_egnn_esp.evaluation.comparison import Comparison, PredictedMatrix, require_electrons
 from pipeline_egnn_esp.evaluation.evaluate import evaluate_matrices
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
@@ -220,7 +220,7 @@ def test_figures_find_the_comparison(run):
 
 @pytest.mark.slow
 def test_want_of_memory_is_named_with_a_cure_that_helps(run, tmp_path, monkeypatch):
-    predict, sizes = Piece.predict, []
+    predict, sizes = MicroBatch.predict, []
     splits = run.sections["evaluate"].model_copy(update={"splits": ["train"]})
     own = replace(run, folder=tmp_path, sections={**run.sections, "evaluate": splits})
 
@@ -230,7 +230,7 @@ def test_want_of_memory_is_named_with_a_cure_that_helps(run, tmp_path, monkeypat
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
         return predict(self, module)
 
-    monkeypatch.setattr(Piece, "predict", run_out)
+    monkeypatch.setattr(MicroBatch, "predict", run_out)
     with pytest.raises(ValueError, match=r"out of memory .* set partition\.capacity below") as said:
         evaluate_matrices(own)
     (cost,) = re.findall(r"capacity below (\S+),", str(said.value))

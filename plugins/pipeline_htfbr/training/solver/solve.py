@@ -13,8 +13,8 @@ from torch import Tensor
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
-from pipeline_core.training.exhaustion import explain_exhaustion
 from pipeline_core.training.fits import FitWriter
+from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_core.training.precision import choose_dtype
 from pipeline_htfbr.data.points import read_points
 from pipeline_htfbr.graph.build import TreeStructure, read_structure
@@ -64,7 +64,7 @@ def solve_surface(run: Run) -> dict[str, Any]:
         f"{options.solver.max_terms}), model.rank, train.solver.max_rank or graph.degree, or take "
         "fewer points"
     )
-    with connect_ranks("cpu", run.state) as ranks, explain_exhaustion(lambda: cure):
+    with connect_ranks("cpu", run.state) as ranks, report_out_of_memory(lambda: cure):
         return _Solver(run, options, ranks).fit()
 
 

@@ -48,13 +48,14 @@ class Pairs(Potential):
         energy = atoms.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], atoms)
         if self.mistake == "hears others":
             energy = energy + 0.1 * energy.mean() * (count_samples(batch) > 1)
-        pulls = (ends * torch.sin(2 * lengths) / lengths)[:, None] * vectors
+        edge_gradients = (ends * torch.sin(2 * lengths) / lengths)[:, None] * vectors
         if self.mistake == "records":
             with torch.enable_grad():
                 energy = energy + 0 * self.scale.square()
         direct = {
-            "forces": compute_forces(batch, pulls), "stress": compute_stress(batch, vectors, pulls),
-        }  # fmt: skip
+            "forces": compute_forces(batch, edge_gradients),
+            "stress": compute_stress(batch, vectors, edge_gradients),
+        }
         return {"energy": energy, **{name: direct[name] for name in self.direct}}
 
     def compile_inference(self):

@@ -20,7 +20,7 @@ _SIGNS: Final = (
 
 
 @contextmanager
-def explain_exhaustion(describe: Callable[[], str]) -> Iterator[None]:
+def report_out_of_memory(describe: Callable[[], str]) -> Iterator[None]:
     """Convert an out-of-memory error into a ValueError with the place and the cure.
 
     Args:
@@ -32,13 +32,13 @@ def explain_exhaustion(describe: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not is_exhaustion(error):
+        if not is_out_of_memory(error):
             raise
         first = (str(error).splitlines() or ["no details"])[0]
         raise ValueError(f"out of memory {describe()} [{first}]") from error
 
 
-def is_exhaustion(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return True for an out-of-memory error."""
     is_typed = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return is_typed or any(sign in str(error) for sign in _SIGNS)
