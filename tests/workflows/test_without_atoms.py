@@ -49,7 +49,7 @@ def copy_sources(target: Path) -> None:
             shutil.copyfile(ROOT / name, target / name)
     project = target / "pyproject.toml"
     text = project.read_text()
-    others = "atoms|chgnet|egnn_esp|gauge_flows|mace"
+    others = "atoms|chgnet|egnn_esp|gauge_flows|mace|papers"
     text = re.sub(rf'^({others}) = "pipeline_.*\n', "", text, flags=re.MULTILINE)
     text = re.sub(
         r"^(pipeline|snakemake)_\w+ = \"plugins/(?!pipeline_htfbr).*\n", "", text, flags=re.M
