@@ -7,6 +7,7 @@ tell, know and ask.
 import ast
 import re
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def read_docstrings():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, kinds) and (text := ast.get_docstring(node)):
                 yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+            if isinstance(node, kinds):
+                for place, text in read_attributes(node):
+                    yield f"{path.relative_to(ROOT)}:{place}", text
+
+
+def read_attributes(node):
+    """Yield line and text of the docstrings below assignments."""
+    for first, second in pairwise(node.body):
+        match first, second:
+            case ((ast.Assign() | ast.AnnAssign()), ast.Expr(ast.Constant(str(text)))):
+                yield second.lineno, text
 
 
 def find_lines(pattern):

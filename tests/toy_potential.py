@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fake_packages import ATOMS
@@ -38,7 +39,8 @@ from pipeline_core.project.project import Project
 from pipeline_core.project.run import Run
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
-from pipeline_core.training.balance.partitioning import write_partition
+from pipeline_core.training.balance.partitioning import read_shares, write_partition
+from pipeline_core.training.division import make_sampler
 from pipeline_core.training.objective import LabelObjective
 from pipeline_core.training.precision import choose_dtype
 from pipeline_core.training.profile import StepClock
@@ -268,6 +270,13 @@ def train(folder: Path, train: dict[str, Any] | None = None, **sections: Any) ->
 def load_run_on_cpu(folder: Path) -> Run:
     """Load a run in a process that has read nothing before."""
     return replace(load_run(folder), device="cpu")
+
+
+def sum_edges(run: Run, n_ranks: int) -> NDArray[np.int64]:
+    """Return the edges of each rank in each step of the first epoch, (n_steps, n_ranks)."""
+    shares = read_shares(run.partition, "train", len(build_task(run).samples("train")))
+    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
+    return sampler.plan_epoch(0, n_ranks).sum_loads(shares.sizes["edge"])
 
 
 def die(folder: Path) -> Run:

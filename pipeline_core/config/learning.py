@@ -76,8 +76,8 @@ class LearnOptions(Section):
     limits: PickLimits = PickLimits()
     """Structures beyond these limits are not picked."""
     random: bool = False
-    """Whether as many structures are also picked at random, from the dynamics of a single model, as
-    a baseline for the committee. That doubles the labels."""
+    """Pick as many structures at random, too, from the dynamics of a single model, as a baseline
+    for the committee. That doubles the labels."""
     train: dict[str, Any] = {}
     """Overrides of `train` in the rounds after the first training, such as fewer epochs."""
     threads: Count = 1

@@ -184,7 +184,7 @@ class TrainOptions(Section):
     batch_size: Count | Literal["all"] = 16
     """Samples of one optimizer step over all ranks, for any number of ranks."""
     batch_by: Literal["count", "cost"] = "count"
-    """Whether the windows of the shuffled samples hold equal numbers or equal costs."""
+    """Windows of the shuffled samples: of equal numbers of samples, or of equal costs."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     loss: dict[str, LossTerm] = {}
@@ -217,7 +217,7 @@ class TrainOptions(Section):
     dataset's, for energies of another level of theory. For elements and heads that the model does
     not have, the dataset's are always taken."""
     profile: bool = False
-    """Whether the history records how long each rank computed, communicated and waited.
+    """Record in the history how long each rank computed, communicated and waited.
 
     To separate waiting from communication the ranks synchronise once more in each step.
     """

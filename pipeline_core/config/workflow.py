@@ -30,8 +30,8 @@ class WorkflowOptions(Section):
     results: Folder = "results"
     """Folder for artifacts."""
     evidence: Annotated[bool, Field(strict=False)] = False  # Snakemake gives "true" as text
-    """Whether figures are drawn from workflows/evidence; then nothing is trained, and papers
-    include the experiments of all scales."""
+    """Draw figures from workflows/evidence; then nothing is trained, and papers include the
+    experiments of all scales."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
 

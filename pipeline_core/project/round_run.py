@@ -9,8 +9,8 @@ from typing import Final, Literal
 from pipeline_core.config.learning import LearnOptions
 
 Arm = Literal["round", "random"]
-"""How a round picks structures, and the prefix of its variants' names: by the spread of a
-committee, or at random."""
+"""Rule by which a round picks structures, and prefix of its variants' names: the spread of a
+committee, or chance."""
 
 LABELS: Final = ("energy", "forces", "stress")
 """Fields to be labelled, of those that the dataset has."""

@@ -31,7 +31,7 @@ class Number(Part):
     """The number itself, in `unit`, by which variants are compared and seeds averaged."""
     unit: str = ""
     better: Literal["less", "more"] | None = None
-    """Which of two amounts is better; null if neither is."""
+    """The better one of two amounts; null if neither is."""
     problem: str = ""
     """The problem solved, where variants may have different ones, which cannot be compared."""
 
@@ -76,7 +76,7 @@ class Chapter(Part):
 
     experiment: str
     lead: str = ""
-    """What was run, in a sentence or two."""
+    """The experiment in a sentence or two."""
     verdict: str = ""
     grade: Literal["small", "moderate", "large", "unknown"] = "unknown"
     """Size of the error that the verdict names."""

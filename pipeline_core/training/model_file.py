@@ -1,6 +1,6 @@
 """Model file `model.pt`: trained weights, metadata to rebuild the module, stored predictions.
 
-During a training, `state/best.pt` is such a file for its best epoch so far (`model_files`). The
+During a training, `state/best.pt` is such a file for its best epoch so far (`trained_model`). The
 file is a torch archive without pickled code, with checksum and provenance (`artifacts.seals`).
 Its keys:
 

@@ -50,7 +50,7 @@ class CHGNetOptions(Section):
     over atoms, bonds and angles. reference: one PyTorch operation after the other, over
     concatenated features of each message; the baseline of an ablation."""
     basis: Literal["batched", "serial"] = "batched"
-    """How bonds and angles are expanded in basis functions. batched: all at once. serial: one
+    """Expansion of bonds and angles in basis functions. batched: all at once. serial: one
     structure after the other, as in the published code; the baseline of an ablation."""
     updates: Literal["sequential", "parallel"] = "sequential"
     """sequential: each update of a block reads the results of those before it, as in the published

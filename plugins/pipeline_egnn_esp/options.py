@@ -47,8 +47,8 @@ class ESPOptions(Section):
     radial_functions: Width = 16
     """Gaussians of the distance, from which a linear map makes an edge's first embedding."""
     parity: Annotated[bool, Formerly(False)] = True
-    """Whether the network distinguishes parities, so that mirror images of a structure have the
-    same levels; if not, as in the paper, it is equivariant under rotations alone.
+    """Distinguish parities, so that mirror images of a structure have the same levels; otherwise,
+    as in the paper, the network is equivariant under rotations alone.
 
     A quarter of all channels is of unnatural parity, such as a cross product of vectors has. No
     weights mix the two kinds.
@@ -83,9 +83,9 @@ class ESPOptions(Section):
     all levels shift by µ. data: the zero of the data.
     """
     two_centre: bool = True
-    """Whether the network learns the residual of blocks of pairs beyond two-centre integrals
-    (Slater-Koster tables of the distance), which are fitted to the training structures, or the
-    whole blocks. For atoms it always learns the residual beyond the mean of the element."""
+    """Learn the residual of blocks of pairs beyond two-centre integrals (Slater-Koster tables of
+    the distance), which are fitted to the training structures; otherwise the whole blocks. For
+    atoms the residual beyond the mean of the element is always learned."""
 
     def split(self, total: int) -> Channels:
         """Split a number of channels into natural and, with parity, unnatural ones."""

@@ -31,14 +31,14 @@ class MACEOptions(Section):
     correlation: Annotated[int, Field(ge=1, le=3)] = 2
     """Neighbours in one product (correlation order); the body order of a layer is one more."""
     independent_couplings: bool = False
-    """Whether each product has weights for independent couplings only.
+    """Give each product weights for independent couplings only.
 
     Otherwise it has one for each coupling, as in mace-torch without `use_reduced_cg`: more weights
     for the same products.
     """
     layers: Depth = 2
     first_interaction: Interaction = "residual"
-    """Whether the first layer adds a linear map of the features that it starts from."""
+    """Block of the first layer: residual, which adds a linear map of its input features, or not."""
     interaction: Interaction = "residual"
     """The same for the other layers."""
     normalization: Literal["average", "density"] = "average"
@@ -48,8 +48,8 @@ class MACEOptions(Section):
     """Argument of radial functions: the distance, or its Agnesi transform, whose scale is the mean
     of both covalent radii (doi:10.1063/5.0158783, on radial transformations)."""
     pair_repulsion: bool = False
-    """Whether the Ziegler-Biersack-Littmark (ZBL) potential repels atoms that are nearer than the
-    sum of their covalent radii. It is scaled like the other energies."""
+    """Repel atoms that are nearer than the sum of their covalent radii, by the potential of
+    Ziegler, Biersack and Littmark (ZBL). It is scaled like the other energies."""
     radial_functions: Width = 8
     radial_features: list[Width] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers between radial basis and weights of the tensor product."""
@@ -73,8 +73,8 @@ class MACEOptions(Section):
     first for structures that name no head.
     """
     scale_shift: bool = True
-    """Whether interaction energies are scaled by the root mean square of the training forces, and
-    shifted by the mean energy of an atom beyond its reference energy."""
+    """Scale interaction energies by the root mean square of the training forces, and shift them by
+    the mean energy of an atom beyond its reference energy."""
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:

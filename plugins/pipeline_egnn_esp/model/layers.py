@@ -6,7 +6,7 @@ al., arXiv:2306.12059), the pair of a node and an edge block Kaniselvan et al.,
 "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic Structure Prediction".
 
 With `parity` some channels are of unnatural parity (`channels`). All features are natural at first;
-blocks of the first layers leave out channels and components that are still zero (`stages`).
+blocks of the first layers leave out channels and components that are still zero (`irreps`).
 """
 
 from __future__ import annotations

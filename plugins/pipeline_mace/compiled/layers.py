@@ -147,7 +147,7 @@ class CompiledLayer(nn.Module):
         pair of elements, or for each element of senders.
 
         Args:
-            table: Splines of radial weights, see `tables.Tables`.
+            table: Splines of radial weights, see `splines.Tables`.
             elements: Elements that occur, (n_present,).
             n_rows: Rows of the table of a pair.
         """

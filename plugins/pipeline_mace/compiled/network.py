@@ -201,7 +201,7 @@ class _Splines(NamedTuple):
     Attributes:
         key: Elements and type of the splines.
         tables: Splines of each layer, see `CompiledLayer.finish_table`.
-        densities: See `tables.Tables`.
+        densities: See `splines.Tables`.
         has_pairs: Whether there is a table for each pair of elements.
         n_intervals: Number of intervals between knots.
         n_rows: Rows of one table.

@@ -11,16 +11,13 @@ import pytest
 from core.profiling.test_projection import cluster
 from pipeline_core.cli.plan import format_plan, format_seconds
 from pipeline_core.config.profile import Network
-from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling import planning
 from pipeline_core.profiling.planning import Layout, plan_training
 from pipeline_core.profiling.projection import simulate
 from pipeline_core.profiling.side_by_side import Measured
-from pipeline_core.training.balance.partitioning import read_shares
-from pipeline_core.training.division import make_sampler
 from pipeline_kernels import packing
 from tiers import exhaustive
-from toy_potential import load_run_on_cpu, make_run
+from toy_potential import load_run_on_cpu, make_run, sum_edges
 
 NETWORK = {
     "alpha": 1e-5,
@@ -50,10 +47,7 @@ def steps(request, monkeypatch):
 
 
 def sleep_side_by_side(load, request, n_processes):
-    run = load()
-    shares = read_shares(run.partition, "train", 40)
-    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
-    edges = sampler.plan_epoch(0, request.ranks).sum_loads(shares.sizes["edge"])[:, :n_processes]
+    edges = sum_edges(load(), request.ranks)[:, :n_processes]
     together = SLEEP * edges.max(1).mean() + 2e-3 if n_processes > 1 else None
     return Measured({"edge": edges.ravel()}, SLEEP * edges.ravel(), 2**20, together)
 
@@ -68,11 +62,9 @@ def test_steps_are_predicted_from_measured_ones(load):
     assert sorted(run.folder.rglob("*")) == before, "a plan writes nothing"
     assert content["networks"]["between nodes"]["source"] == "assumed"
     assert content["compute"].keys() == {"2 a rank, 1 at once", "1 a rank, 2 at once"}
-    shares = read_shares(run.partition, "train", 40)
-    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
     for record in content["ranks"]:
         n = record["ranks"]
-        edges = sampler.plan_epoch(0, n).sum_loads(shares.sizes["edge"])
+        edges = sum_edges(run, n)
         # The model sleeps so long for its slowest rank; a busy machine only adds to it.
         assert record["step_s"] > 0.8 * SLEEP * edges.max(1).mean()
         assert record["steps"] == 5

@@ -5,12 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline_core.config.sections import TrainOptions
 from pipeline_core.profiling.side_by_side import MeasurementRequest, measure_side_by_side
-from pipeline_core.training.balance.partitioning import read_shares
-from pipeline_core.training.division import make_sampler
 from tiers import exhaustive
-from toy_potential import die, load_run_on_cpu, make_run
+from toy_potential import die, load_run_on_cpu, make_run, sum_edges
 
 SLEEP = 1e-4  # s an edge
 RANKS, THREADS = 2, 1
@@ -24,10 +21,7 @@ def load(tmp_path):
 
 @pytest.mark.slow
 def test_each_process_does_the_share_of_its_rank(load):
-    run = load()
-    shares = read_shares(run.partition, "train", 40)
-    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
-    edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])  # (n_steps, n_ranks)
+    edges = sum_edges(load(), RANKS)
     both = measure_side_by_side(load, MeasurementRequest(RANKS, THREADS), RANKS)
     first, second = (np.resize(edges[:, k], 10_000)[2:] for k in range(RANKS))
     n = len(both.seconds)
@@ -42,10 +36,7 @@ def test_each_process_does_the_share_of_its_rank(load):
 @exhaustive
 @pytest.mark.slow
 def test_one_rank_of_several_is_measured_alone(load):
-    run = load()
-    shares = read_shares(run.partition, "train", 40)
-    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
-    edges = sampler.plan_epoch(0, RANKS).sum_loads(shares.sizes["edge"])[:, 0]
+    edges = sum_edges(load(), RANKS)[:, 0]
     one = measure_side_by_side(load, MeasurementRequest(RANKS, THREADS), 1)
     assert one.totals["edge"].tolist() == np.resize(edges, len(one.seconds) + 2)[2:].tolist()
     assert one.together is None
