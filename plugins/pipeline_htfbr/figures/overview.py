@@ -44,8 +44,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
         numbers = [*map(format_number, errors), format_number(worst)]
         facts = [fit.title, f"{fit.n_parameters:,}", ranks, degrees]
         cells.append([*facts, *numbers, text.format_time(seconds)])
-    width = 0.52 / (len(places) + 2)
-    widths = [0.16, 0.09, 0.13, 0.1, *[width] * (len(places) + 2)]
+    width = 0.49 / (len(places) + 2)
+    widths = [0.16, 0.08, 0.12, 0.15, *[width] * (len(places) + 2)]
     return tables.draw(header, cells, widths), table
 
 
