@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -22,6 +22,9 @@ Redrawn = Annotated[
 Checked = Annotated[
     list[str] | None, typer.Argument(help="Experiments as plugin/name; all with evidence if none.")
 ]
+
+_NAMED: Final = 5
+"""Most changed files that are named."""
 
 
 def keep_evidence(
@@ -46,7 +49,8 @@ def keep_evidence(
 
 def _echo_drift(files: list[str], name: str) -> None:
     if files:
-        typer.echo(f"{name}: older than changes of {', '.join(files)}")
+        more = f" and {len(files) - _NAMED} more files" if len(files) > _NAMED else ""
+        typer.echo(f"{name}: older than changes of {', '.join(files[:_NAMED])}{more}")
 
 
 def check_evidence(
