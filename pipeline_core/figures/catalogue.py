@@ -11,8 +11,6 @@ from pipeline_core.figures import (
     errors,
     learning,
     parity,
-    provenance,
-    reproduction,
     rounds,
     uncertainty,
 )
@@ -114,20 +112,5 @@ ENGINE_FIGURES: Final = [
         "communication costs nothing.",
         category="Balance",
         draw=balance.draw,
-    ),
-    Figure(
-        name="reproduction",
-        title="The paper's numbers beside ours",
-        caption="Only numbers of the paper that this experiment has a counterpart of. What differs "
-        "is said in each row; all other numbers of the paper are listed in reproduction.csv.",
-        category="Reproduction",
-        draw=reproduction.draw,
-    ),
-    Figure(
-        name="provenance",
-        title="Provenance",
-        caption="Code, data, versions and machine of the results, and the time of each stage.",
-        category="Provenance",
-        draw=provenance.draw,
     ),
 ]

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from pipeline_core.artifacts import store
 from pipeline_core.config.yaml_files import find_line
-from pipeline_core.figures import Figure, reproduction, results, savers, style, summary
+from pipeline_core.figures import (
+    Figure,
+    provenance,
+    reproduction,
+    results,
+    savers,
+    style,
+    summary,
+)
 from pipeline_core.figures.expected import is_of_paper
 from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.chapter import write_chapter
@@ -22,8 +30,8 @@ _SUMMARY: Final = {
     "title": "In one minute",
     "caption": "What was run, on what data, how good it is, and how to make it again.",
     "category": "Overview",
-    "files": ["summary.html", "summary.json", "summary.rst"],
 }
+_PAGE: Final = ("summary.html", "summary.json", "summary.rst")
 
 
 def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
@@ -31,8 +39,8 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
 
     Each figure gives one file per format, its table as CSV and its caption as reStructuredText. All
     together give `index.json`, the chapter of the report in `summary.json`, as a page of its own in
-    `summary.html` and, if there is a paper, its numbers beside ours in `reproduction.json` and
-    `reproduction.csv`.
+    `summary.html`, `provenance.csv` and, if there is a paper, its numbers beside ours in
+    `reproduction.json` and `reproduction.csv`.
 
     Returns:
         Names of the figures that were drawn, and of those with nothing to draw.
@@ -53,13 +61,13 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
         if f.name in drawn
     ]
     chapter = summary.make_chapter(experiment, pictures, report)
+    tables = _make_tables(experiment, report)
     files = {
         **{name: content for drawing in drawn.values() for name, content in drawing.items()},
         "summary.html": summary.make_summary(experiment, chapter).encode(),
         "summary.rst": f"{_SUMMARY['caption']}\n".encode(),
+        **tables,
     }
-    if report is not None:
-        files["reproduction.csv"] = savers.encode_table(reproduction.make_table(report))
     _remove_old(experiment)
     for name, content in files.items():
         savers.write(experiment.folder / name, content)
@@ -67,7 +75,8 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     if report is not None:
         store.write_json(experiment.reproduction, report)
     entries = [_make_entry(f, list(drawn[f.name])) for f in figures if f.name in drawn]
-    store.write_json(experiment.folder / INDEX, [_SUMMARY, *entries])
+    overview = _SUMMARY | {"files": [*_PAGE, *tables]}
+    store.write_json(experiment.folder / INDEX, [overview, *entries])
     return {
         "drawn": list(drawn),
         "nothing_to_draw": [figure.name for figure in figures if figure.name not in drawn],
@@ -85,10 +94,10 @@ def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
     files: dict[str, bytes] = {}
     for figure in choose_figures(experiment):
         files |= _draw_files(figure, experiment, kinds, for_report=False) or {}
-    texts = {name: content.decode() for name, content in files.items() if not name.endswith(".rst")}
     report = reproduction.compare(experiment)
+    files |= _make_tables(experiment, report)
+    texts = {name: content.decode() for name, content in files.items() if not name.endswith(".rst")}
     if report is not None:
-        texts["reproduction.csv"] = savers.encode_table(reproduction.make_table(report)).decode()
         texts[experiment.reproduction.name] = json.dumps(report)
     return texts
 
@@ -163,13 +172,25 @@ def _draw_files(
         drawing, rows = drawn
         savers.settle_layout(drawing)
         pictures = {kind: savers.encode_image(drawing, kind) for kind in kinds}
-        webp = {_WEBP: summary.encode_picture(drawing)} if for_report else {}
+        webp = {}
+        if for_report:
+            png = pictures.get("png") or savers.encode_image(drawing, "png")
+            webp = {_WEBP: summary.encode_picture(png)}
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
         f"{figure.name}.csv": savers.encode_table(rows),
         f"{figure.name}.rst": f"{figure.caption}\n".encode(),
         **webp,
     }
+
+
+def _make_tables(experiment: ExperimentRun, report: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Return provenance and the paper's numbers as CSV, by file name."""
+    facts = provenance.collect_rows(experiment)
+    tables: dict[str, Iterable[Sequence[object]]] = {"provenance.csv": [("what", "value"), *facts]}
+    if report is not None:
+        tables["reproduction.csv"] = reproduction.make_table(report)
+    return {name: savers.encode_table(rows) for name, rows in tables.items()}
 
 
 def _make_entry(figure: Figure, files: list[str]) -> dict[str, Any]:

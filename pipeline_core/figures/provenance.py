@@ -8,23 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_core.artifacts import store
-from pipeline_core.figures import Drawn, Rows, results, tables
+from pipeline_core.figures import results
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.formats import format_number
 
 Fact = tuple[str, str]
-
-
-def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the table of provenance."""
-    rows = collect_rows(experiment)
-    if not rows:
-        return None
-    table: Rows = [["what", "value"]]
-    table += [[name, value] for name, value in rows]
-    return tables.draw(["what", "value"], rows, [0.2, 0.8]), table
 
 
 def collect_rows(experiment: ExperimentRun) -> list[Fact]:

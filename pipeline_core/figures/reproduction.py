@@ -9,28 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline_core.figures import Drawn, Rows, results, tables
+from pipeline_core.figures import Rows, results
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.paper import (
-    ELSEWHERE,
-    HEADER,
-    INPUT,
-    NOT_ATTEMPTED,
-    NOT_RUN,
-    format_row,
-)
-
-
-def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the rows that have a number of ours as a table; the CSV file has all rows."""
-    report = compare(experiment)
-    rows = [] if report is None else [r for r in report["entries"] if r["ours"] is not None]
-    if report is None or not rows:
-        return None
-    cells = [format_row(row) for row in rows]
-    return tables.draw(HEADER, cells, [0.12, 0.26, 0.11, 0.11, 0.1, 0.3]), make_table(report)
+from pipeline_core.report.paper import ELSEWHERE, INPUT, NOT_ATTEMPTED, NOT_RUN
 
 
 def make_table(report: Mapping[str, Any]) -> Rows:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
 
-from matplotlib.figure import Figure as Drawing
 from PIL import Image
 
 from pipeline_core.config.experiments import BASE
@@ -19,7 +18,6 @@ from pipeline_core.figures import (
     card,
     numbers,
     provenance,
-    savers,
     settings,
     story,
     variants,
@@ -30,13 +28,12 @@ from pipeline_core.report import paper
 from pipeline_core.report.chapter import Chapter, Illustration, Snippet, Table
 from pipeline_core.report.page import make_page
 
-_SHOWN_OTHERWISE: Final = ("parity_forces", "reproduction", "provenance")
-"""Figures with a content that the page shows in another figure or as a table."""
+_SHOWN_OTHERWISE: Final = ("parity_forces",)
+"""Figures with a content that the page shows in another figure."""
 _FIRST: Final = ("parity_forces", "parity")
 """Figures for the overview, by preference."""
 _CATEGORIES: Final = ("Accuracy", "Training", "Data")
 """Categories whose first figure the overview shows instead."""
-_DPI: Final = 220
 _THUMBNAIL: Final = 480
 """Most pixels of the longer side of a small picture."""
 
@@ -56,9 +53,12 @@ class Picture:
     files: Sequence[str] = ()
 
 
-def encode_picture(drawing: Drawing) -> bytes:
-    """Return a figure as the report embeds it: fine enough to be enlarged, in few bytes."""
-    return savers.encode_image(drawing, "webp", dpi=_DPI)
+def encode_picture(png: bytes) -> bytes:
+    """Return a picture as the report embeds it, lossless in fewer bytes."""
+    encoded = BytesIO()
+    # The quality is the effort, in per cent.
+    Image.open(BytesIO(png)).save(encoded, "webp", lossless=True, quality=20)
+    return encoded.getvalue()
 
 
 def make_summary(experiment: ExperimentRun, chapter: Chapter) -> str:

@@ -20,9 +20,9 @@ STAGES = {
     "solver": {"data", "train", "evaluate", "figures", "all"},
 }
 FIGURES = {
-    "potential": {"summary", "dataset", "parity", "learning", "md_conservation", "provenance"},
-    "samples": {"summary", "dataset", "parity", "learning", "provenance"},
-    "solver": {"summary", "dataset", "parity", "provenance"},
+    "potential": {"summary", "dataset", "parity", "learning", "md_conservation"},
+    "samples": {"summary", "dataset", "parity", "learning"},
+    "solver": {"summary", "dataset", "parity"},
 }
 
 

@@ -21,12 +21,11 @@ NOTHING = [
     "errors_by_head",
     "uncertainty",
     "rounds",
-    "reproduction",
     "md_diffusion",
     "md_uncertainty",
     *PROPERTIES,
 ]
-"""Of a paper, of heads, of committees and what they learn, and of longer dynamics."""
+"""Of heads, of committees and what they learn, and of longer dynamics."""
 ALL = [figure.name for figure in SHOWN if figure.name not in NOTHING]
 
 
@@ -86,6 +85,7 @@ def test_the_experiment_chooses_names_and_formats(folder):
     names = {path.name for path in experiment.folder.iterdir()}
     assert names == {
         *("index.json", "summary.html", "summary.json", "summary.rst", "records.jsonl"),
+        "provenance.csv",
         *("dataset.svg", "dataset.csv", "dataset.rst"),
     }
     experiment = ask_for(folder, "{names: [balance]}")
