@@ -3,7 +3,8 @@
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3,$(shell \
 	$(p) -c 'import sys; sys.version_info >= (3, 11) and print(sys.executable)' 2>/dev/null)))
 # One more than cores: tests of ranks and of Slurm wait.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+CORES := $(shell nproc)
+WORKERS ?= $(shell expr $(CORES) + 1)
 # Files go to the workers in the order of `testpaths`, the longest first.
 PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -30,7 +31,7 @@ env: .venv/made  ## the environment, with the versions of the two lock files
 	touch $@
 
 check: lint  ## linters, types, and the tests that start no process: what to run before each commit
-	OMP_NUM_THREADS=1 $(PYTEST) --quiet --no-processes \
+	OMP_NUM_THREADS=1 $(PYTEST) --numprocesses $(CORES) --quiet --no-processes \
 		-m "not slow and not mpi and not slurm and not exhaustive"
 
 test: lint  ## linters, types, and every promise once: what continuous integration runs
