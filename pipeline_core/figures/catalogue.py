@@ -13,7 +13,6 @@ from pipeline_core.figures import (
     parity,
     provenance,
     reproduction,
-    rounds,
     uncertainty,
 )
 
@@ -94,17 +93,6 @@ ENGINE_FIGURES: Final = [
         "split, and learning rate.",
         category="Training",
         draw=learning.draw,
-    ),
-    Figure(
-        name="rounds",
-        title="What labels are worth",
-        caption="Errors of models on the same held-out samples against the structures that they "
-        "were trained on, where a committee has picked those to be labelled and where they were "
-        "picked at random. Lines join means over the members of a committee; dashes are single "
-        "models. Right: by how much the members differ on the force of an atom, where they differ "
-        "most in all that their dynamics met.",
-        category="Training",
-        draw=rounds.draw,
     ),
     Figure(
         name="balance",

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
@@ -98,11 +97,13 @@ def list_labels(dataset: DatasetRun) -> list[str] | None:
 
     None for data that a plugin makes, whose labels are unknown here.
     """
-    options = [part.options for part in dataset.parts]
-    labels = [one.labels for one in options if isinstance(one, Dataset) and one.plugin is None]
-    if len(labels) < len(options):
+    labels = [
+        getattr(one.options, "labels", None) if one.options.plugin is None else None
+        for one in dataset.parts
+    ]
+    if None in labels:
         return None
-    return list(dict.fromkeys(chain.from_iterable(labels)))
+    return list(dict.fromkeys(chain.from_iterable(filter(None, labels))))
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
+from pipeline_atoms.config.datasets import Dataset, choose_model
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.readers import Reader, catalogue
 from pipeline_core import hookimpl
-from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.datasets import DatasetFile
+from pipeline_core.config.experiments import BASE, ExperimentFile, Variant
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Example, Summary
 from pipeline_core.model_info import ModelInfo
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline_core.task import Samples, Task
     from pipeline_core.training.micro_batches import SampleDivider
 
-HOOKS_VERSION = "1.1"
+HOOKS_VERSION = "1.2"
 
 SECTIONS: Final[Mapping[str, Mapping[str, type[BaseModel]]]] = {
     "structure": {"graph": GraphOptions, "infer": InferOptions},
@@ -46,11 +49,45 @@ def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
 
 
 @hookimpl
+def variants(file: ExperimentFile, path: Path) -> Mapping[str, Variant]:
+    """Return the rounds of active learning."""
+    from pipeline_atoms.active_learning.rounds import make_variants
+
+    return make_variants(file, path)
+
+
+@hookimpl
+def variant_dataset(run: Run, base: Run) -> DatasetRun | None:
+    """Return the dataset of a round, with the labels up to it."""
+    from pipeline_atoms.active_learning.rounds import find_dataset
+
+    return find_dataset(run, base)
+
+
+@hookimpl
+def rules() -> Mapping[str, Sequence[Callable[[ExperimentRun, Run], Any]]]:
+    """Return the functions of picking and labelling."""
+    from pipeline_atoms.active_learning.jobs import FUNCTIONS
+
+    return {"learn": FUNCTIONS}
+
+
+@hookimpl
 def check(run: Run) -> None:
-    """Refuse limits of uncertainty without a committee."""
+    """Refuse rounds that cannot be, and limits of uncertainty without a committee."""
+    if run.file.learn is not None and run.variant == BASE:
+        from pipeline_atoms.active_learning.rounds import require_rounds
+
+        require_rounds(run)
     infer = run.sections["infer"]
     if run.file.members == 1 and isinstance(infer, InferOptions):
         infer.refuse_uncertainty()
+
+
+@hookimpl(trylast=True)
+def dataset_model(content: Mapping[str, Any]) -> type[DatasetFile]:
+    """Return the model of a dataset of structures, or of a mixture of several."""
+    return choose_model(content)
 
 
 @hookimpl
@@ -142,10 +179,11 @@ def calculator(run: Run, device: str) -> Calculator:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Return the figures of dynamics and of properties of materials."""
+    """Return the figures of active learning, of dynamics and of properties of materials."""
+    from pipeline_atoms.active_learning.learning_curve import FIGURE
     from pipeline_atoms.figures.catalogue import FIGURES
 
-    return FIGURES
+    return [FIGURE, *FIGURES]
 
 
 @hookimpl

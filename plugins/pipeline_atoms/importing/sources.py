@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from pipeline_atoms.config.datasets import Dataset, Source
 from pipeline_atoms.readers import Reader, Units
 from pipeline_atoms.readers.catalogue import READERS, guess_reader
-from pipeline_core.config.datasets import Dataset, Source
 from pipeline_core.config.raw_files import drop_links, match_names
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.registry import identify_plugin
@@ -46,6 +46,20 @@ class RawSource:
     root: PurePosixPath
     dataset: Path
     links: Mapping[str, str]
+
+
+def require_dataset(run: DatasetRun) -> Dataset:
+    """Return the options of a dataset, checked to be of structures in raw files.
+
+    Raises:
+        ValueError: A plugin has dataset files of its own but leaves the import to this one.
+    """
+    if not isinstance(run.options, Dataset):
+        raise ValueError(
+            f"{run.path}: plugin {run.options.plugin!r} has dataset files of its own but does not "
+            "make the data: implement the hook data(run)"
+        )
+    return run.options
 
 
 def find_sources(
