@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures import Figure
     from pipeline_core.figures.findings import Findings
+    from pipeline_core.figures.results import Comparison
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.project.dataset_run import DatasetRun, Dependencies
     from pipeline_core.project.run import ExperimentRun, Run
@@ -227,6 +228,17 @@ class PipelineSpecs:
 
         Called on rank 0, if samples are evaluated whole.
         """
+
+    @hookspec(firstresult=True)
+    def calibrate(self, run: Run) -> Mapping[str, Any] | None:
+        """Calibrate the committee with the first member `run` by the predictions of all members.
+
+        The result becomes `committee` of the metrics.
+        """
+
+    @hookspec(firstresult=True)
+    def compare_committee(self, run: Run) -> list[Comparison] | None:
+        """Give the comparison of a committee's means with labels; None to compare each member."""
 
     @hookspec(firstresult=True)
     def describe_training(self, run: Run) -> Mapping[str, Any] | None:

@@ -13,7 +13,6 @@ from pipeline_core.figures import (
     parity,
     provenance,
     reproduction,
-    uncertainty,
 )
 
 ENGINE_FIGURES: Final = [
@@ -75,16 +74,6 @@ ENGINE_FIGURES: Final = [
         "are errors of 10 % and 100 % of the force.",
         category="Accuracy",
         draw=errors.draw_by_size,
-    ),
-    Figure(
-        name="uncertainty",
-        title="Intervals of the committee",
-        caption="Left: share of held-out labels within the intervals of a committee, against the "
-        "probability that the intervals are made for; on the line they are right. Dashed: normal "
-        "intervals of the members' spread as it is. Right: bins of equally many numbers by the "
-        "half width of their 95 % intervals, and the half width that 95 % of their errors need.",
-        category="Accuracy",
-        draw=uncertainty.draw_reliability,
     ),
     Figure(
         name="learning",

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.figures import results, uncertainty
+from pipeline_core.figures import results
 from pipeline_core.figures.findings import Findings
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
@@ -82,7 +82,6 @@ def collect_numbers(experiment: ExperimentRun, findings: Findings) -> list[Numbe
         *_collect_data(experiment),
         *collect_training(run),
         *collect_errors(run),
-        *uncertainty.collect_numbers(run),
         *findings.numbers,
         *_collect_time(experiment),
     ]

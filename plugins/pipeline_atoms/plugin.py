@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures.findings import Findings
+    from pipeline_core.figures.results import Comparison
     from pipeline_core.task import Samples, Task
     from pipeline_core.training.micro_batches import SampleDivider
 
@@ -74,7 +75,14 @@ def rules() -> Mapping[str, Sequence[Callable[[ExperimentRun, Run], Any]]]:
 
 @hookimpl
 def check(run: Run) -> None:
-    """Refuse rounds that cannot be, and limits of uncertainty without a committee."""
+    """Refuse committees and rounds that cannot be, and limits of uncertainty for one model.
+
+    Raises:
+        ValueError: A committee is of a model without energies and forces, or lacks the split to
+            calibrate it on; rounds lack a committee; or one model has limits of uncertainty.
+    """
+    if run.file.members > 1:
+        _check_committee(run)
     if run.file.learn is not None and run.variant == BASE:
         from pipeline_atoms.active_learning.rounds import require_rounds
 
@@ -82,6 +90,21 @@ def check(run: Run) -> None:
     infer = run.sections["infer"]
     if run.file.members == 1 and isinstance(infer, InferOptions):
         infer.refuse_uncertainty()
+
+
+def _check_committee(run: Run) -> None:
+    """Check that a committee can be calibrated."""
+    info, splits = run.model_info, getattr(run.sections["evaluate"], "splits", None)
+    given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
+    if info.data_kind != "structure" or not given:
+        raise ValueError(
+            f"members: plugin {info.name!r} predicts no energies and forces of structures, which a "
+            "committee needs; remove the key, and write the seeds as variants"
+        )
+    if splits is None or "val" not in splits:
+        raise ValueError(
+            "evaluate.splits: a committee is calibrated on the validation split; add val"
+        )
 
 
 @hookimpl(trylast=True)
@@ -145,6 +168,22 @@ def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
     from pipeline_atoms.potential.conservation import report_conservation
 
     return report_conservation(task, samples)
+
+
+@hookimpl(trylast=True)
+def calibrate(run: Run) -> Mapping[str, Any]:
+    """Calibrate a committee on the validation split."""
+    from pipeline_atoms.ensembles.predictions import calibrate_committee
+
+    return calibrate_committee(run)
+
+
+@hookimpl(trylast=True)
+def compare_committee(run: Run) -> list[Comparison] | None:
+    """Return labels, means and half widths of a committee."""
+    from pipeline_atoms.figures.committees import compare
+
+    return compare(run)
 
 
 @hookimpl(trylast=True)

@@ -7,10 +7,11 @@ import re
 
 from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
 
-VERSION = "1.1"
+VERSION = "1.2"
 CONTRACT = {
     "model": (),
     "task": ("run",),
+    "dataset_model": ("content",),
     "data": ("run",),
     "graph": ("run",),
     "partition": ("run",),
@@ -28,8 +29,13 @@ CONTRACT = {
     "check_data": ("run",),
     "dependencies": ("run",),
     "measure": ("run", "task", "samples"),
+    "calibrate": ("run",),
+    "compare_committee": ("run",),
     "describe_training": ("run",),
     "divider": ("run", "task", "ranks"),
+    "variants": ("file", "path"),
+    "variant_dataset": ("run", "base"),
+    "rules": (),
     "example": ("info",),
     "sections": ("info",),
     "epoch": ("run", "record"),

@@ -50,7 +50,7 @@ def write_hook(head: str, body: str = "pass") -> str:
         ),
         (
             "HOOKS_VERSION = 1.0",
-            "HOOKS_VERSION = 1.0 is not a version of the hooks; write a string such as '1.1'",
+            "HOOKS_VERSION = 1.0 is not a version of the hooks; write a string such as '1.2'",
         ),
         ("HOOKS_VERSION = '1'", "HOOKS_VERSION = '1' is not a version of the hooks"),
         (

@@ -1,4 +1,4 @@
-"""The figures of dynamics and of properties of materials, in the order of the report."""
+"""The figures of committees, dynamics and properties of materials, in the order of the report."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from pipeline_atoms.figures import (
     barriers,
+    committees,
     diffusion,
     dynamics,
     glasses,
@@ -16,6 +17,16 @@ from pipeline_atoms.figures import (
 from pipeline_core.figures import Figure
 
 FIGURES: Final = [
+    Figure(
+        name="uncertainty",
+        title="Intervals of the committee",
+        caption="Left: share of held-out labels within the intervals of a committee, against the "
+        "probability that the intervals are made for; on the line they are right. Dashed: normal "
+        "intervals of the members' spread as it is. Right: bins of equally many numbers by the "
+        "half width of their 95 % intervals, and the half width that 95 % of their errors need.",
+        category="Accuracy",
+        draw=committees.draw_reliability,
+    ),
     Figure(
         name="md_conservation",
         title="Conserved energy and temperature",
