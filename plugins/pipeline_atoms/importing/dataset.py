@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from pipeline_atoms.config.datasets import Label, Mixture, Structures
+from pipeline_atoms.importing.columns import Columns
 from pipeline_atoms.importing.import_cache import KeptSamples, locate_kept
 from pipeline_atoms.importing.parts import PartImport, require_fetched, require_sensible
 from pipeline_atoms.importing.reference_energies import fit_reference_energies
@@ -23,14 +24,13 @@ from pipeline_atoms.importing.sources import (
     require_dataset,
     require_disjoint,
 )
+from pipeline_atoms.workers import Workers, can_be_sent
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.data.columns import Columns
 from pipeline_core.data.duplicates import Duplicates, unite_splits
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.project.dataset_run import DatasetRun
-from pipeline_core.system.workers import Workers, can_be_sent
 
 _LARGE: Final = 16_000_000
 """Bytes of raw files from which on worker processes, and the import cache, pay off."""

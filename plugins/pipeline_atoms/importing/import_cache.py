@@ -22,13 +22,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeline_atoms.importing.columns import count_elements, hash_frame
 from pipeline_atoms.importing.shards import PreparedFrame, Shard, list_shards
 from pipeline_atoms.importing.sources import RawSource
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.provenance import read_versions
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.data.columns import count_elements
-from pipeline_core.data.duplicates import hash_frame
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.registry import find_source_files
 

@@ -24,7 +24,7 @@ CONTENT = {
 def files(workshop, alloys, monkeypatch):
     """A large dataset, as it were: three folders of two files each, some without stress."""
     monkeypatch.setattr(dataset, "_LARGE", 0)
-    monkeypatch.setattr("pipeline_core.system.workers.count_cores", lambda: 1)
+    monkeypatch.setattr("pipeline_atoms.workers.count_cores", lambda: 1)
     monkeypatch.setattr(kept, "_MOST", 7)
     for number in range(6):
         frames = [atoms.copy() for atoms in alloys[10 * number : 10 * number + 10]]
