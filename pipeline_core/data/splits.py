@@ -39,8 +39,8 @@ def divide(
             differ.
         split: Code of the split that the source names, -1 if it names none, (n_samples,).
         energy: Energy per atom, for the method "energy", NaN if missing, (n_samples,).
-        formulas: For the method "composition", the place of each sample's composition, (n_samples,),
-            and the formulas of the compositions.
+        formulas: For the method "composition": the place of the formula of each sample,
+            (n_samples,), and the formulas.
 
     Returns:
         Code of the split of each sample, (n_samples,).

@@ -36,7 +36,6 @@ def read_origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, 
 
     For each split "group" and "source" -> (n_samples,), if the data have them; empty where the data
     have a layout of their own, or where the task takes a part of a split.
-        where the data have a layout of their own, or where the task takes a part of a split.
     """
     nothing: dict[str, dict[str, Texts]] = {split: {} for split in n_samples}
     if run.dataset is None:

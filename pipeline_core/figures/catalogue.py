@@ -44,14 +44,6 @@ ENGINE_FIGURES: Final = [
         draw=parity.draw_forces,
     ),
     Figure(
-        name="errors_by_element",
-        title="Force error by element",
-        caption="Mean absolute error of the force components on the held-out split; below each "
-        "element the number of atoms.",
-        category="Accuracy",
-        draw=errors.draw_by_element,
-    ),
-    Figure(
         name="errors_by_group",
         title="Error by group",
         caption="Mean absolute errors of each group of samples in every split that was evaluated.",
@@ -65,15 +57,6 @@ ENGINE_FIGURES: Final = [
         "theory, in every split that was evaluated.",
         category="Accuracy",
         draw=errors.draw_by_head,
-    ),
-    Figure(
-        name="errors_by_force",
-        title="Force error by size of the force",
-        caption="Mean length of the error of the force vector over ranges of the labelled force "
-        "that hold equally many atoms; the band is the middle half of the atoms, the dotted lines "
-        "are errors of 10 % and 100 % of the force.",
-        category="Accuracy",
-        draw=errors.draw_by_size,
     ),
     Figure(
         name="learning",

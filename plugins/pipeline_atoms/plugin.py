@@ -222,7 +222,7 @@ def figures() -> list[Figure]:
     from pipeline_atoms.active_learning.learning_curve import FIGURE
     from pipeline_atoms.figures.catalogue import FIGURES
 
-    return [FIGURE, *FIGURES]
+    return [*FIGURES, FIGURE]
 
 
 @hookimpl

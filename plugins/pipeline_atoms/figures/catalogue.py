@@ -1,4 +1,4 @@
-"""The figures of committees, dynamics and properties of materials, in the order of the report."""
+"""The figures of potentials and what they are used for, in the order of the report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pipeline_atoms.figures import (
     committees,
     diffusion,
     dynamics,
+    errors,
     glasses,
     materials,
     phonons,
@@ -17,6 +18,23 @@ from pipeline_atoms.figures import (
 from pipeline_core.figures import Figure
 
 FIGURES: Final = [
+    Figure(
+        name="errors_by_element",
+        title="Force error by element",
+        caption="Mean absolute error of the force components on the held-out split; below each "
+        "element the number of atoms.",
+        category="Accuracy",
+        draw=errors.draw_by_element,
+    ),
+    Figure(
+        name="errors_by_force",
+        title="Force error by size of the force",
+        caption="Mean length of the error of the force vector over ranges of the labelled force "
+        "that hold equally many atoms; the band is the middle half of the atoms, the dotted lines "
+        "are errors of 10 % and 100 % of the force.",
+        category="Accuracy",
+        draw=errors.draw_by_size,
+    ),
     Figure(
         name="uncertainty",
         title="Intervals of the committee",

@@ -224,8 +224,9 @@ def _is_transformed(source: RawSource) -> bool:
 @cache
 def _hash_engine() -> str:
     digest = hashlib.sha256()
-    for path in find_source_files("pipeline_core"):
-        digest.update(path.read_bytes())
+    for package in ("pipeline_core", "pipeline_atoms"):
+        for path in find_source_files(package):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
