@@ -49,7 +49,7 @@ def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
     return SECTIONS.get(info.data_kind)
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def variants(file: ExperimentFile, path: Path) -> Mapping[str, Variant]:
     """Return the rounds of active learning."""
     from pipeline_atoms.active_learning.rounds import make_variants
@@ -57,7 +57,7 @@ def variants(file: ExperimentFile, path: Path) -> Mapping[str, Variant]:
     return make_variants(file, path)
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def variant_dataset(run: Run, base: Run) -> DatasetRun | None:
     """Return the dataset of a round, with the labels up to it."""
     from pipeline_atoms.active_learning.rounds import find_dataset
