@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pipeline_atoms.active_learning.round import require_round
-from pipeline_core.fields import parse_start
+from pipeline_atoms.structure import parse_start
 from pipeline_core.project.run import ExperimentRun, Run
 
 

@@ -22,8 +22,8 @@ from pipeline_atoms.config.properties import (
     SurfaceOptions,
     VacancyOptions,
 )
+from pipeline_atoms.structure import parse_start
 from pipeline_core.config.sections import Section
-from pipeline_core.fields import parse_start
 
 
 class InferOptions(Section):
