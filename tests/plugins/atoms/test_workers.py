@@ -14,7 +14,7 @@ from processes import start
 
 ORPHANS = """
 import os, signal, time
-from pipeline_core.system import workers
+from pipeline_atoms import workers
 
 workers.count_cores = lambda: 2
 
