@@ -108,13 +108,6 @@ class PipelineSpecs:
         """
 
     @hookspec(firstresult=True)
-    def dataset_model(self, content: Mapping[str, Any]) -> type[DatasetFile] | None:
-        """Give the pydantic model of a dataset file whose plugin brings none (`ModelInfo.dataset`).
-
-        Called while Snakemake builds its graph of jobs: import nothing heavy.
-        """
-
-    @hookspec(firstresult=True)
     def data(self, run: DatasetRun) -> Summary | None:
         """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies.
 
@@ -208,6 +201,13 @@ class PipelineSpecs:
 
         Raises:
             ValueError: Parts of the run do not fit together; the message begins with the key.
+        """
+
+    @hookspec(firstresult=True)
+    def dataset_model(self, content: Mapping[str, Any]) -> type[DatasetFile] | None:
+        """Give the pydantic model of a dataset file whose plugin brings none (`ModelInfo.dataset`).
+
+        Called while Snakemake builds its graph of jobs: import nothing heavy.
         """
 
     @hookspec

@@ -11,7 +11,6 @@ VERSION = "1.2"
 CONTRACT = {
     "model": (),
     "task": ("run",),
-    "dataset_model": ("content",),
     "data": ("run",),
     "graph": ("run",),
     "partition": ("run",),
@@ -26,6 +25,7 @@ CONTRACT = {
     "findings": ("experiment",),
     "calculator": ("run", "device"),
     "check": ("run",),
+    "dataset_model": ("content",),
     "check_data": ("run",),
     "dependencies": ("run",),
     "measure": ("run", "task", "samples"),

@@ -46,7 +46,7 @@ def write_hook(head: str, body: str = "pass") -> str:
         (write_hook("zzzzz()"), "hooks are model, task, data"),
         (
             "HOOKS_VERSION = '2.0'\n" + write_hook("zzzzz()"),
-            "is made for version 2.0 of the hooks, and this pipeline-core has 1.1; install a newer",
+            "is made for version 2.0 of the hooks, and this pipeline-core has 1.2; install a newer",
         ),
         (
             "HOOKS_VERSION = 1.0",
