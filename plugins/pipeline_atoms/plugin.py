@@ -118,10 +118,9 @@ def check_data(run: DatasetRun) -> None:
     """Refuse raw files without a reader, and copies that cannot be made."""
     if isinstance(run.options, Dataset):
         from pipeline_atoms.importing.frames import check_copies
-        from pipeline_atoms.importing.sources import find_sources
+        from pipeline_atoms.importing.sources import find_dataset_sources
 
-        formats, options = run.registry.collect("readers"), run.options
-        for source in find_sources(run.path, options.sources, formats, options.expected):
+        for source in find_dataset_sources(run):
             check_copies(source)
 
 

@@ -19,7 +19,7 @@ from pipeline_atoms.importing.shards import count_bytes
 from pipeline_atoms.importing.sources import (
     RawSource,
     find_beside,
-    find_sources,
+    find_dataset_sources,
     identify_readers,
     require_dataset,
     require_disjoint,
@@ -111,11 +111,9 @@ def _can_be_sent(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
 
 def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
     """Find the raw files of every part, by the name of the part."""
-    readers = run.registry.collect("readers")
     by_part = {}
     for part in run.parts:
-        options = require_dataset(part)
-        by_part[part.name] = find_sources(part.path, options.sources, readers, options.expected)
+        by_part[part.name] = find_dataset_sources(part)
         require_fetched(part, by_part[part.name])
     require_disjoint([source for sources in by_part.values() for source in sources])
     return by_part

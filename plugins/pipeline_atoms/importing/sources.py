@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -60,6 +61,12 @@ def require_dataset(run: DatasetRun) -> Dataset:
             "make the data: implement the hook data(run)"
         )
     return run.options
+
+
+def find_dataset_sources(run: DatasetRun) -> list[RawSource]:
+    """Find the files of all sources of a dataset, as `find_sources` does."""
+    options, readers = require_dataset(run), run.registry.collect("readers")
+    return find_sources(run.path, options.sources, readers, options.expected)
 
 
 def find_sources(
@@ -140,15 +147,10 @@ def find_beside(run: DatasetRun) -> dict[str, Path]:
 
 def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
     """Yield the sources of a dataset that the engine imports and that can be read."""
-    readers = run.registry.collect("readers")
     for part in run.parts:
-        options = part.options
-        if not isinstance(options, Dataset) or options.plugin is not None:
-            continue
-        try:
-            yield from find_sources(part.path, options.sources, readers, options.expected)
-        except ValueError:
-            continue
+        if part.options.plugin is None:
+            with suppress(ValueError):
+                yield from find_dataset_sources(part)
 
 
 def _find_beside(name: str, path: Path, reader: Reader) -> dict[str, Path]:
