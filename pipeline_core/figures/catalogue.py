@@ -37,13 +37,6 @@ ENGINE_FIGURES: Final = [
         draw=parity.draw,
     ),
     Figure(
-        name="parity_forces",
-        title="Predicted against labelled forces",
-        caption="Components of the forces on the atoms of the held-out split.",
-        category="Accuracy",
-        draw=parity.draw_forces,
-    ),
-    Figure(
         name="errors_by_group",
         title="Error by group",
         caption="Mean absolute errors of each group of samples in every split that was evaluated.",

@@ -152,11 +152,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, make_table(rows)
 
 
-def draw_forces(experiment: ExperimentRun) -> Drawn:
-    """Draw the forces alone, one panel per variant."""
-    return draw_quantity(experiment, "forces")
-
-
 def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
     """Draw one quantity alone, one panel per variant; None if no variant predicts it."""
     everything = _read_rows(experiment).items()

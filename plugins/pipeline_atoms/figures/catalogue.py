@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from pipeline_atoms.figures import (
@@ -15,9 +16,16 @@ from pipeline_atoms.figures import (
     phonons,
     uncertainty,
 )
-from pipeline_core.figures import Figure
+from pipeline_core.figures import Figure, parity
 
 FIGURES: Final = [
+    Figure(
+        name="parity_forces",
+        title="Predicted against labelled forces",
+        caption="Components of the forces on the atoms of the held-out split.",
+        category="Accuracy",
+        draw=partial(parity.draw_quantity, name="forces"),
+    ),
     Figure(
         name="errors_by_element",
         title="Force error by element",
