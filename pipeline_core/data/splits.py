@@ -57,8 +57,8 @@ def divide(
             case "group" | "list":
                 chosen = _choose_by_group(groups, options, free, first)
             case "energy":
-                known = np.full(n, np.nan) if energy is None else energy
-                chosen = _split_by_energy(known[free], options)
+                energy = np.full(n, np.nan) if energy is None else energy
+                chosen = _split_by_energy(energy[free], options)
             case _:
                 chosen = _choose_in_turn(options, free, first, formulas)
         codes[free] = chosen
