@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pipeline_atoms.active_learning.round import require_round
@@ -43,4 +44,10 @@ def label_threads(experiment: ExperimentRun, run: Run) -> int:
     return require_round(run).options.threads
 
 
-FUNCTIONS: Final = [pick_inputs, pick_params, label_inputs, label_params, label_threads]
+FUNCTIONS: Final[Sequence[Callable[[ExperimentRun, Run], Any]]] = (
+    pick_inputs,
+    pick_params,
+    label_inputs,
+    label_params,
+    label_threads,
+)

@@ -55,7 +55,7 @@ class Round:
         return [self.folder / "labels" / f"{i}.extxyz" for i in range(self.options.per_round)]
 
 
-def read_options(file: ExperimentFile, path: Path) -> LearnOptions | None:
+def read_learn_options(file: ExperimentFile, path: Path) -> LearnOptions | None:
     """Return the section `learn` of an experiment; None if it has none.
 
     Raises:
@@ -83,7 +83,7 @@ def find_round(run: Run) -> Round | None:
 
     None for members of a committee other than the first.
     """
-    learn = read_options(run.file, Path())
+    learn = read_learn_options(run.file, Path())
     if learn is None or run.variant not in (rounds := list_rounds(learn)):
         return None
     arm, number = rounds[run.variant]

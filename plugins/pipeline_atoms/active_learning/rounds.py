@@ -19,7 +19,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline_atoms.active_learning.round import LABELS, Arm, list_rounds, name_round, read_options
+from pipeline_atoms.active_learning.round import (
+    LABELS,
+    Arm,
+    list_rounds,
+    name_round,
+    read_learn_options,
+)
 from pipeline_atoms.config.datasets import (
     LabelledFrames,
     Mixture,
@@ -48,7 +54,7 @@ def make_variants(file: ExperimentFile, path: Path) -> dict[str, Variant]:
     Raises:
         ValueError: The section `learn` is wrong, or a variant has the name of a round.
     """
-    learn = read_options(file, path)
+    learn = read_learn_options(file, path)
     if learn is None:
         return {}
     rounds = list_rounds(learn)
@@ -96,7 +102,7 @@ def require_rounds(base: Run) -> None:
 
 def find_dataset(run: Run, base: Run) -> DatasetRun | None:
     """Return the dataset of a round, for all members of its committee; None for other runs."""
-    learn = read_options(run.file, Path())
+    learn = read_learn_options(run.file, Path())
     if learn is None:
         return None
     members = range(1, run.file.members + 1)
