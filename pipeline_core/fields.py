@@ -13,7 +13,6 @@ NaN has no other meaning.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -150,9 +149,3 @@ def store_rows(field: Field, rows: NDArray[Any]) -> NDArray[Any]:
                 f"{limits.min} to {limits.max} can be stored; {cure}"
             )
     return rows.astype(dtype)
-
-
-def parse_start(start: str) -> tuple[str, int] | None:
-    """Return split and number of a start such as "test:0"; None for the path of a file."""
-    match = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
-    return (match[1], int(match[2])) if match else None

@@ -24,7 +24,7 @@ jobs. Import torch and the model inside the hooks.
 
 The contract has a version, `HOOKS_VERSION`, which a plugin can name in its module:
 
-    HOOKS_VERSION = "1.1"
+    HOOKS_VERSION = "1.2"
 
 A new hook or argument raises the minor number. A hook to be removed is first deprecated:
 `@hookspec(warn_on_impl=FutureWarning(cure))` for a hook, `warn_on_impl_args` for an argument. A
@@ -34,18 +34,23 @@ the major number. A plugin made for a later major version is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core import hookspec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
 
+    from pipeline_core.config.datasets import DatasetFile
+    from pipeline_core.config.experiments import ExperimentFile, Variant
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures import Figure
     from pipeline_core.figures.findings import Findings
+    from pipeline_core.figures.results import Comparison
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.project.dataset_run import DatasetRun, Dependencies
     from pipeline_core.project.run import ExperimentRun, Run
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
     from pipeline_core.task import Samples, Task
     from pipeline_core.training.micro_batches import SampleDivider
 
-HOOKS_VERSION: Final = "1.1"
+HOOKS_VERSION: Final = "1.2"
 """Version of the contract: major (breaks plugins) and minor (adds to it)."""
 
 Summary = Mapping[str, Any]
@@ -198,6 +203,13 @@ class PipelineSpecs:
             ValueError: Parts of the run do not fit together; the message begins with the key.
         """
 
+    @hookspec(firstresult=True)
+    def dataset_model(self, content: Mapping[str, Any]) -> type[DatasetFile] | None:
+        """Give the pydantic model of a dataset file whose plugin brings none (`ModelInfo.dataset`).
+
+        Called while Snakemake builds its graph of jobs: import nothing heavy.
+        """
+
     @hookspec
     def check_data(self, run: DatasetRun) -> None:
         """Check a dataset before it is imported.
@@ -218,12 +230,50 @@ class PipelineSpecs:
         """
 
     @hookspec(firstresult=True)
+    def calibrate(self, run: Run) -> Mapping[str, Any] | None:
+        """Calibrate the committee with the first member `run` by the predictions of all members.
+
+        The result becomes `committee` of the metrics.
+        """
+
+    @hookspec(firstresult=True)
+    def compare_committee(self, run: Run) -> list[Comparison] | None:
+        """Give the comparison of a committee's means with labels; None to compare each member."""
+
+    @hookspec(firstresult=True)
     def describe_training(self, run: Run) -> Mapping[str, Any] | None:
         """Describe the range of the training samples of a run, for the card of its model."""
 
     @hookspec(firstresult=True)
     def divider(self, run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
         """Give the domain decomposition of single samples, for `partition.parts: graph`."""
+
+    @hookspec(firstresult=True)
+    def variants(self, file: ExperimentFile, path: Path) -> Mapping[str, Variant] | None:
+        """Give the variants that the section `learn` of an experiment stands for, by name.
+
+        Raises:
+            ValueError: The section, or the name of another variant, does not fit; the message
+                begins with `path`.
+        """
+
+    @hookspec(firstresult=True)
+    def variant_dataset(self, run: Run, base: Run) -> DatasetRun | None:
+        """Give the dataset of a variant of `variants`, derived from the dataset of the base.
+
+        It has a command of its own (`DatasetRun.grows`); None for the dataset that the run names.
+        """
+
+    @hookspec
+    def rules(self) -> Mapping[str, Sequence[Callable[[ExperimentRun, Run], Any]]]:
+        """Give functions for rules of Snakemake besides those of the stages.
+
+        Returns:
+            File in `workflows/rules`, without its ending, to functions of the experiment and the
+            run of a job, which its rules call by name, such as `plan.pick_inputs`. They return
+            inputs, as a list, parameters, as a dictionary, or a number of threads.
+        """
+        raise NotImplementedError
 
     @hookspec(firstresult=True)
     def example(self, info: ModelInfo) -> Example | None:

@@ -73,7 +73,7 @@ class ModelInfo:
             `partition` there are no shares of ranks, which the shared trainer needs: such a plugin
             has a training loop of its own.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
-            `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
+            `pipeline_core.config.datasets.DatasetFile`; None for files of structures.
         parts: Groups of parameters that `train.freeze` can name: parts of the module, each with the
             first components of the names of its parameters.
         foreign: Formats of other programs that `pipeline-core load` reads and `export` writes.

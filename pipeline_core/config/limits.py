@@ -8,7 +8,6 @@ machine could hold are refused, and the job finds out the rest.
 
 from __future__ import annotations
 
-import math
 import shutil
 from functools import cache
 from typing import Annotated, Final
@@ -17,8 +16,6 @@ from pydantic import AfterValidator, Field
 
 from pipeline_core.system.memory import describe_bytes, find_total_memory
 
-ATOM_BYTES: Final = 200
-"""Lower bound of the bytes per atom while atoms are moved or copied."""
 _CORES: Final = 2**24
 """More than the largest computers have."""
 _SCHEDULERS: Final = ("sbatch", "qsub", "bsub", "condor_submit", "flux")
@@ -77,13 +74,6 @@ def _limit_ranks(value: int) -> int:
     return value
 
 
-def _limit_copies(value: tuple[int, int, int]) -> tuple[int, int, int]:
-    require_memory(
-        float(math.prod(value)) * ATOM_BYTES, f"{math.prod(value):.3g} copies of a single atom"
-    )
-    return value
-
-
 _Count = Annotated[int, Field(ge=1)]
 
 Width = Annotated[
@@ -95,7 +85,3 @@ Depth = Annotated[_Count, limit_power(1, 10_000, "{} layers")]
 """Layers, each of which is a module."""
 Ranks = Annotated[_Count, AfterValidator(_limit_ranks)]
 """Processes of a computer."""
-Atoms = Annotated[_Count, limit_power(1, ATOM_BYTES, "{} atoms")]
-"""Atoms of one structure."""
-Copies = Annotated[tuple[_Count, _Count, _Count], AfterValidator(_limit_copies)]
-"""Copies of a cell along its vectors."""

@@ -3,10 +3,8 @@
 Plugins use `Duplicates` for samples of their own that they read one by one, `find_first_rows` for
 rows of a table, and pass the results to `splits.divide`.
 
-Two frames of atoms are equal if their atoms, in order, their lattice vectors, their periodic
-directions and their positions are the same to 1e-8 Å. Copies of one cell by `repeat` come from
-equal frames. Labels do not count: a structure that was calculated twice is one structure, with an
-energy that a model would have seen in training.
+Labels do not count: a sample that was calculated twice is one sample, with a label that a model
+would have seen in training.
 """
 
 from __future__ import annotations
@@ -19,10 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.fields import FIELDS
-
 Ints = NDArray[np.int64]
-Sample = Mapping[str, NDArray[Any]]
 
 _DIGITS: Final = 8
 _LISTED: Final = 20
@@ -47,7 +42,7 @@ class Duplicates:
 
         Args:
             file: The file that it comes from.
-            content: As `hash_frame` or `hash_content` returns it.
+            content: As `hash_content` returns it.
             n_copies: How often the sample repeats the frame with this content.
         """
         frame, labels = content
@@ -103,17 +98,6 @@ class Duplicates:
                 first = int(order[place])
             later = int(order[place + 1])
             yield self._files[first], self._files[later], self._labels[first] != self._labels[later]
-
-
-def hash_frame(cell: Sample) -> tuple[int, int]:
-    """Return the hashes of the structure and the labels of a frame.
-
-    Args:
-        cell: The frame in the engine's units, before copies of it are made.
-    """
-    structure = (cell["atomic_numbers"], cell["pbc"], cell["cell"], cell["positions"])
-    labels = (cell[name] for name in sorted(cell) if FIELDS[name].label)
-    return hash_content(structure, labels)
 
 
 def hash_content(

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Split
-from pipeline_core.data.columns import Columns, Ints
-from pipeline_core.data.duplicates import find_first_rows, unite_splits
+from pipeline_core.data.duplicates import Ints, find_first_rows, unite_splits
 from pipeline_core.fields import SPLITS
 
 Codes = NDArray[np.int8]
@@ -19,17 +18,29 @@ Floats = NDArray[np.float64]
 _TRAIN, _VAL, _TEST = range(len(SPLITS))
 
 
-def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes:
+def divide(
+    groups: Sequence[str],
+    options: Split,
+    first: Ints | None = None,
+    *,
+    split: Codes | None = None,
+    energy: Floats | None = None,
+    formulas: tuple[Ints, Sequence[str]] | None = None,
+) -> Codes:
     """Choose the split of every sample whose source does not name it.
 
     All methods put equal frames into one split. Where sources or lists of groups give them several,
     they are all held out.
 
     Args:
-        columns: Properties of the samples.
+        groups: Name of the group of each sample, (n_samples,).
         options: Options of the split.
         first: For each sample the first one with an equal frame, (n_samples,); None if all frames
             differ.
+        split: Code of the split that the source names, -1 if it names none, (n_samples,).
+        energy: Energy per atom, for the method "energy", NaN if missing, (n_samples,).
+        formulas: For the method "composition": the place of the formula of each sample,
+            (n_samples,), and the formulas.
 
     Returns:
         Code of the split of each sample, (n_samples,).
@@ -37,11 +48,20 @@ def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes
     Raises:
         ValueError: Nothing is left for training, or lists of groups do not fit the groups.
     """
-    first = np.arange(len(columns)) if first is None else first
-    codes = unite_splits(columns.split, first)
+    n = len(groups)
+    first = np.arange(n) if first is None else first
+    codes = unite_splits(np.full(n, -1, np.int8) if split is None else split, first)
     free = np.flatnonzero(codes < 0)
     if len(free):
-        codes[free] = _choose(columns, options, free, first)
+        match options.method:
+            case "group" | "list":
+                chosen = _choose_by_group(groups, options, free, first)
+            case "energy":
+                energy = np.full(n, np.nan) if energy is None else energy
+                chosen = _split_by_energy(energy[free], options)
+            case _:
+                chosen = _choose_in_turn(options, free, first, formulas)
+        codes[free] = chosen
         codes = unite_splits(codes, first)
     if not (codes == _TRAIN).any():
         counts = [f"{np.count_nonzero(codes == i)} {name}" for i, name in enumerate(SPLITS)]
@@ -68,31 +88,34 @@ def divide_rows(rows: Floats, energy: Floats, options: Split, groups: Sequence[s
     Raises:
         ValueError: As `divide`.
     """
-    columns = Columns()
-    for group, one in zip(groups or [""] * len(rows), energy.tolist(), strict=True):
-        columns.add(0, group, 1, one, -1)
-    return divide(columns, options, find_first_rows(rows))
+    names = groups or [""] * len(rows)
+    return divide(names, options, find_first_rows(rows), energy=energy)
 
 
-def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:
-    """Return the split of some samples, (n_free,)."""
+def _choose_by_group(groups: Sequence[str], options: Split, free: Ints, first: Ints) -> Codes:
+    """Return the split of some samples, whole groups together, (n_free,)."""
+    names = list(dict.fromkeys(groups))
+    places = {name: place for place, name in enumerate(names)}
+    group = np.array([places[groups[sample]] for sample in free])
+    if options.method == "list":
+        return _split_by_name(names, np.unique(group), options)[group]
+    group = _join_groups(group, np.searchsorted(free, first[free]))
+    return _split_whole_groups(group, options, np.random.default_rng(options.seed))[group]
+
+
+def _choose_in_turn(
+    options: Split, free: Ints, first: Ints, formulas: tuple[Ints, Sequence[str]] | None
+) -> Codes:
+    """Return the split of some samples, at random or each composition divided alike, (n_free,)."""
     rng = np.random.default_rng(options.seed)
-    group = columns.group[free]
-    match options.method:
-        case "group":
-            group = _join_groups(group, np.searchsorted(free, first[free]))
-            return _split_whole_groups(group, options, rng)[group]
-        case "list":
-            return _split_by_name(columns.groups, np.unique(group), options)[group]
-        case "energy":
-            return _split_by_energy(columns.energy[free] / columns.n_atoms[free], options)
     leading = free[first[free] == free]  # one of each set of equal frames
     if options.method == "random":
         order = rng.permutation(len(leading))
     else:
-        names = columns.compositions.list_formulas()
-        order = _split_by_formula(columns.composition[leading], names, rng)
-    codes = np.full(len(columns), _TRAIN, dtype=np.int8)
+        assert formulas is not None, "samples without compositions"
+        composition, names = formulas
+        order = _split_by_formula(composition[leading], names, rng)
+    codes = np.full(len(first), _TRAIN, dtype=np.int8)
     codes[leading] = _take_in_turn(order, options)
     return codes[first[free]]
 

@@ -11,7 +11,6 @@ from pipeline_core.artifacts import store
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.ensembles.predictions import calibrate_committee
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import (
@@ -65,8 +64,9 @@ def evaluate_run(run: Run) -> dict[str, Any]:
                         report[split] |= measured
         if ranks.is_rank_zero:
             content = {**make_metrics_header(run, task), "splits": report}
-            if run.members:
-                content["committee"] = calibrate_committee(run)
+            calibrate = run.registry.select_hook("calibrate", run.model_info.name)
+            if run.members and (committee := calibrate(run=run)) is not None:
+                content["committee"] = committee
             store.write_json(run.metrics, content)
     return {split: _list_errors(content) for split, content in report.items()}
 

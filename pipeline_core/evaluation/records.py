@@ -34,9 +34,9 @@ def read_origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, 
         run: Its data are read.
         n_samples: Number of samples of each split.
 
-    For each split "group" and "source" -> (n_samples,), if the data have them; empty where the data
-    have a layout of their own, or where the task takes a part of a split.
-        where the data have a layout of their own, or where the task takes a part of a split.
+    Returns:
+        For each split "group" and "source" -> (n_samples,), if the data have them; empty where the
+        data have a layout of their own, or where the task takes a part of a split.
     """
     nothing: dict[str, dict[str, Texts]] = {split: {} for split in n_samples}
     if run.dataset is None:

@@ -11,8 +11,6 @@ from pipeline_core.figures import (
     errors,
     learning,
     parity,
-    rounds,
-    uncertainty,
 )
 
 ENGINE_FIGURES: Final = [
@@ -37,21 +35,6 @@ ENGINE_FIGURES: Final = [
         draw=parity.draw,
     ),
     Figure(
-        name="parity_forces",
-        title="Predicted against labelled forces",
-        caption="Components of the forces on the atoms of the held-out split.",
-        category="Accuracy",
-        draw=parity.draw_forces,
-    ),
-    Figure(
-        name="errors_by_element",
-        title="Force error by element",
-        caption="Mean absolute error of the force components on the held-out split; below each "
-        "element the number of atoms.",
-        category="Accuracy",
-        draw=errors.draw_by_element,
-    ),
-    Figure(
         name="errors_by_group",
         title="Error by group",
         caption="Mean absolute errors of each group of samples in every split that was evaluated.",
@@ -67,42 +50,12 @@ ENGINE_FIGURES: Final = [
         draw=errors.draw_by_head,
     ),
     Figure(
-        name="errors_by_force",
-        title="Force error by size of the force",
-        caption="Mean length of the error of the force vector over ranges of the labelled force "
-        "that hold equally many atoms; the band is the middle half of the atoms, the dotted lines "
-        "are errors of 10 % and 100 % of the force.",
-        category="Accuracy",
-        draw=errors.draw_by_size,
-    ),
-    Figure(
-        name="uncertainty",
-        title="Intervals of the committee",
-        caption="Left: share of held-out labels within the intervals of a committee, against the "
-        "probability that the intervals are made for; on the line they are right. Dashed: normal "
-        "intervals of the members' spread as it is. Right: bins of equally many numbers by the "
-        "half width of their 95 % intervals, and the half width that 95 % of their errors need.",
-        category="Accuracy",
-        draw=uncertainty.draw_reliability,
-    ),
-    Figure(
         name="learning",
         title="Learning curves",
         caption="Loss on training and validation split, mean absolute errors on the validation "
         "split, and learning rate.",
         category="Training",
         draw=learning.draw,
-    ),
-    Figure(
-        name="rounds",
-        title="What labels are worth",
-        caption="Errors of models on the same held-out samples against the structures that they "
-        "were trained on, where a committee has picked those to be labelled and where they were "
-        "picked at random. Lines join means over the members of a committee; dashes are single "
-        "models. Right: by how much the members differ on the force of an atom, where they differ "
-        "most in all that their dynamics met.",
-        category="Training",
-        draw=rounds.draw,
     ),
     Figure(
         name="balance",

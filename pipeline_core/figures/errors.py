@@ -1,74 +1,31 @@
-"""Figures of errors by element, by group of samples, by head, and by the size of the force."""
+"""Figures of errors by group of samples and by head."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Final, Literal
+from typing import Literal
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from pipeline_core.fields import SPLITS, SYMBOLS
+from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics, Split, Table
-from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.project.run import ExperimentRun
 
-Floats = NDArray[np.float64]
 Errorbook = dict[str, dict[str, Errors]]
-"""Variant -> element, group or head -> errors of one quantity."""
+"""Variant -> key, such as a group or an element -> errors of one quantity."""
 Kind = Literal["group", "head"]
 
-_ROW: Final = 24
-"""Elements in one row of bars."""
-_BINS: Final = 16
-_FEWEST: Final = 20
-"""Least number of atoms in an average over a range of forces."""
 
-
-def draw_by_element(experiment: ExperimentRun) -> Drawn:
-    """Draw the force error of each element on the held-out split, one colour per variant."""
-    book = {v: dict(_list_by_element(m)) for v, m in _read_metrics(experiment).items()}
-    elements = sorted({e for errors in book.values() for e in errors}, key=SYMBOLS.index)
-    if not elements:
-        return None
-    rows = [elements[i : i + _ROW] for i in range(0, len(elements), _ROW)]
-    width = style.COLUMN if len(elements) < 10 else style.PAGE
-    figure, axes = style.make_canvas(len(rows), 1, width=width, height=2.2, sharey=True)
-    for (panel,), members in zip(axes, rows, strict=True):
-        _draw_elements(panel, members, book)
-        panel.set_xlim(-0.6, len(rows[0]) - 0.4)
-    axes[-1][0].set_xlabel("element, number of atoms compared")
-    style.add_legend_above(figure, axes[0][0])
-    return figure, _make_table("element", "forces", book)
-
-
-def _read_metrics(experiment: ExperimentRun) -> dict[str, Metrics]:
+def read_all_metrics(experiment: ExperimentRun) -> dict[str, Metrics]:
+    """Return the errors of all evaluated variants, by label."""
     metrics = {run.label: results.read_metrics(run) for run in experiment.runs.values()}
     return {variant: report for variant, report in metrics.items() if report is not None}
 
 
-def _list_by_element(report: Metrics) -> Iterator[tuple[str, Errors]]:
-    if report.held_out is not None:
-        for element, table in report.splits[report.held_out].elements.items():
-            if "forces" in table and table["forces"].count:
-                yield element, table["forces"]
-
-
-def _draw_elements(axes: Axes, elements: list[str], book: Errorbook) -> None:
-    forces = find_quantity("forces")
-    _draw_bars(axes, elements, book, forces.error_factor, "vertical")
-    n_atoms = [max(e[name].count // 3 for e in book.values() if name in e) for name in elements]
-    labels = [f"{name}\n{_format_compact(n)}" for name, n in zip(elements, n_atoms, strict=True)]
-    axes.set_xticks(range(len(elements)), labels)
-    axes.tick_params(axis="x", length=0, labelsize=6)
-    axes.set_ylabel(add_unit("force MAE", forces.error_unit))
-
-
-def _draw_bars(
+def draw_bars(
     axes: Axes,
     names: list[str],
     book: Errorbook,
@@ -84,14 +41,6 @@ def _draw_bars(
         draw(places, values, 0.92 * thickness, color=style.choose_colour(number), label=variant)
 
 
-def _format_compact(number: int) -> str:
-    """Return a count in few characters, such as 12k."""
-    for limit, letter in ((1_000_000, "M"), (1_000, "k")):
-        if number >= limit:
-            return f"{number / limit:.{0 if number >= 10 * limit else 1}f}{letter}"
-    return str(number)
-
-
 def draw_by_group(experiment: ExperimentRun) -> Drawn:
     """Draw energy and force errors of each group and split, one colour per variant."""
     return _draw_by(experiment, "group")
@@ -105,7 +54,7 @@ def draw_by_head(experiment: ExperimentRun) -> Drawn:
 def _draw_by(experiment: ExperimentRun, kind: Kind) -> Drawn:
     reports = {
         variant: report
-        for variant, report in _read_metrics(experiment).items()
+        for variant, report in read_all_metrics(experiment).items()
         if any(_get_tables(split, kind) for split in report.splits.values())
     }
     books = {
@@ -124,11 +73,11 @@ def _draw_by(experiment: ExperimentRun, kind: Kind) -> Drawn:
     table: Rows = []
     for panel, (name, book) in zip(axes, books.items(), strict=True):
         shown = find_quantity(name)
-        _draw_bars(panel, keys, book, shown.error_factor, "horizontal")
+        draw_bars(panel, keys, book, shown.error_factor, "horizontal")
         panel.set_xlabel(add_unit(f"{shown.title} MAE", shown.error_unit))
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.tick_params(axis="y", length=0)
-        table += _make_table(kind, name, book)[1 if table else 0 :]
+        table += make_table(kind, name, book)[1 if table else 0 :]
     axes[0].set_yticks(range(len(keys)), keys)
     axes[0].set_ylim(len(keys) - 0.5, -0.5)
     style.add_legend_above(figure, axes[0])
@@ -146,7 +95,8 @@ def _list_by(kind: Kind, report: Metrics, name: str) -> Iterator[tuple[str, Erro
                 yield f"{key} ({split})", table[name]
 
 
-def _make_table(kind: str, name: str, book: Errorbook) -> Rows:
+def make_table(kind: str, name: str, book: Errorbook) -> Rows:
+    """Return the errors of a quantity, with a header; `kind` is the meaning of the keys."""
     shown = find_quantity(name)
     header: list[object] = ["variant", "quantity", kind, "count", "MAE", "RMSE", "unit of errors"]
     body: Rows = [
@@ -162,80 +112,3 @@ def _make_table(kind: str, name: str, book: Errorbook) -> Rows:
         for key, errors in members.items()
     ]
     return [header, *body]
-
-
-def draw_by_size(experiment: ExperimentRun) -> Drawn:
-    """Draw the error of the force vector against the size of the labelled force."""
-    curves = {}
-    for run in experiment.runs.values():
-        rows = run.extract("errors_by_force", partial(_average_held_out, run))
-        if rows is not None:
-            curves[run.label] = rows
-    if not curves:
-        return None
-    figure, ((axes,),) = style.make_canvas(height=2.6)
-    for number, (variant, rows) in enumerate(curves.items()):
-        colour = style.choose_colour(number)
-        axes.plot(rows[:, 0], rows[:, 1], "o-", color=colour, label=variant)
-        axes.fill_between(rows[:, 0], rows[:, 2], rows[:, 3], color=colour, alpha=0.15)
-    axes.set(xscale="log", yscale="log")
-    style.set_log_ticks(axes.xaxis)
-    _draw_guides(axes, np.concatenate([rows[:, 0] for rows in curves.values()]))
-    reference = results.name_reference(experiment)
-    axes.set(xlabel=f"{reference} force |F| (eV/Å)", ylabel="force error |ΔF| (eV/Å)")
-    style.add_legend_above(figure, axes)
-    header: list[object] = [
-        "variant",
-        "force_eV_per_A",
-        "mean_error",
-        "quartile_1",
-        "quartile_3",
-        "atoms",
-    ]
-    return figure, [header, *([v, *row] for v, rows in curves.items() for row in rows.tolist())]
-
-
-def _average_held_out(run: Run) -> Floats | None:
-    report = results.read_metrics(run)
-    pair = results.read_forces(run).get(report.held_out or "") if report else None
-    enough = pair is not None and len(pair[0]) >= 2 * _FEWEST
-    return average_errors(*pair) if pair is not None and enough else None
-
-
-def average_errors(label: Floats, predicted: Floats) -> Floats:
-    """Average the errors of forces over ranges of the labelled force that hold equally many atoms.
-
-    Args:
-        label: (n_atoms, 3), eV/Å.
-        predicted: (n_atoms, 3), eV/Å.
-
-    Returns:
-        (n_bins, 5): mean |F|, mean |ΔF|, first and third quartile of |ΔF|, number of atoms.
-    """
-    size = np.linalg.norm(label, axis=1)
-    error = np.linalg.norm(predicted - label, axis=1)
-    n_bins = max(2, min(_BINS, len(size) // _FEWEST))
-    rows = [
-        (size[part].mean(), error[part].mean(), *np.quantile(error[part], [0.25, 0.75]), len(part))
-        for part in np.array_split(np.argsort(size, kind="stable"), n_bins)
-    ]
-    return np.asarray([row for row in rows if row[0] > 0])
-
-
-def _draw_guides(axes: Axes, sizes: Floats) -> None:
-    """Draw lines of relative errors of 10 % and 100 %."""
-    low, high = axes.get_ylim()
-    ends = np.asarray([sizes.min(), sizes.max()])
-    for fraction, text in ((0.1, "10 %"), (1.0, "100 %")):
-        axes.plot(ends, fraction * ends, ":", color=style.FAINT, linewidth=0.8, zorder=0)
-        axes.annotate(
-            text,
-            (ends[1], fraction * ends[1]),
-            (2, 0),
-            textcoords="offset points",
-            color=style.FAINT,
-            fontsize=6.5,
-            va="center",
-            annotation_clip=True,
-        )
-    axes.set_ylim(min(low, 0.05 * float(ends[0])), max(high, float(ends[1])))

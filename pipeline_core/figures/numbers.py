@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.figures import results, uncertainty
+from pipeline_core.figures import results
 from pipeline_core.figures.findings import Findings
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
@@ -83,7 +82,6 @@ def collect_numbers(experiment: ExperimentRun, findings: Findings) -> list[Numbe
         *_collect_data(experiment),
         *collect_training(run),
         *collect_errors(run),
-        *uncertainty.collect_numbers(run),
         *findings.numbers,
         *_collect_time(experiment),
     ]
@@ -93,7 +91,7 @@ def _collect_data(experiment: ExperimentRun) -> Iterator[Number]:
     report, dataset = results.read_import_report(experiment), experiment.runs[BASE].dataset
     if dataset is not None and report.splits:
         parts = ", ".join(f"{n:,} {_SPLITS.get(s, s)}" for s, n in report.splits.items())
-        if isinstance(dataset.options, Dataset):
+        if dataset.options.plugin is None and hasattr(dataset.options, "split"):
             parts = f"{parts}; {_METHODS[dataset.options.split.method]}"
         samples = results.name_samples(experiment)
         total = sum(report.splits.values())

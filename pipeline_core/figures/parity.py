@@ -21,7 +21,6 @@ from pipeline_core.artifacts.extracts import shorten
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.figures.results import Comparison, Errors
-from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.report.formats import format_number
 
@@ -153,11 +152,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, make_table(rows)
 
 
-def draw_forces(experiment: ExperimentRun) -> Drawn:
-    """Draw the forces alone, one panel per variant."""
-    return draw_quantity(experiment, "forces")
-
-
 def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
     """Draw one quantity alone, one panel per variant; None if no variant predicts it."""
     everything = _read_rows(experiment).items()
@@ -204,11 +198,15 @@ def _make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
 
 
 def _compare(experiment: ExperimentRun) -> Compared:
-    committees, left_out = list_committees(experiment), list_other_members(experiment)
+    runs = experiment.runs.values()
+    hook = experiment.registry.select_hook("compare_committee", experiment.model_info.name)
+    joint = {run.variant: hook(run=run) for run in runs if run.members}
+    committees = {variant: one for variant, one in joint.items() if one is not None}
+    left_out = {one.variant for v in committees for one in experiment.runs[v].members}
     comparisons: Compared = {}
     for variant, run in experiment.runs.items():
         if variant in committees:
-            comparisons[run.label] = compare(run, committees[variant])
+            comparisons[run.label] = committees[variant]
         elif variant not in left_out:
             comparisons |= _read_run(run)
     return {variant: compared for variant, compared in comparisons.items() if compared}

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from pipeline_core.artifacts import store
-from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
 from pipeline_core.figures.findings import Findings
@@ -140,7 +139,8 @@ def list_limits(experiment: ExperimentRun) -> list[str]:
         limits.append(_SEEN[compared[0]])
     limits += [_describe_spread(experiment), *_name_other_data(experiment)]
     data = run.dataset.options if run.dataset is not None else None
-    if isinstance(data, Dataset) and data.split.method == "random":
+    split = getattr(data, "split", None) if data is not None and data.plugin is None else None
+    if split is not None and split.method == "random":
         limits.append(
             "The split is random: if frames come from trajectories, neighbours in time lie on both "
             "sides, and the errors are those of interpolation."

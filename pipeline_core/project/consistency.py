@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
@@ -30,9 +29,7 @@ def require_consistent(run: Run, path: Path) -> None:
 
     Raises:
         ValueError: The plugin refuses its sections together; a term of the loss names a field that
-            the model does not predict or the dataset does not hold, or has an unknown unit; or a
-            committee is of a model without energies and forces, or lacks the split to calibrate it
-            on.
+            the model does not predict or the dataset does not hold, or has an unknown unit.
     """
     try:
         if run.model_info.check is not None:
@@ -40,7 +37,6 @@ def require_consistent(run: Run, path: Path) -> None:
         train = run.sections["train"]
         for name, term in (train.loss if isinstance(train, TrainOptions) else {}).items():
             _check_term(run, name, term)
-        _check_members(run)
         run.registry.select_hook("check", run.model_info.name)(run=run)
     except ValueError as error:
         raise ValueError(f"{_locate(run, path, str(error))}: {error}") from None
@@ -76,33 +72,18 @@ def _check_term(run: Run, name: str, term: LossTerm) -> None:
             raise ValueError(f"{key}.unit: {error}") from None
 
 
-def _check_members(run: Run) -> None:
-    """Check that a committee can be calibrated."""
-    info, splits = run.model_info, getattr(run.sections["evaluate"], "splits", None)
-    if run.file.members == 1:
-        return
-    given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
-    if info.data_kind != "structure" or not given:
-        raise ValueError(
-            f"members: plugin {info.name!r} predicts no energies and forces of structures, which a "
-            "committee needs; remove the key, and write the seeds as variants"
-        )
-    if splits is None or "val" not in splits:
-        raise ValueError(
-            "evaluate.splits: a committee is calibrated on the validation split; add val"
-        )
-
-
 def list_labels(dataset: DatasetRun) -> list[str] | None:
     """Return the labels of a dataset; of a mixture, the labels of all its parts.
 
     None for data that a plugin makes, whose labels are unknown here.
     """
-    options = [part.options for part in dataset.parts]
-    labels = [one.labels for one in options if isinstance(one, Dataset) and one.plugin is None]
-    if len(labels) < len(options):
+    labels = [
+        getattr(one.options, "labels", None) if one.options.plugin is None else None
+        for one in dataset.parts
+    ]
+    if None in labels:
         return None
-    return list(dict.fromkeys(chain.from_iterable(labels)))
+    return list(dict.fromkeys(chain.from_iterable(filter(None, labels))))
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline_core.artifacts import provenance
-from pipeline_core.config.datasets import Dataset, DatasetFile
+from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.config.raw_files import hash_raw_files, match_files, stamp_file
 from pipeline_core.registry import Registry
 
@@ -58,33 +58,9 @@ class DatasetRun:
         return self.mixed or (self,)
 
     @property
-    def frames(self) -> Dataset:
-        """The options, of a dataset that the engine imports.
-
-        Raises:
-            ValueError: A plugin has dataset files of its own but leaves the import to the engine.
-        """
-        if not isinstance(self.options, Dataset):
-            raise ValueError(
-                f"{self.path}: plugin {self.options.plugin!r} has dataset files of its own but "
-                "does not make the data: implement the hook data(run)"
-            )
-        return self.options
-
-    @property
     def data(self) -> Path:
         """Samples, splits and reference energies (HDF5)."""
         return self.folder / "data.h5"
-
-    @property
-    def kept(self) -> Path:
-        """Samples of the latest import, to be reused by the next one (HDF5); not an output.
-
-        The rounds of active learning share it, so that each reads only the new files.
-        """
-        if self.grows:
-            return self.folder.with_name(f".{self.folder.name.partition('_')[0]}.kept.h5")
-        return self.folder / "data.kept.h5"
 
     @property
     def report(self) -> Path:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
+from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile, Sections, name_member
 from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import OF_VARIANT
@@ -18,7 +18,6 @@ from pipeline_core.config.yaml_files import find_line, read_yaml, validate_conte
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project.consistency import require_consistent
 from pipeline_core.project.dataset_run import DatasetRun
-from pipeline_core.project.rounds import add_rounds, attach_rounds
 from pipeline_core.project.run import ExperimentRun, Run, name_datasets
 from pipeline_core.registry import Registry
 
@@ -74,36 +73,33 @@ class Project:
             ValueError: It is missing or wrong.
         """
         run = self._load_file(name)
-        if not isinstance(run.options, Mixture):
-            return run
-        return replace(
-            run,
-            mixed=tuple(self._load_part(run.path, i, p) for i, p in enumerate(run.options.parts)),
-        )
+        names = enumerate(run.options.part_names)
+        return replace(run, mixed=tuple(self._load_part(run.path, i, part) for i, part in names))
 
     def _load_file(self, name: str) -> DatasetRun:
         """Load a dataset file, but not the parts of a mixture."""
         path = self.workflows / "datasets" / f"{name}.yaml"
         check_name(name, str(path))
         content = read_yaml(path)
-        kind: type[DatasetFile] = Mixture if "parts" in content else Dataset
+        kind: type[DatasetFile] | None = None
         if isinstance(plugin := content.get("plugin"), str):
-            kind = self._find_model_info(plugin, path).dataset or kind
+            kind = self._find_model_info(plugin, path).dataset
+        kind = kind or self.registry.manager.hook.dataset_model(content=content) or DatasetFile
         folder = self.results / "datasets" / name
         return DatasetRun(name, path, validate_content(kind, content, path), folder, self.registry)
 
-    def _load_part(self, mixture: Path, number: int, part: MixturePart) -> DatasetRun:
+    def _load_part(self, mixture: Path, number: int, name: str) -> DatasetRun:
         keys = ["parts", str(number), "dataset"]
         where = f"{mixture}:{find_line(mixture, keys)}: {'.'.join(keys)}"
         try:
-            run = self._load_file(part.dataset)
+            run = self._load_file(name)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-        if isinstance(run.options, Mixture):
-            raise ValueError(f"{where}: {part.dataset!r} is a mixture itself; name its parts here")
-        if not isinstance(run.options, Dataset) or run.options.plugin is not None:
+        if run.options.part_names:
+            raise ValueError(f"{where}: {name!r} is a mixture itself; name its parts here")
+        if run.options.plugin is not None:
             raise ValueError(
-                f"{where}: the data of {part.dataset!r} are made by plugin "
+                f"{where}: the data of {name!r} are made by plugin "
                 f"{run.options.plugin!r}; only datasets that the engine imports can be mixed"
             )
         return run
@@ -118,7 +114,7 @@ class Project:
         path = self.workflows / "experiments" / f"{name}.yaml"
         for part in name.split("/"):
             check_name(part, str(path))
-        file = add_rounds(validate_content(ExperimentFile, read_yaml(path), path), path)
+        file = self._add_variants(validate_content(ExperimentFile, read_yaml(path), path), path)
         for variant in file.variants:
             _check_variant(variant, path)
         members = file.list_members()
@@ -126,11 +122,24 @@ class Project:
         for run in runs.values():
             require_consistent(run, path)
         runs = {one: _find_start(run, runs, members[one], path) for one, run in runs.items()}
-        runs = attach_rounds(runs, file, path)
-        info = runs[BASE].model_info
+        base, info = runs[BASE], runs[BASE].model_info
+        if file.learn is not None:
+            find = self.registry.select_hook("variant_dataset", info.name)
+            found = {one: find(run=run, base=base) for one, run in runs.items()}
+            runs = {n: replace(run, dataset=found[n] or run.dataset) for n, run in runs.items()}
         folder = self.results / name / _FIGURES
         shared = _join_committees(_share_artifacts(runs), members)
         return ExperimentRun(name, path, file, info, shared, self.registry, folder)
+
+    def _add_variants(self, file: ExperimentFile, path: Path) -> ExperimentFile:
+        """Return an experiment with the variants that a plugin makes of its section `learn`."""
+        if file.learn is None:
+            return file
+        info = self._find_model_info(file.plugin, path)
+        added = self.registry.select_hook("variants", info.name)(file=file, path=path)
+        if added is None:
+            raise ValueError(f"{path}: learn: no installed plugin does it; remove the section")
+        return file.model_copy(update={"variants": {**added, **file.variants}})
 
     def run(self, experiment: str, variant: str = BASE) -> Run:
         """Load one variant of an experiment.

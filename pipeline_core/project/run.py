@@ -23,7 +23,6 @@ from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import PUBLISHED, FiguresOptions, TrainOptions
 from pipeline_core.model_info import MAKERS, ModelInfo
 from pipeline_core.project.dataset_run import DatasetRun
-from pipeline_core.project.round_run import Round
 from pipeline_core.registry import Registry
 
 # Plugins import all three records from here.
@@ -69,8 +68,6 @@ class Run:
             starts from it; None for a new one.
         further: Datasets besides `dataset` that sections name, by name.
         members: The other members of the committee, for its first member; else empty.
-        round: The round of active learning whose picks and labels come before its training; else
-            None.
         extracts: Reduced data of large files for figures, where they are kept or to be kept; None
             to read the files themselves.
     """
@@ -92,7 +89,6 @@ class Run:
     metadata: Mapping[str, Any] | None = None
     further: Mapping[str, DatasetRun] = field(default_factory=dict)
     members: tuple[Run, ...] = ()
-    round: Round | None = None
     extracts: Extracts | None = None
 
     @property

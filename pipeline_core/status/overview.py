@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pipeline_core.project.round_run import Round
-from pipeline_core.project.run import ExperimentRun
+from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.status.activity import Activity, read_dataset, read_figures, read_run
 
 
@@ -20,7 +20,8 @@ class Overview:
         datasets: Data stage by the dataset's name.
         runs: Stages by variant, in order; a stage that is not needed is left out.
         figures: Its figures.
-        labels: By variant of a round, the numbers of its labelled picks and of all its picks.
+        labels: By variant with raw data of its own, such as a round of active learning, the
+            numbers of its existing files and of all its files.
     """
 
     experiment: str
@@ -76,9 +77,15 @@ def read_overview(experiment: ExperimentRun, now: float) -> Overview:
         {name: read_dataset(dataset) for name, dataset in datasets.items()},
         runs,
         read_figures(experiment),
-        {v: _count_labels(run.round) for v, run in experiment.runs.items() if run.round},
+        {v: _count(own) for v, run in experiment.runs.items() if (own := _list_own_files(run))},
     )
 
 
-def _count_labels(one: Round) -> tuple[int, int]:
-    return sum(path.is_file() for path in one.labels), len(one.labels)
+def _list_own_files(run: Run) -> list[Path]:
+    """Return the raw files that jobs of a variant make in its folder."""
+    expected = run.dataset.list_expected() if run.dataset and run.dataset.grows else []
+    return [path for path in expected if path.is_relative_to(run.folder)]
+
+
+def _count(files: list[Path]) -> tuple[int, int]:
+    return sum(path.is_file() for path in files), len(files)

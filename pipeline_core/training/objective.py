@@ -18,8 +18,7 @@ from pipeline_core.training.residuals import compute_residuals, read_labels
 class LabelObjective:
     """Weighted sum over fields of the mean of a function of prediction minus label.
 
-    The mean of a field runs over all its numbers that have a label: components of forces, of the
-    Each mean runs over all numbers of the field that have a label: components of forces, of the
+    Each mean runs over all numbers of the field that have a label, such as components of forces.
 
     The functions of the residual r are:
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -23,11 +24,9 @@ from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.config.variables import find_misspelled
 from pipeline_core.config.workflow import CONFIG, WorkflowOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
-from pipeline_core.fields import parse_start
 from pipeline_core.model_info import STAGES
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.project import NAME, Project
-from pipeline_core.project.round_run import Round
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.project.working_folder import SCHEMA, check_folder
 from pipeline_core.registry import Registry
@@ -56,11 +55,11 @@ class Plan(Targets):
             folder; so do all methods where an experiment or a dataset is wrong.
 
     Attributes:
+        RULES: The files of rules in `workflows/rules`.
         latest: The last plan made in this process: the plan of the Snakefile.
     """
 
     NAME = NAME
-    RULES: Final = (*STAGES, "download", "learn", "papers", "failures")
     latest: ClassVar[Plan | None] = None
 
     @end_with_message
@@ -80,6 +79,11 @@ class Plan(Targets):
         super().__init__(options, Project(workflows, results, registry or load_registry()))
         self.arguments = f"{self._workflows} --results {quote(self.options.results)}"
         self.drawing = f"{self.arguments}{' --evidence' if self.options.evidence else ''}"
+        given = self.project.registry.manager.hook.rules()
+        files = {name: functions for one in given for name, functions in one.items()}
+        for function in chain.from_iterable(files.values()):
+            setattr(self, function.__name__, self._answer(function))
+        self.RULES = (*STAGES, "download", *files, "papers", "failures")
         Plan.latest = self
 
     def replace_report(self) -> None:
@@ -137,46 +141,15 @@ class Plan(Targets):
             )
         return run.dataset
 
-    @end_with_message
-    def pick_inputs(self, wildcards: Any) -> list[str]:
-        """Return the inputs of a pick: models and data of the round before, starts of dynamics."""
-        experiment, one = self._load_experiment(wildcards.experiment), self._round(wildcards)
-        models = [experiment.run(name).model for name in one.explorers]
-        starts = [md.start for md in one.options.md if parse_start(md.start) is None]
-        return [*map(str, models), str(experiment.run(one.before).data), *starts]
+    def _answer(self, function: Callable[[ExperimentRun, Run], Any]) -> Callable[[Any], Any]:
+        """Return a function of a plugin (hook `rules`) as one of the wildcards of a job."""
 
-    @end_with_message
-    def pick_params(self, wildcards: Any) -> str:
-        """Return the further parameters of a pick."""
-        one = self._round(wildcards)
-        # More rounds, or another labeller, do not change the picks.
-        options = one.options.model_dump(
-            mode="json", exclude={"rounds", "label_with", "random", "train", "threads"}
-        )
-        return _format_json({"options": options, "seed": self._run(wildcards).seed})
+        @end_with_message
+        def call(wildcards: Any) -> Any:
+            result = function(self._load_experiment(wildcards.experiment), self._run(wildcards))
+            return _format_json(result) if isinstance(result, dict) else result
 
-    @end_with_message
-    def label_inputs(self, wildcards: Any) -> list[str]:
-        """Return the inputs of labelling: the picks of a round, and the input of the code."""
-        one = self._round(wildcards)
-        cp2k = one.options.label_with.cp2k
-        return [str(one.picks), *([cp2k] if cp2k is not None else [])]
-
-    @end_with_message
-    def label_params(self, wildcards: Any) -> str:
-        """Return the options of the code that labels."""
-        return _format_json(self._round(wildcards).options.label_with.model_dump(mode="json"))
-
-    @end_with_message
-    def label_threads(self, wildcards: Any) -> int:
-        """Return the cores of one labelling job."""
-        return self._round(wildcards).options.threads
-
-    def _round(self, wildcards: Any) -> Round:
-        run = self._run(wildcards)
-        if run.round is None:
-            raise ValueError(f"{run.experiment}: the variant {run.variant!r} is not a round")
-        return run.round
+        return call
 
     @property
     def datasets(self) -> str:

@@ -28,9 +28,9 @@ from pipeline_atoms.edge_counts import (
 )
 from pipeline_atoms.neighbours import fill_cell, find_edges
 from pipeline_atoms.structure import Structure
+from pipeline_atoms.workers import Workers
 from pipeline_core.artifacts.samples import SampleFile, SampleWriter
 from pipeline_core.fields import FIELDS, Field, store_rows
-from pipeline_core.system.workers import Workers
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

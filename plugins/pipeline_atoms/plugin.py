@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
+from pipeline_atoms.config.datasets import Dataset, choose_model
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.readers import Reader, catalogue
 from pipeline_core import hookimpl
-from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.datasets import DatasetFile
+from pipeline_core.config.experiments import BASE, ExperimentFile, Variant
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Example, Summary
 from pipeline_core.model_info import ModelInfo
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
 
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures.findings import Findings
+    from pipeline_core.figures.results import Comparison
     from pipeline_core.task import Samples, Task
     from pipeline_core.training.micro_batches import SampleDivider
 
-HOOKS_VERSION = "1.1"
+HOOKS_VERSION = "1.2"
 
 SECTIONS: Final[Mapping[str, Mapping[str, type[BaseModel]]]] = {
     "structure": {"graph": GraphOptions, "infer": InferOptions},
@@ -45,12 +49,68 @@ def sections(info: ModelInfo) -> Mapping[str, type[BaseModel]] | None:
     return SECTIONS.get(info.data_kind)
 
 
+@hookimpl(trylast=True)
+def variants(file: ExperimentFile, path: Path) -> Mapping[str, Variant]:
+    """Return the rounds of active learning."""
+    from pipeline_atoms.active_learning.rounds import make_variants
+
+    return make_variants(file, path)
+
+
+@hookimpl(trylast=True)
+def variant_dataset(run: Run, base: Run) -> DatasetRun | None:
+    """Return the dataset of a round, with the labels up to it."""
+    from pipeline_atoms.active_learning.rounds import find_dataset
+
+    return find_dataset(run, base)
+
+
+@hookimpl
+def rules() -> Mapping[str, Sequence[Callable[[ExperimentRun, Run], Any]]]:
+    """Return the functions of picking and labelling."""
+    from pipeline_atoms.active_learning.jobs import FUNCTIONS
+
+    return {"learn": FUNCTIONS}
+
+
 @hookimpl
 def check(run: Run) -> None:
-    """Refuse limits of uncertainty without a committee."""
+    """Refuse committees and rounds that cannot be, and limits of uncertainty for one model.
+
+    Raises:
+        ValueError: A committee is of a model without energies and forces, or lacks the split to
+            calibrate it on; rounds lack a committee; or one model has limits of uncertainty.
+    """
+    if run.file.members > 1:
+        _check_committee(run)
+    if run.file.learn is not None and run.variant == BASE:
+        from pipeline_atoms.active_learning.rounds import require_rounds
+
+        require_rounds(run)
     infer = run.sections["infer"]
     if run.file.members == 1 and isinstance(infer, InferOptions):
         infer.refuse_uncertainty()
+
+
+def _check_committee(run: Run) -> None:
+    """Check that a committee can be calibrated."""
+    info, splits = run.model_info, getattr(run.sections["evaluate"], "splits", None)
+    given = {"energy", "forces"} <= set(info.predicts) or not info.predicts
+    if info.data_kind != "structure" or not given:
+        raise ValueError(
+            f"members: plugin {info.name!r} predicts no energies and forces of structures, which a "
+            "committee needs; remove the key, and write the seeds as variants"
+        )
+    if splits is None or "val" not in splits:
+        raise ValueError(
+            "evaluate.splits: a committee is calibrated on the validation split; add val"
+        )
+
+
+@hookimpl(trylast=True)
+def dataset_model(content: Mapping[str, Any]) -> type[DatasetFile]:
+    """Return the model of a dataset of structures, or of a mixture of several."""
+    return choose_model(content)
 
 
 @hookimpl
@@ -58,10 +118,9 @@ def check_data(run: DatasetRun) -> None:
     """Refuse raw files without a reader, and copies that cannot be made."""
     if isinstance(run.options, Dataset):
         from pipeline_atoms.importing.frames import check_copies
-        from pipeline_atoms.importing.sources import find_sources
+        from pipeline_atoms.importing.sources import find_dataset_sources
 
-        formats, options = run.registry.collect("readers"), run.options
-        for source in find_sources(run.path, options.sources, formats, options.expected):
+        for source in find_dataset_sources(run):
             check_copies(source)
 
 
@@ -111,6 +170,22 @@ def measure(task: Task, samples: Samples) -> Mapping[str, Any]:
 
 
 @hookimpl(trylast=True)
+def calibrate(run: Run) -> Mapping[str, Any]:
+    """Calibrate a committee on the validation split."""
+    from pipeline_atoms.ensembles.predictions import calibrate_committee
+
+    return calibrate_committee(run)
+
+
+@hookimpl(trylast=True)
+def compare_committee(run: Run) -> list[Comparison] | None:
+    """Return labels, means and half widths of a committee."""
+    from pipeline_atoms.figures.committees import compare
+
+    return compare(run)
+
+
+@hookimpl(trylast=True)
 def describe_training(run: Run) -> Mapping[str, Any]:
     """Return the ranges of the training structures; empty for data made by a plugin."""
     from pipeline_atoms.potential.training_ranges import describe_training as describe
@@ -142,10 +217,11 @@ def calculator(run: Run, device: str) -> Calculator:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Return the figures of dynamics and of properties of materials."""
+    """Return the figures of active learning, of dynamics and of properties of materials."""
+    from pipeline_atoms.active_learning.learning_curve import FIGURE
     from pipeline_atoms.figures.catalogue import FIGURES
 
-    return FIGURES
+    return [*FIGURES, FIGURE]
 
 
 @hookimpl

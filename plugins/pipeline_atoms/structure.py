@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline_core.fields import SPLITS
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,9 @@ class Structure:
     positions: NDArray[np.float64]
     cell: NDArray[np.float64]
     pbc: NDArray[np.bool_]
+
+
+def parse_start(start: str) -> tuple[str, int] | None:
+    """Return split and number of a start such as "test:0"; None for the path of a file."""
+    match = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
+    return (match[1], int(match[2])) if match else None

@@ -7,7 +7,7 @@ import re
 
 from pipeline_core.hookspecs import HOOKS_VERSION, PipelineSpecs
 
-VERSION = "1.1"
+VERSION = "1.2"
 CONTRACT = {
     "model": (),
     "task": ("run",),
@@ -25,11 +25,17 @@ CONTRACT = {
     "findings": ("experiment",),
     "calculator": ("run", "device"),
     "check": ("run",),
+    "dataset_model": ("content",),
     "check_data": ("run",),
     "dependencies": ("run",),
     "measure": ("run", "task", "samples"),
+    "calibrate": ("run",),
+    "compare_committee": ("run",),
     "describe_training": ("run",),
     "divider": ("run", "task", "ranks"),
+    "variants": ("file", "path"),
+    "variant_dataset": ("run", "base"),
+    "rules": (),
     "example": ("info",),
     "sections": ("info",),
     "epoch": ("run", "record"),

@@ -46,11 +46,11 @@ def write_hook(head: str, body: str = "pass") -> str:
         (write_hook("zzzzz()"), "hooks are model, task, data"),
         (
             "HOOKS_VERSION = '2.0'\n" + write_hook("zzzzz()"),
-            "is made for version 2.0 of the hooks, and this pipeline-core has 1.1; install a newer",
+            "is made for version 2.0 of the hooks, and this pipeline-core has 1.2; install a newer",
         ),
         (
             "HOOKS_VERSION = 1.0",
-            "HOOKS_VERSION = 1.0 is not a version of the hooks; write a string such as '1.1'",
+            "HOOKS_VERSION = 1.0 is not a version of the hooks; write a string such as '1.2'",
         ),
         ("HOOKS_VERSION = '1'", "HOOKS_VERSION = '1' is not a version of the hooks"),
         (

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from fake_packages import ATOMS
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.workflow.rules import Plan
 from workflows.toy import plan_jobs, snakemake
@@ -73,7 +74,7 @@ def test_a_mixture_needs_the_files_of_its_parts(remote):
 
 def test_a_mixture_is_imported_again_when_a_part_changes(remote):
     config = {name: str(remote / name) for name in ("workflows", "results")}
-    plan = Plan({"experiments": [], **config}, load_registry(points=()))
+    plan = Plan({"experiments": [], **config}, load_registry([ATOMS]))
     both = SimpleNamespace(dataset="both")
     write(remote, "more", sources=[{"path": "raw.xyz"}])
     write(remote, "both", parts=[{"dataset": "more"}])

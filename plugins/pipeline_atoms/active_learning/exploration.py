@@ -12,13 +12,13 @@ from ase import Atoms
 from ase.calculators.calculator import Calculator
 from ase.io.extxyz import write_xyz
 
-from pipeline_atoms.active_learning.labels import find_round
 from pipeline_atoms.active_learning.picking import (
     Candidate,
     measure_spread,
     pick_at_random,
     pick_by_spread,
 )
+from pipeline_atoms.active_learning.round import Round, require_round
 from pipeline_atoms.calculators.committee import Committee
 from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
 from pipeline_atoms.dynamics.structures import read_start_structure
@@ -26,7 +26,6 @@ from pipeline_atoms.importing.plausibility import find_implausible
 from pipeline_core.artifacts import provenance, store
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.artifacts.seals import identify
-from pipeline_core.project.round_run import Round
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.system.locks import hold, locate_lock
 
@@ -42,7 +41,7 @@ def pick_structures(experiment: ExperimentRun, variant: str, device: str = "cpu"
         ValueError: A model or a start structure is missing, or too few structures can be used.
     """
     run = experiment.run(variant)
-    one = find_round(run)
+    one = require_round(run)
     with hold(locate_lock(run.folder, "pick"), "picking"):
         begin = time.perf_counter()
         before, seed = experiment.run(one.before), run.seed + one.number

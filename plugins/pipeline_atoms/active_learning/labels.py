@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.active_learning.cp2k import count_cores, fill_input
 from pipeline_atoms.active_learning.picking import measure_distance
+from pipeline_atoms.active_learning.round import require_round
+from pipeline_atoms.config.learning import LabelWith
 from pipeline_atoms.importing.frames import make_sample
 from pipeline_atoms.importing.sources import compute_factors
 from pipeline_atoms.readers import BadFrame, Reader, cp2k, extxyz
 from pipeline_atoms.readers.catalogue import open_frames
 from pipeline_core.artifacts.store import write_atomic
-from pipeline_core.config.learning import LabelWith
-from pipeline_core.project.round_run import Round
 from pipeline_core.project.run import Run
 from pipeline_core.system.locks import hold, locate_lock
 
@@ -48,27 +48,13 @@ _TAIL: Final = 1000
 _NOT_CONVERGED: Final = "did not converge"
 
 
-def find_round(run: Run) -> Round:
-    """Return the round of a run.
-
-    Raises:
-        ValueError: The run is not a round, or a member of a committee other than the first.
-    """
-    if run.round is None:
-        raise ValueError(
-            f"{run.experiment}: the variant {run.variant!r} picks nothing; name a round of the "
-            "section `learn`, such as round_1"
-        )
-    return run.round
-
-
 def label_pick(run: Run, number: int, threads: int = 1) -> dict[str, Any]:
     """Label a pick of a round.
 
     Raises:
         ValueError: There is no such pick, or `label_structure` fails.
     """
-    one = find_round(run)
+    one = require_round(run)
     if not 0 <= number < one.options.per_round:
         raise ValueError(f"--number: no pick {number}, only 0 to {one.options.per_round - 1}")
     path = one.labels[number]

@@ -13,9 +13,9 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.potentials import make_file_run
+from pipeline_atoms.ensembles.calibration import Calibration, pool_components
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.seals import identify
-from pipeline_core.ensembles.calibration import Calibration, pool_components
 from pipeline_core.project.run import Run
 from pipeline_core.registry import Registry
 

@@ -21,10 +21,10 @@ from pipeline_atoms.cli.inspection import (
     suggest_names,
 )
 from pipeline_atoms.cli.readers import format_units
+from pipeline_atoms.config.datasets import Dataset
 from pipeline_core.cli import options
 from pipeline_core.cli.new_files import Name, write_new
 from pipeline_core.cli.yaml_templates import format_scalar, format_section
-from pipeline_core.config.datasets import Dataset
 from pipeline_core.project.project import check_name
 from pipeline_core.status.output import count
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
+from pipeline_atoms.config.dynamics import MolecularDynamics, require_different
 from pipeline_atoms.config.properties import (
     GROUP,
     SECTIONS,
@@ -21,8 +22,8 @@ from pipeline_atoms.config.properties import (
     SurfaceOptions,
     VacancyOptions,
 )
-from pipeline_core.config.sections import MolecularDynamics, Section, require_different
-from pipeline_core.fields import parse_start
+from pipeline_atoms.structure import parse_start
+from pipeline_core.config.sections import Section
 
 
 class InferOptions(Section):

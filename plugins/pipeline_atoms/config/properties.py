@@ -7,8 +7,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline_atoms.structure import parse_start
 from pipeline_core.config.sections import Count, NotNegative, Positive, Section
-from pipeline_core.fields import parse_start
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
 Start = str

@@ -18,6 +18,7 @@ from numpy.random import Generator
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.committee import Committee
+from pipeline_atoms.config.dynamics import MolecularDynamics, UncertaintyLimits
 from pipeline_atoms.dynamics.diffusion import store_diffusion
 from pipeline_atoms.dynamics.frames import (
     Frames,
@@ -35,7 +36,6 @@ from pipeline_atoms.dynamics.integrators import (
     restore_state,
 )
 from pipeline_atoms.dynamics.restarts import Restart, Restarts, identify
-from pipeline_core.config.sections import MolecularDynamics, UncertaintyLimits
 
 _TOO_HOT: Final = 50.0
 """Multiple of the target temperature from which on a run counts as exploded."""

@@ -13,10 +13,10 @@ from ase.io.extxyz import write_xyz
 from numpy.typing import NDArray
 
 from pipeline_atoms.calculators.committee import Committee
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.blocks import BLOCKS, find_block_error
 from pipeline_atoms.dynamics.rdf import compute_radial_distribution
 from pipeline_core.artifacts.extracts import BULK
-from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.units import GPA
 
 Floats = NDArray[np.float64]

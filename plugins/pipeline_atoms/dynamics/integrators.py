@@ -31,7 +31,7 @@ from ase.md.verlet import VelocityVerlet
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pipeline_core.config.sections import MolecularDynamics
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_core.units import GPA
 
 Floats = NDArray[np.float64]

@@ -21,9 +21,9 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.frames import UNCHANGING
 from pipeline_core.artifacts import store
-from pipeline_core.config.sections import MolecularDynamics
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -8,11 +8,12 @@ import ase.io
 import numpy as np
 from ase import Atoms
 
+from pipeline_atoms.config.datasets import Limits
+from pipeline_atoms.config.limits import ATOM_BYTES
 from pipeline_atoms.importing.plausibility import find_implausible
+from pipeline_atoms.structure import parse_start
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.config.datasets import Limits
-from pipeline_core.config.limits import ATOM_BYTES
-from pipeline_core.fields import SPLITS, parse_start
+from pipeline_core.fields import SPLITS
 from pipeline_core.project.run import Run
 from pipeline_core.system.memory import require_free
 

@@ -1,21 +1,58 @@
-"""The figures of dynamics and of properties of materials, in the order of the report."""
+"""The figures of potentials and what they are used for, in the order of the report."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from pipeline_atoms.figures import (
     barriers,
+    committees,
     diffusion,
     dynamics,
+    errors,
     glasses,
     materials,
     phonons,
     uncertainty,
 )
-from pipeline_core.figures import Figure
+from pipeline_core.figures import Figure, parity
 
 FIGURES: Final = [
+    Figure(
+        name="parity_forces",
+        title="Predicted against labelled forces",
+        caption="Components of the forces on the atoms of the held-out split.",
+        category="Accuracy",
+        draw=partial(parity.draw_quantity, name="forces"),
+    ),
+    Figure(
+        name="errors_by_element",
+        title="Force error by element",
+        caption="Mean absolute error of the force components on the held-out split; below each "
+        "element the number of atoms.",
+        category="Accuracy",
+        draw=errors.draw_by_element,
+    ),
+    Figure(
+        name="errors_by_force",
+        title="Force error by size of the force",
+        caption="Mean length of the error of the force vector over ranges of the labelled force "
+        "that hold equally many atoms; the band is the middle half of the atoms, the dotted lines "
+        "are errors of 10 % and 100 % of the force.",
+        category="Accuracy",
+        draw=errors.draw_by_size,
+    ),
+    Figure(
+        name="uncertainty",
+        title="Intervals of the committee",
+        caption="Left: share of held-out labels within the intervals of a committee, against the "
+        "probability that the intervals are made for; on the line they are right. Dashed: normal "
+        "intervals of the members' spread as it is. Right: bins of equally many numbers by the "
+        "half width of their 95 % intervals, and the half width that 95 % of their errors need.",
+        category="Accuracy",
+        draw=committees.draw_reliability,
+    ),
     Figure(
         name="md_conservation",
         title="Conserved energy and temperature",

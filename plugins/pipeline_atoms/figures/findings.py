@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_atoms.figures import diffusion, dynamics, properties, uncertainty
+from pipeline_atoms.figures import committees, diffusion, dynamics, properties, uncertainty
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures.findings import Findings
 from pipeline_core.project.run import ExperimentRun, Run
@@ -14,8 +14,9 @@ from pipeline_core.report.formats import format_number
 
 def make_findings(experiment: ExperimentRun) -> Findings:
     """Return the numbers, tables and warnings on the use of potentials for the report."""
+    base = experiment.runs[BASE]
     return Findings(
-        numbers=list(_collect_dynamics(experiment.runs[BASE])),
+        numbers=[*committees.collect_numbers(base), *_collect_dynamics(base)],
         tables=[
             *diffusion.tabulate_diffusion(experiment),
             *properties.tabulate_properties(experiment),

@@ -9,7 +9,9 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from pipeline_atoms.importing.import_cache import KeptSamples
+from pipeline_atoms.config.datasets import Label, Mixture, Structures
+from pipeline_atoms.importing.columns import Columns
+from pipeline_atoms.importing.import_cache import KeptSamples, locate_kept
 from pipeline_atoms.importing.parts import PartImport, require_fetched, require_sensible
 from pipeline_atoms.importing.reference_energies import fit_reference_energies
 from pipeline_atoms.importing.report import ImportReport, PartReport
@@ -17,19 +19,18 @@ from pipeline_atoms.importing.shards import count_bytes
 from pipeline_atoms.importing.sources import (
     RawSource,
     find_beside,
-    find_sources,
+    find_dataset_sources,
     identify_readers,
+    require_dataset,
     require_disjoint,
 )
+from pipeline_atoms.workers import Workers, can_be_sent
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.artifacts.store import write_json
-from pipeline_core.config.datasets import Label, Mixture, Structures
 from pipeline_core.config.raw_files import hash_raw_files
-from pipeline_core.data.columns import Columns
 from pipeline_core.data.duplicates import Duplicates, unite_splits
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.project.dataset_run import DatasetRun
-from pipeline_core.system.workers import Workers, can_be_sent
 
 _LARGE: Final = 16_000_000
 """Bytes of raw files from which on worker processes, and the import cache, pay off."""
@@ -54,15 +55,15 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     for part in run.parts:
         require_sensible(part)
     sources = _find_sources(run)
-    kept = {name for part in run.parts for name in part.frames.labels}
+    kept = {name for part in run.parts for name in require_dataset(part).labels}
     # A dataset keeps the order of its own file.
-    labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
+    labels = [n for n in get_args(Label) if n in kept] if run.mixed else require_dataset(run).labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
     provenance = run.make_provenance()
     provenance["inputs"] |= hash_raw_files(find_beside(run), run.raw_memory)
     record = {**provenance, "readers": identify_readers(run)}
     is_large = count_bytes(s for part in sources.values() for s in part) >= _LARGE
-    before = KeptSamples(run.kept if is_large else None, record)
+    before = KeptSamples(locate_kept(run) if is_large else None, record)
     with (
         Workers(wanted=is_large and _can_be_sent(sources)) as workers,
         SampleWriter(run.data, "data", record, fields) as writer,
@@ -110,11 +111,9 @@ def _can_be_sent(by_part: Mapping[str, Sequence[RawSource]]) -> bool:
 
 def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
     """Find the raw files of every part, by the name of the part."""
-    readers = run.registry.collect("readers")
     by_part = {}
     for part in run.parts:
-        options = part.frames
-        by_part[part.name] = find_sources(part.path, options.sources, readers, options.expected)
+        by_part[part.name] = find_dataset_sources(part)
         require_fetched(part, by_part[part.name])
     require_disjoint([source for sources in by_part.values() for source in sources])
     return by_part

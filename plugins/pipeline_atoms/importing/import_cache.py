@@ -1,6 +1,6 @@
 """Import cache: samples of unchanged raw files are reused from the previous import.
 
-A large dataset keeps its samples under a second name (`DatasetRun.kept`, a hard link), since
+A large dataset keeps its samples under a second name (`locate_kept`, a hard link), since
 Snakemake removes `data.h5` before it is written again. Its provenance records the file of each
 sample, the code and the options. Copies of cells, corrected energies and files with bad frames are
 read again: they cannot be restored from samples.
@@ -22,13 +22,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeline_atoms.importing.columns import count_elements, hash_frame
 from pipeline_atoms.importing.shards import PreparedFrame, Shard, list_shards
 from pipeline_atoms.importing.sources import RawSource
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.provenance import read_versions
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.data.columns import count_elements
-from pipeline_core.data.duplicates import hash_frame
+from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.registry import find_source_files
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,16 @@ Places = Sequence[int]
 _MOST: Final = 4096  # samples of a shard
 _NO_EFFECT: Final = {"path", "split"}  # options of a source without effect on a frame
 _ADDED: Final = ("group", "source", "split")
+
+
+def locate_kept(run: DatasetRun) -> Path:
+    """Return the file of samples kept from the latest import (HDF5), which is not an output.
+
+    The rounds of active learning share it, so that each reads only the new files.
+    """
+    if run.grows:
+        return run.folder.with_name(f".{run.folder.name.partition('_')[0]}.kept.h5")
+    return run.folder / "data.kept.h5"
 
 
 class KeptSamples:
@@ -214,8 +224,9 @@ def _is_transformed(source: RawSource) -> bool:
 @cache
 def _hash_engine() -> str:
     digest = hashlib.sha256()
-    for path in find_source_files("pipeline_core"):
-        digest.update(path.read_bytes())
+    for package in ("pipeline_core", "pipeline_atoms"):
+        for path in find_source_files(package):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -8,22 +8,21 @@ from operator import methodcaller
 
 import numpy as np
 
+from pipeline_atoms.config.datasets import LabelledFrames
 from pipeline_atoms.importing.agreement import require_agreement
+from pipeline_atoms.importing.columns import Columns, qualify_group
 from pipeline_atoms.importing.coverage import Coverage
 from pipeline_atoms.importing.frames import Skipped
 from pipeline_atoms.importing.import_cache import KeptSamples
 from pipeline_atoms.importing.report import PartReport, SourceReport
 from pipeline_atoms.importing.shards import PreparedFrame, RefusedFrame
-from pipeline_atoms.importing.sources import RawSource
+from pipeline_atoms.importing.sources import RawSource, require_dataset
 from pipeline_atoms.importing.stress_check import WorkCheck
+from pipeline_atoms.workers import Workers
 from pipeline_core.artifacts.samples import SampleWriter
-from pipeline_core.config.datasets import LabelledFrames
-from pipeline_core.data.columns import Columns, qualify_group
 from pipeline_core.data.duplicates import Duplicates
-from pipeline_core.data.splits import divide
 from pipeline_core.fields import SPLITS
 from pipeline_core.project.dataset_run import DatasetRun
-from pipeline_core.system.workers import Workers
 
 
 def require_sensible(run: DatasetRun) -> None:
@@ -32,7 +31,7 @@ def require_sensible(run: DatasetRun) -> None:
     Raises:
         ValueError: It has a contradiction.
     """
-    options = run.frames
+    options = require_dataset(run)
     stray = [name for name in options.partial if name not in options.labels]
     if stray:
         raise ValueError(
@@ -96,7 +95,7 @@ class PartImport:
         Raises:
             ValueError: The content of its files is wrong.
         """
-        options = run.frames
+        options = require_dataset(run)
         columns, skipped = Columns(), Skipped(options.strict)
         begin = len(self.duplicates)
         reports = [self._import_source(s, run, columns, skipped) for s in sources]
@@ -110,7 +109,7 @@ class PartImport:
             if not any(report.coverage.present[name] for report in reports):
                 raise ValueError(reports[0].coverage.explain_absence(name))
         try:
-            codes = divide(columns, options.split, self.duplicates.find_first(begin))
+            codes = columns.divide(options.split, self.duplicates.find_first(begin))
         except ValueError as error:
             raise ValueError(f"{run.path}: {error}") from None
         return PartReport(run.name, options, reports, columns, codes, skipped)
@@ -119,7 +118,7 @@ class PartImport:
         self, source: RawSource, run: DatasetRun, columns: Columns, skipped: Skipped
     ) -> SourceReport:
         """Write the good frames of a source, and check its labels, signs and units."""
-        options = run.frames
+        options = require_dataset(run)
         coverage, check = Coverage(source, options.labels), WorkCheck(options.stress_check_samples)
         missing = [name for name in self._labels if name not in options.labels]
         n_skipped = len(skipped)

@@ -16,10 +16,10 @@ from ase.data import chemical_symbols, covalent_radii
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from pipeline_atoms.config.datasets import Limits
 from pipeline_atoms.edge_counts import estimate_neighbours
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.neighbours import fill_cell
-from pipeline_core.config.datasets import Limits
 
 Sample = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]

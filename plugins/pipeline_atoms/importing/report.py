@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from pipeline_atoms.config.datasets import Dataset, LabelledFrames
 from pipeline_atoms.importing.agreement import Agreement
+from pipeline_atoms.importing.columns import Columns
 from pipeline_atoms.importing.coverage import Coverage
 from pipeline_atoms.importing.frames import Skipped
 from pipeline_atoms.importing.reference_energies import ReferenceEnergies, compute_remainders
 from pipeline_atoms.importing.sources import RawSource
 from pipeline_atoms.importing.stress_check import explain_unchecked_forces, explain_unchecked_stress
-from pipeline_core.config.datasets import Dataset, LabelledFrames
-from pipeline_core.data.columns import Columns
 from pipeline_core.data.duplicates import describe_duplicates
 from pipeline_core.data.splits import Codes
 from pipeline_core.fields import SPLITS

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
+from pipeline_atoms.importing.columns import count_elements, format_formula, hash_frame
 from pipeline_atoms.importing.energy_corrections import compute_mp2020_correction
 from pipeline_atoms.importing.frames import check_frame, make_sample
 from pipeline_atoms.importing.groups import name_group
@@ -22,8 +23,6 @@ from pipeline_atoms.importing.sources import RawSource
 from pipeline_atoms.importing.tiling import count_copies, tile_sample
 from pipeline_atoms.readers import BadFrame, Frame
 from pipeline_atoms.readers.catalogue import open_frames
-from pipeline_core.data.columns import count_elements, format_formula
-from pipeline_core.data.duplicates import hash_frame
 from pipeline_core.data.files import strip_compression
 
 Item = TypeVar("Item")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from pipeline_atoms.config.datasets import Dataset, Source
 from pipeline_atoms.readers import Reader, Units
 from pipeline_atoms.readers.catalogue import READERS, guess_reader
-from pipeline_core.config.datasets import Dataset, Source
 from pipeline_core.config.raw_files import drop_links, match_names
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.registry import identify_plugin
@@ -46,6 +47,26 @@ class RawSource:
     root: PurePosixPath
     dataset: Path
     links: Mapping[str, str]
+
+
+def require_dataset(run: DatasetRun) -> Dataset:
+    """Return the options of a dataset, checked to be of structures in raw files.
+
+    Raises:
+        ValueError: A plugin has dataset files of its own but leaves the import to this one.
+    """
+    if not isinstance(run.options, Dataset):
+        raise ValueError(
+            f"{run.path}: plugin {run.options.plugin!r} has dataset files of its own but does not "
+            "make the data: implement the hook data(run)"
+        )
+    return run.options
+
+
+def find_dataset_sources(run: DatasetRun) -> list[RawSource]:
+    """Find the files of all sources of a dataset, as `find_sources` does."""
+    options, readers = require_dataset(run), run.registry.collect("readers")
+    return find_sources(run.path, options.sources, readers, options.expected)
 
 
 def find_sources(
@@ -126,15 +147,10 @@ def find_beside(run: DatasetRun) -> dict[str, Path]:
 
 def _find_readable(run: DatasetRun) -> Iterator[RawSource]:
     """Yield the sources of a dataset that the engine imports and that can be read."""
-    readers = run.registry.collect("readers")
     for part in run.parts:
-        options = part.options
-        if not isinstance(options, Dataset) or options.plugin is not None:
-            continue
-        try:
-            yield from find_sources(part.path, options.sources, readers, options.expected)
-        except ValueError:
-            continue
+        if part.options.plugin is None:
+            with suppress(ValueError):
+                yield from find_dataset_sources(part)
 
 
 def _find_beside(name: str, path: Path, reader: Reader) -> dict[str, Path]:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.config.datasets import Source
-from pipeline_core.config.limits import ATOM_BYTES
+from pipeline_atoms.config.datasets import Source
+from pipeline_atoms.config.limits import ATOM_BYTES
 from pipeline_core.fields import FIELDS
 from pipeline_core.system.memory import require_free
 

@@ -8,8 +8,8 @@ import numpy as np
 from ase import Atoms
 from ase.spacegroup.symmetrize import check_symmetry
 
+from pipeline_atoms.config.limits import ATOM_BYTES
 from pipeline_atoms.properties.equation_of_state import require_crystal
-from pipeline_core.config.limits import ATOM_BYTES
 from pipeline_core.system.memory import require_free
 
 

@@ -23,8 +23,8 @@ from pipeline_atoms.domains.regions import build_region, collate_region
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_atoms.testing.potentials import build_batch
+from pipeline_atoms.testing.rank_threads import run_on_threads
 from pipeline_core.task import Outputs
-from pipeline_core.testing.rank_threads import run_on_threads
 from pipeline_kernels.halo import Transport
 
 Ints = NDArray[np.int64]

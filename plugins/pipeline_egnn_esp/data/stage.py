@@ -17,13 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeline_atoms.importing.columns import Columns, count_elements
 from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts.samples import Sample, SampleFile, SampleWriter
 from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.raw_files import match_files
-from pipeline_core.data.columns import Columns, count_elements
 from pipeline_core.data.duplicates import Duplicates, hash_content
-from pipeline_core.data.splits import divide
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import DatasetRun
@@ -202,7 +201,7 @@ def _divide(
     if not len(columns):
         raise ValueError(f"{run.path}: the sources hold no structures; check the raw files")
     try:
-        return divide(columns, options.split, duplicates.find_first())
+        return columns.divide(options.split, duplicates.find_first())
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline_core.config.limits import Copies
+from pipeline_atoms.config.limits import Copies
+from pipeline_atoms.structure import parse_start
 from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
-from pipeline_core.fields import parse_start
 
 
 class Levels(Section):

@@ -12,9 +12,8 @@ from ase.cell import Cell
 from numpy.typing import NDArray
 
 from pipeline_atoms.dynamics.structures import find_sample_row, read_atoms_of_file
-from pipeline_atoms.structure import Structure
+from pipeline_atoms.structure import Structure, parse_start
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.fields import parse_start
 from pipeline_core.project.run import Run
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.block_reader import BlockReader

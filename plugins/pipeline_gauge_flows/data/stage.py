@@ -13,7 +13,6 @@ from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
-from pipeline_core.data.columns import Columns
 from pipeline_core.data.duplicates import Duplicates, describe_duplicates, hash_content
 from pipeline_core.data.splits import divide
 from pipeline_core.fields import SPLITS
@@ -60,20 +59,19 @@ def _write_data(
     """Write `run.data`; return the content of the report."""
     lattice = Lattice(tuple(options.lattice.extents), options.lattice.n_colours)
     origin = _make_origin(options, files, lattice)
-    columns, measured = Columns(), Measurements(options.action, lattice)
-    duplicates = Duplicates()
+    groups: list[str] = []
+    measured, duplicates = Measurements(options.action, lattice), Duplicates()
     fields = make_configuration_fields(lattice)
     record = run.make_provenance()
     record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
     with SampleWriter(run.data, "data", record, fields) as writer:
         for drawn in origin or ():
             writer.add({**drawn.make_fields(), **measured.add(drawn)})
-            columns.add(0, drawn.group, 1, float("nan"), -1)
+            groups.append(drawn.group)
             duplicates.add(drawn.source, hash_content([drawn.links]))
         statistics = _collect_statistics(origin, measured, options) if origin else None
         first = duplicates.find_first()
-        codes = divide(columns, options.split, first) if origin else np.empty(0, dtype=np.int8)
-        groups = np.array(columns.groups, dtype=object)[columns.group]
+        codes = divide(groups, options.split, first) if origin else np.empty(0, dtype=np.int8)
         writer.add_column("split", codes)
         write_theory(writer, options.describe_theory(), statistics)
     return {
@@ -86,7 +84,7 @@ def _write_data(
         ],
         **options.describe_theory(),
         "splits": _count_splits(codes),
-        "groups": _list_groups(groups, codes),
+        "groups": _list_groups(np.array(groups, dtype=object), codes),
         "duplicates": duplicates.report(),
         "statistics": statistics,
     }

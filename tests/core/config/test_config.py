@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from pipeline_core.config.datasets import Dataset
+from pipeline_atoms.config.datasets import Dataset
 from pipeline_core.config.experiments import (
     ENGINE_SECTIONS,
     ExperimentFile,

@@ -2,12 +2,13 @@
 
 import pytest
 
+from pipeline_atoms.config.datasets import Source
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.config import limits
-from pipeline_core.config.datasets import Source
 from pipeline_core.config.experiments import ExperimentFile
-from pipeline_core.config.sections import MolecularDynamics, PartitionOptions
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.distributed.launch import start_ranks
 from pipeline_gauge_flows.data.datasets import LatticeOptions

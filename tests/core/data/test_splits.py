@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline_atoms.importing.columns import Columns, count_elements, format_formula
 from pipeline_core.config.datasets import Split
-from pipeline_core.data.columns import Columns, count_elements, format_formula
-from pipeline_core.data.splits import divide, divide_rows
+from pipeline_core.data.splits import divide_rows
 from pipeline_core.fields import SPLITS
 
 TRAIN, VAL, TEST = range(3)
@@ -28,6 +28,10 @@ def make_columns(groups=(), *, n=0, numbers=None, splits=None) -> Columns:
         split = -1 if splits is None or splits[i] is None else SPLITS.index(splits[i])
         columns.add(columns.compositions.number(count_elements(z)), group, 1, 0.0, split)
     return columns
+
+
+def divide(columns, options, first=None):
+    return columns.divide(options, first)
 
 
 def count_sizes(codes) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from ase.io import write
 
 from pipeline_atoms.importing import dataset as importing
+from pipeline_atoms.importing.import_cache import locate_kept
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.artifacts import store
 from pipeline_core.config.sections import TrainOptions
@@ -71,9 +72,10 @@ def finish_run(project: Project, call: Callable[[Run, str], Any] = call) -> Run:
     finally:
         importing._LARGE = large
     assert run.dataset is not None
-    kept = run.dataset.kept.read_bytes()
-    run.dataset.kept.unlink()  # a link to the data, which are damaged by themselves
-    run.dataset.kept.write_bytes(kept)
+    kept_file = locate_kept(run.dataset)
+    kept = kept_file.read_bytes()
+    kept_file.unlink()  # a link to the data, which are damaged by themselves
+    kept_file.write_bytes(kept)
     for stage in STAGES[1:]:
         call(run, stage)
     return run
@@ -86,7 +88,8 @@ def list_subjects(run: Run) -> Iterator[Subject]:
     yield Subject(
         "data", run.data, lambda: _read(run.data, "data", lineage.find_dataset_fault, dataset)
     )
-    yield Subject("kept", dataset.kept, lambda: _read_kept(dataset.kept))
+    kept = locate_kept(dataset)
+    yield Subject("kept", kept, lambda: _read_kept(kept))
     report = dataset.report
     yield Subject("report", report, lambda: _read_report(run))
     for name in MAKERS:

@@ -11,11 +11,11 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 
 from fake_packages import ATOMS, find_points, install, write_model_source
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.batch import collate
-from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS

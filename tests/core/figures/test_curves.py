@@ -10,6 +10,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_atoms.figures import dynamics
+from pipeline_atoms.figures.errors import average_errors, draw_by_element
 from pipeline_core.artifacts.store import read_json
 from pipeline_core.figures import balance, dataset, errors, learning, results
 from pipeline_core.figures.numbers import collect_training
@@ -96,7 +97,7 @@ def test_learning_without_validation_has_one_curve_a_variant(folder, experiment)
 
 
 def test_elements_are_in_order_of_their_number_with_counts_of_atoms(experiment):
-    figure, table = errors.draw_by_element(experiment)
+    figure, table = draw_by_element(experiment)
     labels = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
     # 72 test frames of 8 Cu and 4 Au.
     assert labels == ["Cu\n576", "Au\n288"]
@@ -123,7 +124,7 @@ def test_groups_of_all_splits_are_shown_with_their_split(experiment):
 def test_binned_errors_of_proportional_errors_are_exact():
     # Oracle: predictions that are a tenth too large are wrong by a tenth of every force.
     label = np.random.default_rng(0).normal(size=(500, 3))
-    rows = errors.average_errors(label, 1.1 * label)
+    rows = average_errors(label, 1.1 * label)
     assert np.allclose(rows[:, 1], 0.1 * rows[:, 0])
     assert rows[:, 4].sum() == 500
     assert np.all(np.diff(rows[:, 0]) > 0)

@@ -9,21 +9,23 @@ import pytest
 
 from core.figures import synthetic
 from core.figures.test_reproduction import FORCES, HEAD
+from pipeline_atoms.active_learning.learning_curve import FIGURE
 from pipeline_atoms.figures.catalogue import FIGURES
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
-SHOWN = [*ENGINE_FIGURES, *FIGURES]
+OF_ATOMS = [*FIGURES, FIGURE]
+SHOWN = [*ENGINE_FIGURES, *OF_ATOMS]
 PROPERTIES = [figure.name for figure in SHOWN if figure.category == "Properties"]
 NOTHING = [
     "errors_by_head",
     "uncertainty",
-    "rounds",
     "md_diffusion",
     "md_uncertainty",
     *PROPERTIES,
+    "rounds",
 ]
 """Of heads, of committees and what they learn, and of longer dynamics."""
 ALL = [figure.name for figure in SHOWN if figure.name not in NOTHING]
@@ -150,7 +152,7 @@ def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results)
     )
     result = {f.name: f for f in choose_figures(synthetic.load(results, more))}
     assert list(result) == [
-        *(f.name for f in ENGINE_FIGURES), "mine", *(f.name for f in FIGURES)
+        *(f.name for f in ENGINE_FIGURES), "mine", *(f.name for f in OF_ATOMS)
     ]  # fmt: skip
     assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
 
@@ -194,7 +196,7 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
     experiment = synthetic.load(folder, make_plugin(*brought))
     own = ["of_toy", "of_other", "balance_other"]
     assert [f.name for f in choose_figures(experiment)] == [
-        *(f.name for f in ENGINE_FIGURES), "of_all", "of_toy", *(f.name for f in FIGURES), *own[1:]
+        *(f.name for f in ENGINE_FIGURES), "of_all", "of_toy", *(f.name for f in OF_ATOMS), *own[1:]
     ]  # fmt: skip
     names = f"{{names: [of_all, {', '.join(own)}]}}"
     experiment = ask_for(folder, names, *brought, experiment=synthetic.MIXED)

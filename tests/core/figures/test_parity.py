@@ -75,7 +75,7 @@ def test_many_numbers_are_a_density_on_equal_axes(numbers):
 def test_all_variants_share_the_axes_of_a_quantity(experiment):
     with style.apply_style():
         figure, table = parity.draw(experiment)
-        of_forces, table_of_forces = parity.draw_forces(experiment)
+        of_forces, table_of_forces = parity.draw_quantity(experiment, "forces")
     panels = [axes for axes in figure.axes if axes.get_xlabel()]
     labels = [axes.get_xlabel() for axes in panels[:3]]
     assert labels == ["DFT energy − mean (eV/atom)", "DFT force (eV/Å)", "DFT stress (GPa)"]

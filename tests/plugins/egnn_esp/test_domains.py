@@ -16,8 +16,8 @@ import torch
 
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.structure import Structure
+from pipeline_atoms.testing.rank_threads import Mailbox, run_on_threads
 from pipeline_core.batch import collate
-from pipeline_core.testing.rank_threads import Mailbox, run_on_threads
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import Method, partition

@@ -14,7 +14,7 @@ import torch
 from ase import Atoms
 
 from pipeline_atoms.domains.construction import build_domain
-from pipeline_core.testing.rank_threads import run_on_threads
+from pipeline_atoms.testing.rank_threads import run_on_threads
 from pipeline_egnn_esp.data.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.data.baselines import TwoCentre
 from pipeline_egnn_esp.data.basis import Basis

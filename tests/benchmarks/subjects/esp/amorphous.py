@@ -18,11 +18,11 @@ from ase.geometry import get_distances
 from ase.neighborlist import neighbor_list
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.dynamics import run_dynamics
 from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.model.published import read_published
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import MolecularDynamics
 
 REPEAT = (10, 5, 5)
 CELL = (52.346, 26.237, 26.293)

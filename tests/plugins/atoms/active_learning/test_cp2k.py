@@ -17,12 +17,12 @@ from ase import Atoms
 
 from pipeline_atoms.active_learning.cp2k import count_cores, fill_input
 from pipeline_atoms.active_learning.labels import label_structure
+from pipeline_atoms.config.learning import LabelWith
 from pipeline_atoms.importing.frames import make_sample
 from pipeline_atoms.importing.sources import compute_factors
 from pipeline_atoms.readers import cp2k
 from pipeline_atoms.readers.catalogue import open_frames
 from pipeline_atoms.readers.cp2k_input import read_structure
-from pipeline_core.config.learning import LabelWith
 
 HAFNIA = Path(__file__).parents[4] / "workflows/datasets/hfo2"
 INPUTS, TEMPLATE = HAFNIA / "inputs", HAFNIA / "single_point.inp"

@@ -11,10 +11,10 @@ import pytest
 from ase.calculators.emt import EMT
 
 from pipeline_atoms.active_learning.labels import label_structure
+from pipeline_atoms.config.learning import LabelWith
 from pipeline_atoms.readers import BadFrame, extxyz
 from pipeline_atoms.readers.catalogue import open_frames
 from pipeline_atoms.testing.example_data import make_alloys
-from pipeline_core.config.learning import LabelWith
 
 PROGRAM = """
 import sys

@@ -12,10 +12,10 @@ from ase.md.verlet import VelocityVerlet
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.divided import DividedCalculator
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.system import memory
 from pipeline_mace.model.network import MACE, Facts

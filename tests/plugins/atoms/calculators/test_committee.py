@@ -11,9 +11,9 @@ import torch
 from ase.calculators.lj import LennardJones
 
 from pipeline_atoms.calculators.committee import Committee, is_committee, load_committee
+from pipeline_atoms.ensembles.calibration import Calibration
 from pipeline_atoms.simulations import simulate_run
 from pipeline_core.artifacts import store
-from pipeline_core.ensembles.calibration import Calibration
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.project.lineage import find_fault

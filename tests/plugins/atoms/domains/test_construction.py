@@ -11,7 +11,7 @@ import torch
 from pipeline_atoms.domains.construction import build_domain, build_domains
 from pipeline_atoms.graphs import build_neighbour_graph, find_reverse_edges
 from pipeline_atoms.structure import Structure
-from pipeline_core.testing.rank_threads import run_on_threads
+from pipeline_atoms.testing.rank_threads import run_on_threads
 from pipeline_kernels.halo import exchange
 
 CUTOFF = 3.0

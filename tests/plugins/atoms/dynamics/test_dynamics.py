@@ -10,10 +10,10 @@ import pytest
 from ase import Atoms, units
 from ase.calculators.calculator import Calculator, all_changes
 
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.dynamics import run_dynamics
 from pipeline_atoms.dynamics.frames import OBSERVABLES
 from pipeline_atoms.dynamics.rdf import compute_radial_distribution
-from pipeline_core.config.sections import MolecularDynamics
 from plugins.atoms.dynamics.toy_calculators import IdealGas, Springs, make_lattice
 from plugins.atoms.lennard_jones import make_calculator
 

@@ -5,13 +5,13 @@ import pytest
 from ase import Atoms, units
 from scipy import stats
 
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.integrators import (
     compute_temperature,
     draw_momenta,
     make_integrator,
     remove_drift,
 )
-from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.units import GPA
 from plugins.atoms.dynamics.toy_calculators import STIFFNESS, IdealGas, Springs, make_lattice
 from tiers import exhaustive, run_first

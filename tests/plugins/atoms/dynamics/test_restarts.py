@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from ase.build import bulk
 
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.dynamics.dynamics import remove_restarts
-from pipeline_core.config.sections import MolecularDynamics
 from plugins.atoms.dynamics.interruptions import simulate
 from plugins.atoms.dynamics.test_dynamics import ENSEMBLES
 from plugins.atoms.lennard_jones import make_calculator

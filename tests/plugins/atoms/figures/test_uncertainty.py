@@ -2,10 +2,11 @@
 
 import pytest
 
+from pipeline_atoms.figures.committees import draw_reliability
 from pipeline_atoms.figures.uncertainty import draw_dynamics
 from pipeline_atoms.simulations import simulate_run
 from pipeline_core.artifacts import store
-from pipeline_core.figures import numbers, parity, story, uncertainty
+from pipeline_core.figures import numbers, parity, story
 from pipeline_core.figures.findings import collect_findings
 from pipeline_core.figures.style import apply_style
 from pipeline_core.project.project import Project
@@ -27,7 +28,7 @@ def test_figures_and_numbers_of_a_committee(tmp_path):
     committee = store.read_json(run.metrics)["committee"]
 
     with apply_style():
-        figure, rows = uncertainty.draw_reliability(experiment)
+        figure, rows = draw_reliability(experiment)
         figure.savefig(tmp_path / "reliability.png")
         moving, of_frames = draw_dynamics(experiment)
         moving.savefig(tmp_path / "dynamics.png")

@@ -88,7 +88,7 @@ def test_an_edit_of_an_array_makes_the_import_stale(workshop, systems, monkeypat
 
 def test_kept_samples_are_of_the_arrays_as_they_are(workshop, systems, monkeypatch):
     monkeypatch.setattr(dataset, "_LARGE", 0)
-    monkeypatch.setattr("pipeline_core.system.workers.count_cores", lambda: 1)
+    monkeypatch.setattr("pipeline_atoms.workers.count_cores", lambda: 1)
     run, _ = workshop.import_(sources=SOURCES)
     before = read_energies(run)
     _, summary = workshop.import_(sources=SOURCES)

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from pipeline_atoms.importing.columns import hash_frame
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.data.duplicates import (
@@ -15,7 +16,6 @@ from pipeline_core.data.duplicates import (
     describe_duplicates,
     find_first_rows,
     hash_content,
-    hash_frame,
 )
 from plugins.atoms.importing.conftest import change_results
 

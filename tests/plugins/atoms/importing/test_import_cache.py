@@ -24,7 +24,7 @@ CONTENT = {
 def files(workshop, alloys, monkeypatch):
     """A large dataset, as it were: three folders of two files each, some without stress."""
     monkeypatch.setattr(dataset, "_LARGE", 0)
-    monkeypatch.setattr("pipeline_core.system.workers.count_cores", lambda: 1)
+    monkeypatch.setattr("pipeline_atoms.workers.count_cores", lambda: 1)
     monkeypatch.setattr(kept, "_MOST", 7)
     for number in range(6):
         frames = [atoms.copy() for atoms in alloys[10 * number : 10 * number + 10]]
@@ -58,7 +58,7 @@ def import_again(workshop, read, **changes) -> list[str]:
     names, with_kept = list(read), (identify(run.data), store.read_json(run.report))
     unchanged = summary.pop("unchanged_files", 0)
     assert unchanged == len(run.find_raw_files()) - len(names)
-    run.kept.rename(run.folder / "before")
+    kept.locate_kept(run).rename(run.folder / "before")
     _, fresh = workshop.import_(**content)
     assert (identify(run.data), store.read_json(run.report)) == with_kept
     assert fresh == summary
@@ -75,7 +75,7 @@ def test_new_and_changed_files_alone_are_read(files, read, monkeypatch):
     with monkeypatch.context() as small:
         small.setattr(dataset, "_LARGE", 1 << 40)
         run, _ = files.import_(**CONTENT)
-        assert not run.kept.exists()
+        assert not kept.locate_kept(run).exists()
     assert len(import_again(files, read)) == 6
     assert import_again(files, read) == []
     # What has no effect on a frame may change.
@@ -118,12 +118,12 @@ def test_files_with_bad_frames_and_copies_are_read_again(files, read):
 @pytest.mark.slow
 def test_what_is_kept_outlives_the_artifact_and_may_be_damaged(files, read, caplog):
     run, _ = files.import_(**CONTENT)
-    assert run.kept.samefile(run.data)
+    assert kept.locate_kept(run).samefile(run.data)
     run.data.unlink()
     assert import_again(files, read) == []
-    content = bytearray(run.kept.read_bytes())
+    content = bytearray(kept.locate_kept(run).read_bytes())
     content[len(content) // 3] ^= 1
-    run.kept.write_bytes(content)
+    kept.locate_kept(run).write_bytes(content)
     assert len(import_again(files, read)) == 6
     assert "all raw files are read" in caplog.text
 

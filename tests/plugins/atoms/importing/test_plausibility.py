@@ -9,8 +9,8 @@ import pytest
 from ase.build import bulk, molecule
 from ase.neighborlist import neighbor_list
 
+from pipeline_atoms.config.datasets import Limits
 from pipeline_atoms.importing.plausibility import find_implausible
-from pipeline_core.config.datasets import Limits
 from plugins.atoms.importing.conftest import change_results
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_atoms.importing import reference_energies as module
+from pipeline_atoms.importing.columns import Columns, count_elements
 from pipeline_atoms.importing.reference_energies import fit_reference_energies
-from pipeline_core.data.columns import Columns, count_elements
 
 LARGE = 1e5
 

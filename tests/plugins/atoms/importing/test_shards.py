@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipeline_atoms import workers
 from pipeline_atoms.importing import dataset, shards
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.seals import identify
-from pipeline_core.system import workers
 
 WHOLE = {"_SHARD": 1 << 60, "_LARGE": 1 << 60}
 DIVISIONS = {

@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
+from pipeline_atoms.config.datasets import Source
 from pipeline_atoms.importing.groups import name_group
 from pipeline_atoms.importing.sources import find_sources
 from pipeline_atoms.readers import Frame, Reader, Units
 from pipeline_atoms.readers.catalogue import READERS
-from pipeline_core.config.datasets import Source
 from pipeline_core.units import GPA
 
 

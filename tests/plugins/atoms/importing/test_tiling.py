@@ -14,9 +14,9 @@ from ase.calculators.lj import LennardJones
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_atoms.config.datasets import Source
 from pipeline_atoms.importing.tiling import count_copies, tile_sample
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.config.datasets import Source
 from pipeline_core.system import memory
 from plugins.atoms.importing.conftest import change_results
 

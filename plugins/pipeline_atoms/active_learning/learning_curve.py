@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from pipeline_atoms.active_learning.round import Arm, find_round
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Figure, Rows, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Metrics
-from pipeline_core.project.round_run import Arm
 from pipeline_core.project.run import ExperimentRun, Run
 
 _SHOWN: Final = ("energy_per_atom", "forces")
@@ -65,7 +65,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 def read_steps(experiment: ExperimentRun, arm: Arm) -> list[Step]:
     """Return the evaluated rounds of an arm, the base first."""
     runs = experiment.runs.values()
-    rounds = [run for run in runs if run.round is not None and run.round.arm == arm]
+    rounds = [run for run in runs if (one := find_round(run)) and one.arm == arm]
     steps = [_read_step(run) for run in (experiment.runs[BASE], *rounds)] if rounds else []
     return [one for one in steps if one is not None]
 
@@ -76,7 +76,8 @@ def _read_step(run: Run) -> Step | None:
     if report is None or metrics is None or metrics.held_out is None:
         return None
     members = [m for m in map(results.read_metrics, run.members) if m is not None]
-    picked = results.read_json(run.round.report) if run.round else None
+    one = find_round(run)
+    picked = results.read_json(one.report) if one else None
     return Step(
         variant=run.variant,
         n_train=report["splits"]["train"],
@@ -131,3 +132,16 @@ def _make_table(arms: dict[Arm, list[Step]], names: list[str]) -> Rows:
             row += [np.mean(one.errors[n]) * find_quantity(n).error_factor for n in names]
             table.append([*row, one.spread])
     return table
+
+
+FIGURE: Final = Figure(
+    name="rounds",
+    title="What labels are worth",
+    caption="Errors of models on the same held-out samples against the structures that they were "
+    "trained on, where a committee has picked those to be labelled and where they were picked at "
+    "random. Lines join means over the members of a committee; dashes are single models. Right: by "
+    "how much the members differ on the force of an atom, where they differ most in all that their "
+    "dynamics met.",
+    category="Training",
+    draw=draw,
+)

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pipeline_core.ensembles.calibration import Calibration
-from pipeline_core.ensembles.predictions import read_joint
+from pipeline_atoms.ensembles.calibration import Calibration
+from pipeline_atoms.ensembles.predictions import read_joint
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.figures.results import Comparison, Errors
@@ -24,26 +24,24 @@ _ORDER: Final = ("test", "val")
 """Splits by preference; the first with a committee's errors is shown."""
 
 
-def list_committees(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
-    """Return the metrics of each calibrated committee, by the variant of its first run."""
-    found = {v: results.read_json(run.metrics) for v, run in experiment.runs.items() if run.members}
-    return {
-        v: content["committee"] for v, content in found.items() if "committee" in (content or {})
-    }
-
-
-def list_other_members(experiment: ExperimentRun) -> set[str]:
-    """Return the variants of all members of committees but the first, which figures leave out."""
-    committees = list_committees(experiment)
-    return {one.variant for v in committees for one in experiment.runs[v].members}
+def read_committee(run: Run) -> dict[str, Any] | None:
+    """Return the metrics of a calibrated committee from those of its first run, else None."""
+    content = results.read_json(run.metrics) if run.members else None
+    return content.get("committee") if isinstance(content, dict) else None
 
 
 def _find_split(committee: dict[str, Any]) -> str | None:
     return next((split for split in _ORDER if committee["splits"].get(split)), None)
 
 
-def compare(run: Run, committee: dict[str, Any]) -> list[Comparison]:
-    """Return labels, means and half widths of a committee on its held-out split."""
+def compare(run: Run) -> list[Comparison] | None:
+    """Return labels, means and half widths of a committee on its held-out split.
+
+    None for a run that is not the first of a calibrated committee; empty without a held-out split.
+    """
+    committee = read_committee(run)
+    if committee is None:
+        return None
     split = _find_split(committee)
     if split is None:
         return []
@@ -91,9 +89,10 @@ def draw_reliability(experiment: ExperimentRun) -> Drawn:
 def _list_quantities(
     experiment: ExperimentRun,
 ) -> Iterator[tuple[str, str, Quantity, dict[str, Any]]]:
-    for variant, committee in list_committees(experiment).items():
-        split = _find_split(committee)
-        for name, facts in committee["splits"][split].items() if split else ():
+    committees = {v: read_committee(run) for v, run in experiment.runs.items()}
+    for variant, committee in committees.items():
+        split = _find_split(committee) if committee else None
+        for name, facts in committee["splits"][split].items() if committee and split else ():
             yield variant, split or "", find_quantity(name), facts
 
 
@@ -136,8 +135,7 @@ def _draw_widths(axes: Axes, kind: Quantity, facts: dict[str, Any]) -> None:
 
 def collect_numbers(run: Run) -> Iterator[Number]:
     """Yield the coverage of held-out labels by the intervals of a committee."""
-    content = results.read_json(run.metrics) or {}
-    committee = content.get("committee") if isinstance(content, dict) else None
+    committee = read_committee(run)
     split = _find_split(committee) if committee else None
     if committee is None or split is None:
         return

@@ -13,16 +13,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.artifacts import store
-from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.artifacts.seals import identify
-from pipeline_core.ensembles.calibration import (
+from pipeline_atoms.ensembles.calibration import (
     LEVEL,
     Calibration,
     calibrate,
     pool_components,
     report_coverage,
 )
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.artifacts.seals import identify
 from pipeline_core.fields import SPLITS
 from pipeline_core.project.run import Run
 

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
+from pipeline_atoms.workers import Workers, can_be_sent
 from pipeline_core.system.processes import is_alive
-from pipeline_core.system.workers import Workers, can_be_sent
 from processes import start
 
 ORPHANS = """
 import os, signal, time
-from pipeline_core.system import workers
+from pipeline_atoms import workers
 
 workers.count_cores = lambda: 2
 
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_results_come_in_order_and_tasks_are_taken_as_needed(monkeypatch):
-    monkeypatch.setattr("pipeline_core.system.workers.count_cores", lambda: 2)
+    monkeypatch.setattr("pipeline_atoms.workers.count_cores", lambda: 2)
     taken = itertools.count()
     with Workers(wanted=True) as workers:
         results = workers.map(str, taken)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline_core.ensembles.calibration import (
+from pipeline_atoms.ensembles.calibration import (
     LEVEL,
     Calibration,
     calibrate,

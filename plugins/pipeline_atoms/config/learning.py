@@ -6,14 +6,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline_core.config.datasets import Limits
-from pipeline_core.config.sections import (
-    Count,
-    MolecularDynamics,
-    Positive,
-    Section,
-    require_different,
-)
+from pipeline_atoms.config.datasets import Limits
+from pipeline_atoms.config.dynamics import MolecularDynamics, require_different
+from pipeline_core.config.sections import Count, Positive, Section
 
 
 class LabelWith(Section):

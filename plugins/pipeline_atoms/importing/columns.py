@@ -1,17 +1,19 @@
-"""Columns of an import: a few numbers for every sample, whatever its size."""
+"""Columns of an import: a few numbers for every sample of atoms, whatever its size."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.fields import SYMBOLS
-
-Ints = NDArray[np.int64]
+from pipeline_core.config.datasets import Split
+from pipeline_core.data.duplicates import Ints, hash_content
+from pipeline_core.data.splits import divide
+from pipeline_core.fields import FIELDS, SYMBOLS
 
 
 def count_elements(atomic_numbers: NDArray[np.int32]) -> bytes:
@@ -32,6 +34,21 @@ def format_formula(composition: bytes) -> str:
 
 def _split(composition: bytes) -> Ints:
     return np.frombuffer(composition, dtype=np.int64).reshape(2, -1)
+
+
+def hash_frame(cell: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+    """Return the hashes of the structure and the labels of a frame.
+
+    Two frames are equal if their atoms, in order, their lattice vectors, their periodic directions
+    and their positions are the same to 1e-8 Å. Copies of one cell by `repeat` come from equal
+    frames.
+
+    Args:
+        cell: The frame in the engine's units, before copies of it are made.
+    """
+    structure = (cell["atomic_numbers"], cell["pbc"], cell["cell"], cell["positions"])
+    labels = (cell[name] for name in sorted(cell) if FIELDS[name].label)
+    return hash_content(structure, labels)
 
 
 class Compositions:
@@ -119,6 +136,16 @@ class Columns:
     def split(self) -> NDArray[np.int8]:
         """Split named by the source of each sample, -1 if it names none, (n_samples,)."""
         return np.array(self._split)
+
+    def divide(self, options: Split, first: Ints | None = None) -> NDArray[np.int8]:
+        """Choose the split of each sample, as `data.splits.divide` does, (n_samples,)."""
+        groups = np.array(self.groups, dtype=object)[self.group]
+        by_formula = options.method == "composition"
+        formulas = (self.composition, self.compositions.list_formulas()) if by_formula else None
+        energy = self.energy / self.n_atoms
+        return divide(
+            groups.tolist(), options, first, split=self.split, energy=energy, formulas=formulas
+        )
 
     def append(self, name: str, part: Columns) -> None:
         """Append the samples of a part of a mixture under its name."""

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from pipeline_atoms.active_learning.labels import label_structure
+from pipeline_atoms.active_learning.round import find_round
+from pipeline_atoms.config.learning import LabelWith
 from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.config.learning import LabelWith
 from pipeline_core.testing.projects import write_project
 
 LEARN = {
@@ -50,8 +51,8 @@ def test_rounds_start_from_the_round_before_on_data_that_grow(tmp_path):
     assert [n_raw[n] for n in ("base", "round_1", "round_2", "random_2")] == [1, 4, 7, 7]
     assert runs["round_1"].graph == runs["round_1.2"].graph != runs["random_1"].graph
     assert [one.variant for one in runs["round_2"].members] == ["round_2.2"]
-    assert runs["round_2"].round.explorers == ("round_1", "round_1.2")
-    assert runs["random_2"].round.explorers == ("random_1",)
+    assert find_round(runs["round_2"]).explorers == ("round_1", "round_1.2")
+    assert find_round(runs["random_2"]).explorers == ("random_1",)
     assert {run.seed for name, run in runs.items() if "." in name} == {1}
     simulated = [n for n, run in runs.items() if getattr(run.sections["infer"], "md", [])]
     assert simulated == ["base", "round_2"]
@@ -89,7 +90,7 @@ def write_labels(folder, run, good):
     program.write_text(FAIL)
     failing = LabelWith(command=f"{sys.executable} {program} {{structure}} {{label}}")
     outcomes = []
-    for i, path in enumerate(run.round.labels):
+    for i, path in enumerate(find_round(run).labels):
         options = LabelWith(calculator="emt") if i in good else failing
         outcomes.append(label_structure(make_alloys(4, seed=5)[i], options, path))
     return outcomes

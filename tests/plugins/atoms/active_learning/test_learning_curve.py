@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from core.project.test_rounds import LEARN, load
-from pipeline_core.figures import rounds, style
+from pipeline_atoms.active_learning import learning_curve
+from pipeline_atoms.active_learning.round import find_round
+from pipeline_core.figures import style
+from plugins.atoms.active_learning.test_rounds import LEARN, load
 
 
 def write_errors(run, mae):
@@ -28,11 +30,11 @@ def test_means_over_members_stand_at_the_structures_trained_on(tmp_path):
         run.dataset.report.parent.mkdir(parents=True, exist_ok=True)
         run.dataset.report.write_text(json.dumps({"splits": {"train": n_train}}))
         if variant == "base":  # nothing is drawn before a round is evaluated
-            assert rounds.draw(experiment) is None
-    picks = experiment.runs["round_1"].round.report
+            assert learning_curve.draw(experiment) is None
+    picks = find_round(experiment.runs["round_1"]).report
     picks.write_text(json.dumps({"largest_spread": 1.25}))
     with style.apply_style():
-        _, table = rounds.draw(experiment)
+        _, table = learning_curve.draw(experiment)
     head, *rows = table
     assert head[-2:] == ["forces_mae_meV_per_A", "largest_spread_eV_per_A"]
     shown = [(row[1], row[2], row[-2], row[-1]) for row in rows]
