@@ -98,7 +98,8 @@ def _choose_by_group(groups: Sequence[str], options: Split, free: Ints, first: I
     places = {name: place for place, name in enumerate(names)}
     group = np.array([places[groups[sample]] for sample in free])
     if options.method == "list":
-        return _split_by_name(names, np.unique(group), options)[group]
+        codes: Codes = _split_by_name(names, np.unique(group), options)[group]
+        return codes
     group = _join_groups(group, np.searchsorted(free, first[free]))
     return _split_whole_groups(group, options, np.random.default_rng(options.seed))[group]
 

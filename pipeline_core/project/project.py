@@ -138,7 +138,9 @@ class Project:
         info = self._find_model_info(file.plugin, path)
         added = self.registry.select_hook("variants", info.name)(file=file, path=path)
         if added is None:
-            raise ValueError(f"{path}: learn: no installed plugin does it; remove the section")
+            raise ValueError(
+                f"{path}: learn: no installed plugin learns actively; install one, or remove the section"
+            )
         return file.model_copy(update={"variants": {**added, **file.variants}})
 
     def run(self, experiment: str, variant: str = BASE) -> Run:

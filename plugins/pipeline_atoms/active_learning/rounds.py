@@ -70,7 +70,9 @@ def _make_variant(file: ExperimentFile, learn: LearnOptions, arm: Arm, number: i
     if arm == "random":
         content["members"] = 1
     # Only the first and the last model are used for more than picking.
-    unused = {key: [] for key, value in file.infer.items() if isinstance(value, list)}
+    unused: dict[str, list[Any]] = {
+        key: [] for key, value in file.infer.items() if isinstance(value, list)
+    }
     if unused and (arm == "random" or number < learn.rounds):
         content["infer"] = unused
     return Variant.model_validate(content)

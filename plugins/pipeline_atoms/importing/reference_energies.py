@@ -18,7 +18,8 @@ import numpy as np
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
-from pipeline_atoms.importing.columns import Columns, Compositions, Ints
+from pipeline_atoms.importing.columns import Columns, Compositions
+from pipeline_core.data.duplicates import Ints
 
 Floats = NDArray[np.float64]
 
