@@ -125,6 +125,7 @@ def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptio
     now = relaxed.atoms
     tolerance = options.relax.symmetry_tolerance
     energy = float(now.get_potential_energy())
+    gained = float(calculator.get_property("energy", atoms)) - energy
     three = now.pbc.all()
     summary = {
         "n_atoms": len(now),
@@ -132,8 +133,7 @@ def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptio
         "steps": relaxed.steps,
         "max_force_eV_per_A": relaxed.max_force,
         "energy_per_atom_eV": energy / len(now),
-        "energy_gained_per_atom_eV": (float(calculator.get_property("energy", atoms)) - energy)
-        / len(now),
+        "energy_gained_per_atom_eV": gained / len(now),
         "space_group_before": name_space_group(atoms, tolerance) if three else None,
         "space_group": name_space_group(now, tolerance) if three else None,
         "volume_per_atom_A3": float(now.cell.volume) / len(now) if three else None,
