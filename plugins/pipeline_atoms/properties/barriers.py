@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator
-from ase.calculators.singlepoint import SinglePointCalculator
 from ase.geometry import get_distances
 from ase.mep import NEB
 from ase.optimize import FIRE
@@ -18,18 +16,16 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.config.properties import NebOptions, Relaxation
 from pipeline_atoms.properties.evaluation import evaluate
-from pipeline_atoms.properties.findings import Findings, as_array
-from pipeline_atoms.properties.relaxation import prepare, quiet, relax_converged
+from pipeline_atoms.properties.findings import Findings, Tasks, as_array
+from pipeline_atoms.properties.relaxation import free_atoms, prepare, quiet, relax_converged
 from pipeline_atoms.properties.supercells import count_copies, list_sites
-from pipeline_atoms.properties.vacancies import free_relaxation, remove_atom
+from pipeline_atoms.properties.vacancies import remove_atom
 
 _SAME: Final = 0.1
 """Smallest difference of two ends, Å; closer ends are the same minimum."""
 
 
-def list_hops(
-    atoms: Atoms, calculator: Calculator, options: NebOptions
-) -> Iterator[tuple[str, Callable[[], Findings]]]:
+def list_hops(atoms: Atoms, calculator: Calculator, options: NebOptions) -> Tasks:
     """Yield the name of each hop into a vacancy of a crystal, with a function for its barrier.
 
     For each inequivalent site, the nearest atom of the same element hops into its vacancy.
@@ -44,16 +40,8 @@ def list_hops(
     """
     crystal = prepare(atoms, calculator, options.relax)
     whole = crystal.repeat(count_copies(crystal, options.supercell_length))
-    wanted = options.elements
-    sites = [
-        site
-        for site in list_sites(crystal, options.relax.symmetry_tolerance)
-        if wanted is None or crystal.symbols[site] in wanted
-    ]
-    if not sites:
-        raise ValueError(f"has no atom of {', '.join(wanted or [])}; correct the key elements")
-    for site in sites:
-        name = f"{crystal.symbols[site]} {site}"
+    sites = list_sites(crystal, options.relax.symmetry_tolerance, options.elements)
+    for site, name in sites.items():
         yield name, partial(_compute_hop, whole, site, calculator, options)
 
 
@@ -101,8 +89,7 @@ def compute_barrier(
         ValueError: The ends do not fit together, do not relax, or are the same minimum.
     """
     _require_alike(initial, final)
-    free = free_relaxation(options.relax)
-    ends = [relax_converged(end, calculator, free, cell=False) for end in (initial, final)]
+    ends = [relax_converged(end, calculator, free_atoms(options.relax)) for end in (initial, final)]
     _, distances = get_distances(*(end.positions for end in ends), ends[0].cell, ends[0].pbc)
     if np.diagonal(distances).max() < _SAME:
         raise ValueError(
@@ -110,8 +97,7 @@ def compute_barrier(
             "a barrier"
         )
     images = [ends[0], *(ends[0].copy() for _ in range(options.images)), ends[1]]
-    for image, result in zip((images[0], images[-1]), evaluate(ends, calculator), strict=True):
-        image.calc = SinglePointCalculator(image, energy=result.energy, forces=result.forces)
+    evaluate(ends, calculator)
     converged, steps = _relax_band(images, calculator, options.relax)
     return _describe(images, converged, steps)
 
@@ -129,9 +115,7 @@ class _Band(NEB):  # type: ignore[misc] # ASE is not typed
         self._calculator = calculator
 
     def get_forces(self) -> NDArray[np.float64]:
-        between = self.images[1:-1]
-        for image, result in zip(between, evaluate(between, self._calculator), strict=True):
-            image.calc = SinglePointCalculator(image, energy=result.energy, forces=result.forces)
+        evaluate(self.images[1:-1], self._calculator)
         forces: NDArray[np.float64] = super().get_forces()
         return forces
 

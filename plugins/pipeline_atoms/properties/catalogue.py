@@ -24,7 +24,7 @@ from pipeline_atoms.config.properties import (
 from pipeline_atoms.properties.barriers import compute_barrier, list_hops
 from pipeline_atoms.properties.elasticity import compute_elastic_constants
 from pipeline_atoms.properties.equation_of_state import compute_equation_of_state
-from pipeline_atoms.properties.findings import Findings
+from pipeline_atoms.properties.findings import Findings, Tasks, refuse
 from pipeline_atoms.properties.glasses import compute_glass
 from pipeline_atoms.properties.phonons import compute_phonons
 from pipeline_atoms.properties.relaxation import compute_relaxation
@@ -33,9 +33,6 @@ from pipeline_atoms.properties.vacancies import list_vacancies
 
 Read = Callable[[str, str], Atoms]
 """Function (start, key of the experiment) -> structure."""
-Sites = Iterator[tuple[str, Callable[[], Findings]]]
-Tasks = Iterator[tuple[str, str, Callable[[], Findings]]]
-"""Name and formula of a structure, with a function that computes the property."""
 
 _PROBLEMS: Final = (ValueError, ArithmeticError, RuntimeError, SpglibError)
 """Errors raised for structures outside the training data, here and in libraries."""
@@ -79,9 +76,12 @@ def compute_properties(
     return found
 
 
-def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, read: Read) -> Tasks:
+def _list_tasks(
+    section: str, entry: PropertyOptions, calculator: Calculator, read: Read
+) -> Iterator[tuple[str, str, Callable[[], Findings]]]:
+    """Yield the name and the formula of a structure, with a function that computes the property."""
     place = f"infer.{section}"
-    list_parts = _choose_parts(entry, calculator, partial(_read_at, read, place))
+    list_parts = _choose_parts(entry, calculator, lambda start: read(start, place))
     for start in entry.structures:
         atoms, name = read(start, place), name_structure(start)
         formula = _name_formula(atoms)
@@ -99,7 +99,7 @@ def _list_tasks(section: str, entry: PropertyOptions, calculator: Calculator, re
 
 def _choose_parts(
     entry: PropertyOptions, calculator: Calculator, read: Callable[[str], Atoms]
-) -> Callable[[Atoms], Sites] | None:
+) -> Callable[[Atoms], Tasks] | None:
     """Return a function that lists the tasks of a structure; None if it has a single task."""
     if isinstance(entry, VacancyOptions):
         reservoirs = {symbol: read(start) for symbol, start in entry.reservoirs.items()}
@@ -111,25 +111,17 @@ def _choose_parts(
     return None
 
 
-def _read_at(read: Read, place: str, start: str) -> Atoms:
-    return read(start, place)
-
-
 def _name_formula(atoms: Atoms) -> str:
     return str(atoms.symbols.get_chemical_formula(empirical=True))
 
 
-def _list_sites(name: str, tasks: Sites) -> Sites:
+def _list_sites(name: str, tasks: Tasks) -> Tasks:
     """Yield the tasks of one structure; if listing them fails, one task that raises the error."""
     try:
         for site, compute in tasks:
             yield f"{name}: {site}", compute
     except ValueError as error:
-        yield name, partial(_raise, error)
-
-
-def _raise(error: ValueError) -> Findings:
-    raise error
+        yield name, partial(refuse, error)
 
 
 def _try(formula: str, compute: Callable[[], Findings]) -> Findings:

@@ -7,18 +7,18 @@ from typing import Final
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator
+from ase.stress import voigt_6_to_full_3x3_strain
 from numpy.typing import NDArray
 from pymatgen.analysis.elasticity.elastic import ElasticTensor
 
 from pipeline_atoms.config.properties import ElasticOptions
 from pipeline_atoms.properties.equation_of_state import require_crystal, scale_cell
 from pipeline_atoms.properties.findings import Findings
-from pipeline_atoms.properties.relaxation import prepare, relax_converged
+from pipeline_atoms.properties.relaxation import free_atoms, prepare, relax_converged
 from pipeline_core.units import GPA
 
 Floats = NDArray[np.float64]
 
-_VOIGT: Final = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 CONSTANTS: Final = ((0, 0), (0, 1), (0, 2), (2, 2), (3, 3), (5, 5))
 """Rows and columns of named constants: all of a cubic to tetragonal crystal."""
 
@@ -47,13 +47,14 @@ def compute_elastic_constants(
     rough = np.stack(columns, axis=1) / GPA
     constants = (rough + rough.T) / 2
     eigenvalues = np.linalg.eigvalsh(constants)
+    stable = bool(eigenvalues[0] > 0)
     named = {f"C{i + 1}{j + 1}_GPa": float(constants[i, j]) for i, j in CONSTANTS}
     summary = {
         "n_atoms": len(start),
         **named,
-        **_average(constants),
+        **_average(constants, stable),
         "asymmetry_GPa": float(np.abs(rough - rough.T).max()),
-        "stable": bool(eigenvalues[0] > 0),
+        "stable": stable,
     }
     arrays = {"constants": constants, "eigenvalues": eigenvalues}
     return Findings(summary, arrays, dict.fromkeys(arrays, "GPa"))
@@ -65,25 +66,20 @@ def _differentiate(
     """Differentiate the stress by one strain in Voigt's notation, (6,)."""
     stresses = []
     for sign in (-1, 1):
-        strain = np.zeros((3, 3))
-        row, other = _VOIGT[column]
         # For a shear, the requested size is the strain in Voigt's notation, γ = 2 ε.
-        strain[row, other] = strain[other, row] = (
-            sign * options.strain * (1 if row == other else 0.5)
-        )
-        strained = scale_cell(start, np.eye(3) + strain)
+        strain = sign * options.strain * np.eye(6)[column]
+        strained = scale_cell(start, voigt_6_to_full_3x3_strain(strain))
         if options.relax is not None and len(start) > 1:
-            free = options.relax.model_copy(update={"symmetry": False})
-            strained = relax_converged(strained, calculator, free, cell=False)
+            strained = relax_converged(strained, calculator, free_atoms(options.relax))
         stresses.append(np.array(calculator.get_property("stress", strained)))
     change: Floats = (stresses[1] - stresses[0]) / (2 * options.strain)
     return change
 
 
-def _average(constants: Floats) -> dict[str, float | None]:
+def _average(constants: Floats, stable: bool) -> dict[str, float | None]:
     """Return moduli of a polycrystal; None if the crystal is not stable."""
     names = ("bulk_modulus_GPa", "shear_modulus_GPa", "young_modulus_GPa", "poisson_ratio")
-    if np.linalg.eigvalsh(constants)[0] <= 0:
+    if not stable:
         return dict.fromkeys((*names, "universal_anisotropy"))
     tensor = ElasticTensor.from_voigt(constants)
     return {

@@ -38,7 +38,8 @@ def compute_equation_of_state(
     ratios = np.linspace(1 - width, 1 + width, options.points)
     scaled = [scale_cell(start, np.eye(3) * ratio ** (1 / 3)) for ratio in ratios]
     if options.relax is not None and len(start) > 1:
-        scaled = [relax_converged(one, calculator, options.relax, cell=False) for one in scaled]
+        still = options.relax.model_copy(update={"cell": False})
+        scaled = [relax_converged(one, calculator, still) for one in scaled]
     energies = as_array([calculator.get_property("energy", one) for one in scaled])
     volumes = as_array([one.cell.volume for one in scaled])
     return fit_volumes(volumes, energies, len(start), options.equation)
@@ -72,8 +73,7 @@ def fit_volumes(volumes: np.ndarray, energies: np.ndarray, n_atoms: int, equatio
             volume, energy, modulus = fitted.fit(warn=False)
     except (RuntimeError, OptimizeWarning) as error:
         raise ValueError(f"equation {equation} does not fit: {error}; use another one") from error
-    fine = np.linspace(volumes[0], volumes[-1], 100)
-    curve = fitted.func(fine, *fitted.eos_parameters)
+    fine, curve = fitted.getplotdata()[4:6]
     rest = above - fitted.func(volumes, *fitted.eos_parameters)
     summary: dict[str, Scalar] = {
         "n_atoms": n_atoms,

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator
-from numpy.typing import NDArray
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.divided import DividedCalculator
-
-Floats = NDArray[np.float64]
 
 _BATCH_ATOMS: Final = 1000
 """Largest number of atoms of a batch, unless one structure has more."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Energy and forces of a structure.
-
-    Attributes:
-        energy: eV.
-        forces: (n_atoms, 3) eV/Å.
-    """
-
-    energy: float
-    forces: Floats
-
-
-def evaluate(structures: Sequence[Atoms], calculator: Calculator) -> list[Evaluation]:
-    """Calculate energies and forces of structures, without relaxation.
+def evaluate(structures: Sequence[Atoms], calculator: Calculator) -> None:
+    """Attach the energy in eV and the forces (n_atoms, 3) in eV/Å to each structure.
 
     Args:
-        structures: Structures; they are not changed.
+        structures: Structures; each gets a `SinglePointCalculator` with its results.
         calculator: A `PotentialCalculator` gets them in batches, any other one by one.
 
     Raises:
@@ -46,12 +29,12 @@ def evaluate(structures: Sequence[Atoms], calculator: Calculator) -> list[Evalua
     if isinstance(calculator, PotentialCalculator) and not isinstance(
         calculator, DividedCalculator
     ):
-        return [
-            Evaluation(float(results["energy"]), results["forces"])
-            for batch in _group(structures)
-            for results in calculator.predict(batch)
-        ]
-    return [_evaluate_one(atoms, calculator) for atoms in structures]
+        found = [one for batch in _group(structures) for one in calculator.predict(batch)]
+    else:
+        found = [_evaluate_one(atoms, calculator) for atoms in structures]
+    for atoms, results in zip(structures, found, strict=True):
+        energy, forces = float(results["energy"]), results["forces"]
+        atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
 
 
 def _group(structures: Sequence[Atoms]) -> Iterator[list[Atoms]]:
@@ -66,6 +49,5 @@ def _group(structures: Sequence[Atoms]) -> Iterator[list[Atoms]]:
         yield group
 
 
-def _evaluate_one(atoms: Atoms, calculator: Calculator) -> Evaluation:
-    energy = float(calculator.get_property("energy", atoms))
-    return Evaluation(energy, np.array(calculator.get_property("forces", atoms)))
+def _evaluate_one(atoms: Atoms, calculator: Calculator) -> dict[str, Any]:
+    return {name: calculator.get_property(name, atoms) for name in ("energy", "forces")}

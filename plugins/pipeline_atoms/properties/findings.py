@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,15 @@ class Findings:
         for name, values in self.arrays.items():
             group[name] = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
             group[name].attrs["unit"] = self.units.get(name, "1")
+
+
+Tasks = Iterator[tuple[str, Callable[[], Findings]]]
+"""Names, each with a function that computes a property."""
+
+
+def refuse(error: ValueError) -> Findings:
+    """Raise an error in place of a calculation."""
+    raise error
 
 
 def as_array(values: Any) -> NDArray[np.float64]:

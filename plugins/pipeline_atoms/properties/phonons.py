@@ -160,7 +160,8 @@ def _differentiate(
     displaced = phonopy.supercells_with_displacements
     assert displaced, "no displacements"
     cells = [_convert_cell(one) for one in (phonopy.supercell, *displaced)]
-    still, *moved = (one.forces for one in evaluate(cells, calculator))
+    evaluate(cells, calculator)
+    still, *moved = (one.get_forces() for one in cells)
     # Residual forces of the relaxed structure are not a response to the displacement.
     phonopy.forces = np.array([forces - still for forces in moved])
     phonopy.produce_force_constants(show_drift=False)
@@ -194,8 +195,7 @@ def _describe_imaginary(
     """Summarize imaginary modes: their existence, places and share."""
     numbers = (at_points < -tolerance).sum(axis=1)
     counted = [f"{name}: {n}" for name, n in zip(path.points, numbers, strict=True) if n]
-    weights = np.asarray(mesh.weights, dtype=float)
-    share = ((mesh.frequencies < -tolerance).mean(axis=1) * weights).sum() / weights.sum()
+    share = np.average((mesh.frequencies < -tolerance).mean(axis=1), weights=mesh.weights)
     return {
         "imaginary": bool(every.min() < -tolerance),
         "imaginary_modes_at": ", ".join(counted),

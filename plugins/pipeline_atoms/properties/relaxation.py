@@ -24,6 +24,8 @@ _OPTIMIZERS: Final = {"lbfgs": LBFGS, "fire": FIRE}
 _MOST_STRETCHED: Final = 2.0
 """Ratio of volumes, or its inverse, beyond which the relaxation of a cell has failed."""
 
+_CELL: Final = ("a_A", "b_A", "c_A", "alpha_deg", "beta_deg", "gamma_deg")
+
 
 @dataclass(frozen=True)
 class Relaxed:
@@ -42,24 +44,20 @@ class Relaxed:
     max_force: float
 
 
-def relax(
-    atoms: Atoms, calculator: Calculator, options: Relaxation, *, cell: bool | None = None
-) -> Relaxed:
+def relax(atoms: Atoms, calculator: Calculator, options: Relaxation) -> Relaxed:
     """Relax a structure.
 
     Args:
         atoms: The start; it is not changed.
         calculator: Gives energy and forces, and the stress if the cell relaxes.
         options: Optimizer, limits and constraints.
-        cell: Overrides the option `cell`, unless None.
 
     Raises:
         ValueError: The structure cannot be relaxed with these options, or flew apart.
     """
     moving = atoms.copy()
     moving.calc = calculator
-    with_cell = options.cell if cell is None else cell
-    if with_cell:
+    if options.cell:
         _require_stress(atoms, calculator)
     moving.get_potential_energy()  # reports errors of the start as such
     with _explain(atoms, moving), quiet():
@@ -69,28 +67,26 @@ def relax(
             )
         target = (
             FrechetCellFilter(moving, scalar_pressure=options.pressure * GPA)
-            if with_cell
+            if options.cell
             else moving
         )
         optimizer = _OPTIMIZERS[options.optimizer](target, logfile=None)
         converged = False
         for settled in optimizer.irun(fmax=options.max_force, steps=options.steps):
-            converged = settled and _is_at_rest(moving, options, with_cell)
+            converged = settled and _is_at_rest(moving, options)
             _require_sound(atoms, moving)
     moving.set_constraint()
     largest = float(np.linalg.norm(moving.get_forces(), axis=1).max())
     return Relaxed(moving, optimizer.nsteps, bool(converged), largest)
 
 
-def relax_converged(
-    atoms: Atoms, calculator: Calculator, options: Relaxation, *, cell: bool | None = None
-) -> Atoms:
+def relax_converged(atoms: Atoms, calculator: Calculator, options: Relaxation) -> Atoms:
     """Relax a structure, and require convergence.
 
     Raises:
         ValueError: As `relax` does, or it is not converged after the last step.
     """
-    relaxed = relax(atoms, calculator, options, cell=cell)
+    relaxed = relax(atoms, calculator, options)
     if not relaxed.converged:
         raise ValueError(
             f"not relaxed after {relaxed.steps} steps (largest force {relaxed.max_force:.3g} "
@@ -113,6 +109,11 @@ def prepare(atoms: Atoms, calculator: Calculator, options: Relaxation | None) ->
     return relax_converged(atoms, calculator, options)
 
 
+def free_atoms(options: Relaxation) -> Relaxation:
+    """Return options to relax the atoms alone, which may leave their symmetry."""
+    return options.model_copy(update={"cell": False, "symmetry": False})
+
+
 def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptions) -> Findings:
     """Relax a structure, and summarize the result.
 
@@ -123,21 +124,21 @@ def compute_relaxation(atoms: Atoms, calculator: Calculator, options: RelaxOptio
     relaxed = relax(atoms, calculator, options.relax)
     now = relaxed.atoms
     tolerance = options.relax.symmetry_tolerance
-    lengths = dict(zip(("a_A", "b_A", "c_A"), now.cell.lengths().tolist(), strict=True))
-    angles = zip(("alpha_deg", "beta_deg", "gamma_deg"), now.cell.angles().tolist(), strict=True)
+    energy = float(now.get_potential_energy())
+    gained = float(calculator.get_property("energy", atoms)) - energy
     three = now.pbc.all()
     summary = {
         "n_atoms": len(now),
         "converged": relaxed.converged,
         "steps": relaxed.steps,
         "max_force_eV_per_A": relaxed.max_force,
-        "energy_per_atom_eV": float(now.get_potential_energy()) / len(now),
-        "energy_gained_per_atom_eV": _measure_gain(atoms, now),
+        "energy_per_atom_eV": energy / len(now),
+        "energy_gained_per_atom_eV": gained / len(now),
         "space_group_before": name_space_group(atoms, tolerance) if three else None,
         "space_group": name_space_group(now, tolerance) if three else None,
         "volume_per_atom_A3": float(now.cell.volume) / len(now) if three else None,
         "volume_change": float(now.cell.volume / atoms.cell.volume) - 1 if three else None,
-        **(lengths | dict(angles) if three else {}),
+        **(dict(zip(_CELL, now.cell.cellpar().tolist(), strict=True)) if three else {}),
     }
     arrays = {
         "atomic_numbers": now.numbers,
@@ -154,13 +155,6 @@ def name_space_group(atoms: Atoms, tolerance: float) -> str:
     return f"{found.international} ({found.number})"
 
 
-def _measure_gain(before: Atoms, after: Atoms) -> float:
-    start = before.copy()
-    start.calc = after.calc
-    energy = after.get_potential_energy()
-    return float(start.get_potential_energy() - energy) / len(after)
-
-
 def _require_stress(atoms: Atoms, calculator: Calculator) -> None:
     if not atoms.pbc.all():
         raise ValueError("a cell relaxes in three periodic directions only; set relax.cell: false")
@@ -168,9 +162,9 @@ def _require_stress(atoms: Atoms, calculator: Calculator) -> None:
         raise ValueError("the model predicts no stress to relax the cell; set relax.cell: false")
 
 
-def _is_at_rest(atoms: Atoms, options: Relaxation, with_cell: bool) -> bool:
+def _is_at_rest(atoms: Atoms, options: Relaxation) -> bool:
     """Return True if the stress has vanished too: a filter scales it by the size of the cell."""
-    if not with_cell:
+    if not options.cell:
         return True
     excess = atoms.get_stress(voigt=False) + options.pressure * GPA * np.eye(3)
     return bool(np.abs(excess).max() <= options.max_force)

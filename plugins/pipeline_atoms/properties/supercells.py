@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-import numpy as np
 from ase import Atoms
 from ase.spacegroup.symmetrize import check_symmetry
 
@@ -20,14 +20,30 @@ def count_copies(atoms: Atoms, length: float) -> tuple[int, int, int]:
         ValueError: It is not a crystal, or there is no memory for so many copies.
     """
     require_crystal(atoms)
-    heights = 1 / np.linalg.norm(np.linalg.inv(np.array(atoms.cell)), axis=0)
     # A cell slightly shorter than the length after its relaxation is not doubled.
-    a, b, c = (max(1, math.ceil(length / height - 0.02)) for height in heights)
+    a, b, c = (max(1, math.ceil(length * k - 0.02)) for k in atoms.cell.reciprocal().lengths())
     n_atoms = len(atoms) * a * b * c
     require_free(n_atoms * ATOM_BYTES, f"{n_atoms} atoms", "lower supercell_length")
     return a, b, c
 
 
-def list_sites(atoms: Atoms, tolerance: float) -> list[int]:
-    """Return the first atom of each set of symmetry-equivalent atoms."""
-    return sorted({int(first) for first in check_symmetry(atoms, tolerance).equivalent_atoms})
+def list_sites(atoms: Atoms, tolerance: float, elements: Sequence[str] | None) -> dict[int, str]:
+    """Return the first atom of each set of symmetry-equivalent atoms, with a name.
+
+    Args:
+        atoms: A crystal.
+        tolerance: Symmetry tolerance, Å.
+        elements: Elements of the atoms; None for all.
+
+    Raises:
+        ValueError: It has none of the elements.
+    """
+    sites = sorted({int(first) for first in check_symmetry(atoms, tolerance).equivalent_atoms})
+    wanted = {
+        site: f"{atoms.symbols[site]} {site}"
+        for site in sites
+        if elements is None or atoms.symbols[site] in elements
+    }
+    if not wanted:
+        raise ValueError(f"has no atom of {', '.join(elements or [])}; correct the key elements")
+    return wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -12,18 +11,14 @@ from ase.calculators.calculator import Calculator
 from pymatgen.core import Structure
 from pymatgen.core.surface import Slab, SlabGenerator
 from pymatgen.io.ase import AseAtomsAdaptor
-from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
 from pipeline_atoms.config.properties import SurfaceOptions
 from pipeline_atoms.properties.equation_of_state import require_crystal
-from pipeline_atoms.properties.findings import Findings, Scalar
-from pipeline_atoms.properties.relaxation import prepare, relax
-from pipeline_atoms.properties.vacancies import free_relaxation
+from pipeline_atoms.properties.findings import Findings, Scalar, Tasks, refuse
+from pipeline_atoms.properties.relaxation import free_atoms, prepare, relax
 
 
-def list_surfaces(
-    atoms: Atoms, calculator: Calculator, options: SurfaceOptions
-) -> Iterator[tuple[str, Callable[[], Findings]]]:
+def list_surfaces(atoms: Atoms, calculator: Calculator, options: SurfaceOptions) -> Tasks:
     """Yield the name of each termination, with a function for its surface energy.
 
     γ = (E(slab) - n E(crystal) / N) / 2 A; if the two sides of a slab differ it is their mean. Only
@@ -46,7 +41,7 @@ def list_surfaces(
         try:
             slabs = cut_slabs(conventional, miller, options)
         except ValueError as error:
-            yield plane, partial(_refuse, str(error))
+            yield plane, partial(refuse, error)
             continue
         for number, slab in enumerate(slabs):
             name = plane if len(slabs) == 1 else f"{plane} {'abcdefghijklmnop'[number % 16]}"
@@ -91,7 +86,7 @@ def compute_surface(
         ValueError: It flew apart.
     """
     atoms = _strip(AseAtomsAdaptor.get_atoms(slab))
-    area = float(np.linalg.norm(np.cross(atoms.cell[0], atoms.cell[1])))
+    area = slab.surface_area
 
     def compare(total: float) -> float:
         return float((total - len(atoms) * energy) / (2 * area) * units.m**2 / units.J)
@@ -106,7 +101,7 @@ def compute_surface(
         "converged": True,
     }
     if options.relax is not None:
-        relaxed = relax(atoms, calculator, free_relaxation(options.relax), cell=False)
+        relaxed = relax(atoms, calculator, free_atoms(options.relax))
         moved = np.linalg.norm(relaxed.atoms.positions - atoms.positions, axis=1)
         summary |= {
             "surface_energy_J_per_m2": compare(float(relaxed.atoms.get_potential_energy())),
@@ -122,13 +117,9 @@ def _find_conventional(crystal: Atoms) -> Structure:
     with warnings.catch_warnings():
         # pymatgen sorts atoms by electronegativity; noble gases without one do no harm.
         warnings.filterwarnings("ignore", message="No Pauling electronegativity")
-        return SpacegroupAnalyzer(structure).get_conventional_standard_structure()
+        return structure.to_conventional()
 
 
 def _strip(atoms: Atoms) -> Atoms:
     """Return the bare structure, without further data of pymatgen and calculators."""
     return Atoms(atoms.numbers, atoms.positions, cell=atoms.cell, pbc=True)
-
-
-def _refuse(reason: str) -> Findings:
-    raise ValueError(reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import fmean
 from typing import Final
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.committee import Committee
 from pipeline_atoms.config.properties import Relaxation, VacancyOptions
-from pipeline_atoms.properties.findings import Findings, Scalar
-from pipeline_atoms.properties.relaxation import prepare, relax
+from pipeline_atoms.properties.findings import Findings, Scalar, Tasks
+from pipeline_atoms.properties.relaxation import free_atoms, prepare, relax
 from pipeline_atoms.properties.supercells import count_copies, list_sites
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ def list_vacancies(
     calculator: Calculator,
     options: VacancyOptions,
     reservoirs: Mapping[str, Atoms],
-) -> Iterator[tuple[str, Callable[[], Findings]]]:
+) -> Tasks:
     """Yield the name of each inequivalent site, with a function for its vacancy.
 
         E_f = E(N - 1) - E(N) + µ
@@ -51,14 +51,9 @@ def list_vacancies(
     crystal = prepare(atoms, calculator, options.relax)
     whole = crystal.repeat(count_copies(crystal, options.supercell_length))
     tolerance = (options.relax or Relaxation()).symmetry_tolerance
-    sites = [s for s in list_sites(crystal, tolerance) if _is_wanted(crystal, s, options)]
-    if not sites:
-        raise ValueError(
-            f"has no atom of {', '.join(options.elements or [])}; correct the key elements"
-        )
+    sites = list_sites(crystal, tolerance, options.elements)
     energy = float(calculator.get_property("energy", whole))
-    for site in sites:
-        name = f"{crystal.symbols[site]} {site}"
+    for site, name in sites.items():
         given = reservoirs.get(crystal.symbols[site])
         chemical = partial(_find_potential, crystal, site, calculator, options, given)
         yield name, partial(compute_vacancy, whole, site, calculator, options, energy, chemical)
@@ -99,7 +94,7 @@ def compute_vacancy(
     }
     if options.relax is not None:
         starts = [distort(vacant, whole.positions[site], d, options) for d in options.distortions]
-        ends = [relax(s, calculator, free_relaxation(options.relax), cell=False) for s in starts]
+        ends = [relax(start, calculator, free_atoms(options.relax)) for start in starts]
         relaxed = min(ends, key=lambda end: float(end.atoms.get_potential_energy()))
         moved = np.linalg.norm(relaxed.atoms.positions - vacant.positions, axis=1)
         energy_now = float(relaxed.atoms.get_potential_energy())
@@ -133,15 +128,6 @@ def distort(vacant: Atoms, place: Floats, distortion: float, options: VacancyOpt
     start.positions[nearest] += distortion * vectors[0][nearest]
     start.rattle(options.rattle, seed=0)
     return start
-
-
-def free_relaxation(options: Relaxation) -> Relaxation:
-    """Return options to relax a structure with a defect: symmetry may break."""
-    return options.model_copy(update={"symmetry": False, "cell": False})
-
-
-def _is_wanted(crystal: Atoms, site: int, options: VacancyOptions) -> bool:
-    return options.elements is None or crystal.symbols[site] in options.elements
 
 
 def _find_potential(

@@ -78,6 +78,9 @@ def test_what_does_not_relax_is_said():
     start.rattle(0.1, seed=1)
     with pytest.raises(ValueError, match=r"not relaxed after 1 steps .*raise relax\.steps"):
         relax_converged(start, StillingerWeber(), Relaxation(steps=1))
+    stressed = relax(bulk("Si", a=5.8), StillingerWeber(), Relaxation(steps=1))
+    assert not stressed.converged  # although symmetry leaves no forces
+    assert stressed.max_force < 1e-10
     with pytest.raises(ValueError, match=r"three periodic directions only; set relax\.cell: false"):
         relax(Atoms("Ar2", positions=[(0, 0, 0), (0, 0, 1.3)]), LennardJones(), Relaxation())
 
