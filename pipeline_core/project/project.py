@@ -139,7 +139,8 @@ class Project:
         added = self.registry.select_hook("variants", info.name)(file=file, path=path)
         if added is None:
             raise ValueError(
-                f"{path}: learn: no installed plugin learns actively; install one, or remove the section"
+                f"{path}: learn: no installed plugin learns actively; install one, or remove the "
+                "section"
             )
         return file.model_copy(update={"variants": {**added, **file.variants}})
 
