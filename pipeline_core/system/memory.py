@@ -1,4 +1,4 @@
-"""Free and used memory of this machine and this job, from Linux and its control groups."""
+"""Free and used memory of this machine and this job, whose control groups may limit it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoRoomError(ValueError):
 
 def find_free_memory() -> int:
     """Return the bytes of memory that are free for the job of this process."""
-    return min([psutil.virtual_memory().available, *_list_free_bytes()])
+    return min([int(psutil.virtual_memory().available), *_list_free_bytes()])
 
 
 def find_resident_memory() -> int:
