@@ -146,7 +146,8 @@ class SampleWriter:
         self._flush()
         self._file.attrs["n_samples"] = self.n_samples
         for kind, counts in self._counts.items():
-            self._file[f"offsets/{kind}"] = np.cumsum(counts, dtype=np.int64)
+            offsets = np.cumsum(counts, dtype=np.int64)
+            self._file.create_dataset(f"offsets/{kind}", data=offsets)
 
 
 def _create_dataset(file: h5py.File, field: Field) -> h5py.Dataset:

@@ -96,6 +96,9 @@ def _flush_to_disk(path: Path) -> None:
 def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h5py.File]:
     """Create an artifact atomically and yield it for writing.
 
+    Write datasets by `create_dataset`: h5py records the time of those that are assigned, so that
+    the same content made again would have another identity.
+
     Args:
         path: Final name of the artifact.
         schema: "data", "graph" and so on, or "plugin/<name>" for a plugin's own layout.

@@ -148,7 +148,7 @@ def write_derivatives(group: h5py.Group, series: Series) -> None:
         side = {k.removeprefix(prefix): v for k, v in series.items() if k.startswith(prefix)}
         group.create_group(place).attrs[BULK] = True
         for name, values in side.items():
-            group[f"{place}/{name}"] = values
+            group.create_dataset(f"{place}/{name}", data=values)
 
 
 def _make_header(

@@ -26,7 +26,7 @@ ARRAYS = {"a": np.arange(4000.0), "b": np.arange(300, dtype=np.int32)}
 def write(path, schema="data", provenance=None):
     with store.create(path, schema, provenance or {"stage": "data"}) as file:
         for name, array in ARRAYS.items():
-            file[name] = array
+            file.create_dataset(name, data=array)
 
 
 def write_something_impossible(path):
