@@ -45,7 +45,7 @@ def find_peak_memory() -> int | None:
 
 
 def reset_peak_memory() -> bool:
-    """Let `find_peak_memory` count from now on; return False if the system cannot."""
+    """Restart the count of `find_peak_memory`; return False if the system cannot."""
     try:
         (_PROCESS / "clear_refs").write_text("5")
     except OSError:
