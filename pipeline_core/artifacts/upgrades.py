@@ -74,7 +74,7 @@ STORES: Final = {"partition": Versions[StoreStep](2)}
 
 def find_store_versions(schema: str) -> Versions[StoreStep]:
     """Return the versions of HDF5 files of a schema."""
-    return STORES.get(schema, Versions())
+    return STORES.get(schema, Versions[StoreStep]())
 
 
 @contextmanager
