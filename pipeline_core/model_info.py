@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from pipeline_core.artifacts.foreign import ForeignFormat
 from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.config.experiments import ENGINE_SECTIONS, AbsentStage
-from pipeline_core.config.renamed import RenamedOption
 
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "profile", "figures")
 RUN_STAGES: Final = STAGES[1:]
@@ -77,9 +76,8 @@ class ModelInfo:
         parts: Groups of parameters that `train.freeze` can name: parts of the module, each with the
             first components of the names of its parameters.
         foreign: Formats of other programs that `pipeline-core load` reads and `export` writes.
-        upgrades: For each earlier version of the module's weights and metadata, counted from 1, the
-            conversion to the next.
-        renamed: Options of experiments that had other names in earlier versions.
+        version: Version of the module's weights and metadata.
+        upgrades: For each earlier version that can be read, the conversion to the next.
     """
 
     name: str
@@ -94,8 +92,8 @@ class ModelInfo:
     dataset: type[DatasetFile] | None = None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     foreign: tuple[ForeignFormat, ...] = ()
+    version: int = 1
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
-    renamed: tuple[RenamedOption, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

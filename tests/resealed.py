@@ -12,15 +12,6 @@ from pipeline_core.artifacts import store
 
 
 @contextmanager
-def edit_unsealed(path: Path) -> Iterator[h5py.File]:
-    """Open an artifact for changes, and leave it without a seal, as earlier versions wrote it."""
-    with h5py.File(path, "r+") as file:
-        yield file
-        del file.attrs["sealed"]
-    assert not store.is_sealed(path)
-
-
-@contextmanager
 def edit_sealed(path: Path) -> Iterator[h5py.File]:
     """Open an artifact for changes, and seal it anew."""
     facts = store.read_provenance(path)

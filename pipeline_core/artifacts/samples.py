@@ -147,7 +147,7 @@ class SampleWriter:
         self._file.attrs["n_samples"] = self.n_samples
         for kind, counts in self._counts.items():
             offsets = np.cumsum(counts, dtype=np.int64)
-            self._file.create_dataset(f"offsets/{kind}", data=offsets, chunks=True, fletcher32=True)
+            self._file.create_dataset(f"offsets/{kind}", data=offsets)
 
 
 def _create_dataset(file: h5py.File, field: Field) -> h5py.Dataset:
@@ -159,7 +159,6 @@ def _create_dataset(file: h5py.File, field: Field) -> h5py.Dataset:
         maxshape=(None, *field.shape),
         chunks=(max(1, 65_536 // row_bytes), *field.shape),
         dtype=dtype,
-        fletcher32=field.dtype != "str",  # HDF5 has no checksum for strings of variable length
     )
     dataset.attrs.update(
         unit=field.unit,

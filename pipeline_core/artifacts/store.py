@@ -3,8 +3,8 @@
 An artifact is written under a temporary name in the same folder, flushed to disk and renamed, so
 that a killed job never leaves half a file under the real name. HDF5 files carry their schema and
 its version as attributes, and end in a seal (`artifacts.seals`): checksums of all bytes, and
-their provenance. JSON files have the key `checksum`. Artifacts are checked on reading; files of an
-earlier version, without checksum, are read as they are.
+their provenance. JSON files have the key `checksum`. Artifacts are checked on reading; JSON
+without a checksum, which anybody may write, is read as it is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import h5py
 from pipeline_core.artifacts import upgrades
 from pipeline_core.artifacts.seals import (
     CHECKSUM,
+    Seal,
     SealedFile,
     add_checksum,
     open_file,
@@ -95,9 +96,12 @@ def _flush_to_disk(path: Path) -> None:
 def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h5py.File]:
     """Create an artifact atomically and yield it for writing.
 
+    Write datasets by `create_dataset`: h5py records the time of those that are assigned, so that
+    the same content made again would have another identity.
+
     Args:
         path: Final name of the artifact.
-        schema: A key of `upgrades.STORES`, or "plugin/<name>" for a plugin's own layout.
+        schema: "data", "graph" and so on, or "plugin/<name>" for a plugin's own layout.
         provenance: JSON-able provenance record.
 
     Raises:
@@ -108,8 +112,7 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
         h5py.File(sink, "w", libver="v110") as file,
     ):
         file.attrs["schema"] = schema
-        file.attrs["schema_version"] = upgrades.count_version(_find_upgrades(schema))
-        file.attrs["sealed"] = True
+        file.attrs["schema_version"] = upgrades.find_store_versions(schema).current
         yield file
 
 
@@ -197,10 +200,9 @@ def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
                 f"{path}: holds {actual!r}, expected {schema!r}; the file was made by another "
                 "stage: check the paths, or remove it and run the stage again"
             )
-        steps = _find_upgrades(schema)
-        if version < upgrades.count_version(steps):
+        if version < upgrades.find_store_versions(schema).current:
             check(path)  # what is upgraded is read through links, past the seal
-        with upgrades.open_upgraded(file, steps, path) as current:
+        with upgrades.open_upgraded(file, path) as current:
             yield current
 
 
@@ -227,81 +229,74 @@ def open_any(path: Path) -> Iterator[h5py.File]:
         yield file
 
 
-def _find_upgrades(schema: str) -> Mapping[int, upgrades.StoreUpgrade]:
-    return upgrades.STORES.get(schema, {})
-
-
 @contextmanager
 def _open(path: Path) -> Iterator[h5py.File]:
     if not path.exists():
         raise ValueError(f"{path}: no such file; run the stage that makes it first")
     with open_content(path) as source:
         try:
-            file = h5py.File(source or path, "r")
-            unsealed = source is None and bool(file.attrs.get("sealed"))
+            file = h5py.File(source, "r")
         except (OSError, RuntimeError, KeyError) as error:
             raise ValueError(
                 f"{path}: not a readable HDF5 file, truncated or damaged ({error}); remove it and "
                 "run its stage again"
             ) from error
         with file:
-            if unsealed:
-                raise explain_lost_seal(path)
             yield file
 
 
 @contextmanager
-def open_content(path: Path) -> Iterator[SealedFile | None]:
-    """Open the content of a sealed file, checked as it is read; None for one without a seal.
+def open_content(path: Path) -> Iterator[SealedFile]:
+    """Open the content of an artifact, checked as it is read.
 
     Raises:
-        ValueError: The seal is damaged.
+        ValueError: It has no seal, or the seal is damaged.
     """
-    seal = read_seal(path)
-    if seal is None:
-        yield None
-        return
-    with SealedFile(path, seal) as file:
+    with SealedFile(path, _require_seal(path)) as file:
         yield file
 
 
-def explain_lost_seal(path: Path) -> ValueError:
-    """Return the error on a file that was sealed according to its attributes, but is not now."""
-    return ValueError(
-        f"{path}: its contents are damaged: its end is missing, or another program has changed it; "
-        "remove the file and run its stage again"
-    )
+def _require_seal(path: Path) -> Seal:
+    seal = read_seal(path)
+    if seal is None:
+        raise ValueError(
+            f"{path}: its contents are damaged: its end is missing, or another program has written "
+            "it; remove the file and run its stage again"
+        )
+    return seal
 
 
 def check(path: Path) -> bool:
-    """Read a whole artifact; return True if it has a checksum.
+    """Read a whole file; return True if it has a checksum, as all artifacts have.
 
     Raises:
         ValueError: The file is missing or damaged.
     """
     if path.suffix == ".json":
-        return _is_checked(read_json(path, keep_checksum=True))
-    if path.suffix == ".h5":
-        with _open(path):
-            pass
+        return has_checksum(path)
+    if read_seal(path) is None and _is_of_other_program(path):
+        return False
     with open_content(path) as file:
-        if file is not None:
-            file.check()
-        return file is not None
+        file.check()
+    return True
 
 
-def is_sealed(path: Path) -> bool:
-    """Return True if an artifact has a checksum, as artifacts of this version and later have.
+def _is_of_other_program(path: Path) -> bool:
+    """Return True for an HDF5 file that never was an artifact, such as an export."""
+    try:
+        with h5py.File(path, "r") as file:
+            return "schema" not in file.attrs
+    except (OSError, RuntimeError, KeyError):
+        return False
+
+
+def has_checksum(path: Path) -> bool:
+    """Return True if a JSON file has a checksum.
 
     Raises:
         ValueError: The file is missing or damaged.
     """
-    if path.suffix == ".json":
-        return _is_checked(read_json(path, keep_checksum=True))
-    return read_seal(path) is not None
-
-
-def _is_checked(content: Any) -> bool:
+    content = read_json(path, keep_checksum=True)
     return isinstance(content, dict) and CHECKSUM in content
 
 
@@ -317,7 +312,7 @@ def explain_damage(path: Path) -> Iterator[None]:
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """Return the provenance record of an artifact; empty if it has none.
+    """Return the provenance record of an artifact; empty if it has none, or for a missing model.
 
     Raises:
         ValueError: The file is missing or damaged.
@@ -326,13 +321,11 @@ def read_provenance(path: Path) -> dict[str, Any]:
         content = read_json(path)
         record = content.get("provenance") if isinstance(content, dict) else None
         return record if isinstance(record, dict) else {}
-    if path.exists() and (seal := read_seal(path)) is not None:
-        return dict(seal.facts)
+    if path.exists():
+        return dict(_require_seal(path).facts)
     if path.suffix == ".pt":
         return {}
-    with _open(path) as file, explain_damage(path):  # an attribute in versions without seals
-        older: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
-    return older
+    raise ValueError(f"{path}: no such file; run the stage that makes it first")
 
 
 def write_json(path: Path, content: Any, provenance: Mapping[str, Any] | None = None) -> None:

@@ -1,70 +1,97 @@
-"""Upgrades of files of earlier versions: one function per version, to the next one.
+"""Versions of files, and upgrades from each version to the next one.
 
-When a kind of file changes, a function is added under the number of its previous version: here for
-files of the engine, in `ModelInfo.upgrades` for weights and options of a plugin. No file of a user
-is rewritten: files are upgraded while they are read.
+When a kind of file changes, its `Versions` get a new number, and a step under the number before:
+here for files of the engine, in `ModelInfo` for weights and metadata of a plugin. Files of users
+are not rewritten: they are upgraded while they are read.
 
 Before a change, keep files of the previous version: see `tests/plugins/older/make.py`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import h5py
 
-Content = dict[str, Any]
-Item = TypeVar("Item")
-StoreUpgrade = Callable[[h5py.File, h5py.File], None]
+Step = TypeVar("Step")
+ArchiveStep = Callable[[dict[str, Any]], dict[str, Any]]
+"""Returns the content of a torch archive in the next version."""
+StoreStep = Callable[[h5py.File, h5py.File], None]
 """Changes an artifact, whose datasets are links, given the file that they point to."""
 
 
-def count_version(upgrades: Mapping[int, Any]) -> int:
-    """Return the current version: one more than the last that has an upgrade."""
-    return 1 + max(upgrades, default=0)
+@dataclass(frozen=True)
+class Versions(Generic[Step]):
+    """Versions of a kind of file.
 
-
-def upgrade(
-    content: Item, version: int, upgrades: Mapping[int, Callable[[Item], Item]], place: str
-) -> Item:
-    """Upgrade content of a version to the current one.
-
-    Args:
-        content: Content of a file.
-        version: Its version.
-        upgrades: From each version to the function that converts it to the next one.
-        place: File and part, for messages.
-
-    Raises:
-        ValueError: The version is newer than the current one, or invalid.
+    Attributes:
+        current: Version that is written.
+        steps: For each earlier version that can be read, the conversion to the next one.
     """
-    for number in _list_steps(version, upgrades, place):
-        content = upgrades[number](content)
-    return content
+
+    current: int = 1
+    steps: Mapping[int, Step] = field(default_factory=dict)
+
+    def list_steps(self, version: int, place: str) -> list[Step]:
+        """Return the conversions of a version to the current one, in order.
+
+        Args:
+            version: Version of a file.
+            place: File and part, for messages.
+
+        Raises:
+            ValueError: The version is newer than the current one, or has no conversion.
+        """
+        if version > self.current:
+            raise ValueError(
+                f"{place}: of version {version}, this package reads up to {self.current}; install "
+                "the version of the package that wrote the file, or remove it and run its stage "
+                "again"
+            )
+        numbers = range(version, self.current)
+        if any(number not in self.steps for number in numbers):
+            raise ValueError(
+                f"{place}: of version {version}, which this package cannot read; remove the file "
+                "and run its stage again"
+            )
+        return [self.steps[number] for number in numbers]
+
+
+MODEL: Final = Versions[ArchiveStep](2)
+"""The engine's part of `model.pt`."""
+
+STATE: Final = Versions[ArchiveStep](1)
+"""The engine's part of `state/last.pt`."""
+
+STORES: Final = {"partition": Versions[StoreStep](2)}
+"""HDF5 files by schema; those of other schemas are of version 1."""
+
+
+def find_store_versions(schema: str) -> Versions[StoreStep]:
+    """Return the versions of HDF5 files of a schema."""
+    return STORES.get(schema, Versions[StoreStep]())
 
 
 @contextmanager
-def open_upgraded(
-    file: h5py.File, upgrades: Mapping[int, StoreUpgrade], path: Path
-) -> Iterator[h5py.File]:
-    """Yield an artifact upgraded to the current version.
+def open_upgraded(file: h5py.File, path: Path) -> Iterator[h5py.File]:
+    """Yield an artifact upgraded to the current version of its schema.
 
     Datasets are links into the file as it is, so that nothing large is copied.
 
     Args:
-        file: The artifact, open for reading.
-        upgrades: Upgrades of its schema.
+        file: The artifact, open for reading, and checked as a whole if it is of an earlier version.
         path: Its name.
 
     Raises:
-        ValueError: The version is newer than the current one, or invalid.
+        ValueError: The version is newer than the current one, or has no conversion.
     """
-    steps = _list_steps(int(file.attrs.get("schema_version", 0)), upgrades, str(path))
+    versions = find_store_versions(file.attrs["schema"])
+    steps = versions.list_steps(int(file.attrs.get("schema_version", 0)), str(path))
     if not steps:
         yield file
         return
@@ -72,28 +99,11 @@ def open_upgraded(
         view = Path(folder) / "upgraded.h5"
         with h5py.File(view, "w", libver="v110") as new:
             _link_members(file, new, str(path.resolve()))
-            for number in steps:
-                upgrades[number](new, file)
-            new.attrs["schema_version"] = count_version(upgrades)
+            for step in steps:
+                step(new, file)
+            new.attrs["schema_version"] = versions.current
         with h5py.File(view, "r") as new:
             yield new
-
-
-def _list_steps(version: int, upgrades: Mapping[int, Any], place: str) -> range:
-    """Return the versions to be upgraded, in order."""
-    ours = count_version(upgrades)
-    if version > ours:
-        raise ValueError(
-            f"{place}: of version {version}, this package reads up to {ours}; install the version "
-            "of the package that wrote the file, or remove it and run its stage again"
-        )
-    numbers = range(version, ours)
-    if any(number not in upgrades for number in numbers):
-        raise ValueError(
-            f"{place}: of version {version}, which no version of this package can have written; "
-            "remove the file and run its stage again"
-        )
-    return numbers
 
 
 def _link_members(old: h5py.Group, new: h5py.Group, path: str) -> None:
@@ -105,50 +115,3 @@ def _link_members(old: h5py.Group, new: h5py.Group, path: str) -> None:
             _link_members(item, new.create_group(name), path)
         else:
             new[name] = h5py.ExternalLink(path, item.name)
-
-
-def _name_mace_bins(new: h5py.File, old: h5py.File) -> None:
-    """The strategy of MACE's paper was called "paper" before."""
-    if old.attrs.get("strategy") == "paper":
-        new.attrs["strategy"] = "mace_bins"
-    forecast = json.loads(old.attrs.get("balance", "[]"))
-    renamed = [{{"paper": "mace_bins"}.get(k, k): v for k, v in e.items()} for e in forecast]
-    new.attrs["balance"] = json.dumps(renamed)
-
-
-def _add_plugin_version(model: Content) -> Content:
-    """The plugin's part had no version of its own."""
-    return {**model, "plugin_version": 1}
-
-
-def _name_learner(state: Content) -> Content:
-    """HT-FBR used the name "descent" for the option that others call "learner".
-
-    A change of the plugin's source since then is not a reason to start again.
-    """
-    facts = dict(state["facts"])
-    facts.pop("plugin source", None)
-    if "partition.strategy" in facts:
-        strategy = facts["partition.strategy"]
-        facts["partition.strategy"] = strategy.replace("paper for", "mace_bins for")
-    learner = state.get("learner", state.get("descent"))
-    kept = {name: value for name, value in state.items() if name != "descent"}
-    return {**kept, "facts": facts, "learner": learner, "plugin_version": 1}
-
-
-STORES: Final[dict[str, dict[int, StoreUpgrade]]] = {
-    "data": {},
-    "graph": {},
-    "partition": {1: _name_mace_bins},
-    "predictions": {},
-    "inference": {},
-    "frames": {},
-    "restart": {},
-}
-"""By schema; a plugin's own schemas have none."""
-
-MODEL: Final[dict[int, Callable[[Content], Content]]] = {1: _add_plugin_version}
-"""Upgrades of the engine's part of `model.pt`."""
-
-STATE: Final[dict[int, Callable[[Content], Content]]] = {0: _name_learner}
-"""Upgrades of the engine's part of `state/last.pt`, whose first version had no number."""

@@ -46,8 +46,8 @@ def verify(
     else:
         for fault in faults.values():
             typer.echo(str(fault))
-        older = f", {len(unsealed)} of them without a checksum" if unsealed else ""
-        typer.echo(f"{len(checked)} artifacts{older}: {len(faults) or 'none'} damaged or stale")
+        others = f", {len(unsealed)} of them without a checksum" if unsealed else ""
+        typer.echo(f"{len(checked)} artifacts{others}: {len(faults) or 'none'} damaged or stale")
     if faults:
         raise typer.Exit(1)
 

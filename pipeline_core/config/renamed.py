@@ -1,147 +1,23 @@
-"""Options with another name or default in earlier versions, read with their old meaning.
-
-A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` if it is a plugin's; a renamed
-value of an option gets a line in `WORDS`. An option gets `Formerly` in its annotation if its
-default has changed and there are artifacts that do not contain it. An option that used to be in two
-sections is listed in `Section.moved`: artifacts that contain it are read without it, and
-experiments with it are refused with the place where it belongs.
-"""
+"""Options that artifacts of earlier versions hold, under their current names."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
-logger = logging.getLogger(__name__)
 
-_SAMPLES: Final = [1, 2, 4, 8, 16, 32]
-"""Former default of `infer.workload`."""
+def upgrade_options(stored: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
+    """Return options of an artifact as the current version would have stored them.
 
-
-@dataclass(frozen=True)
-class RenamedOption:
-    """An option that has another place now.
-
-    Attributes:
-        old: Its former keys, joined by dots.
-        new: Its current keys.
-        convert: From the former value to the current one.
-    """
-
-    old: str
-    new: str
-    convert: Callable[[Any], Any] = lambda value: value
-
-
-@dataclass(frozen=True)
-class RenamedWord:
-    """A renamed value of an option, or of an entry of its list."""
-
-    option: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
-class Formerly:
-    """Former default of an option, for artifacts without it: `Annotated[bool, Formerly(False)]`.
-
-    Attributes:
-        value: Its value.
-    """
-
-    value: Any
-
-
-def _read_workload(workload: dict[str, Any] | None) -> dict[str, Any]:
-    return {"samples": []} if workload is None else {"samples": _SAMPLES} | workload
-
-
-OPTIONS: Final = (RenamedOption("infer.workload", "profile", _read_workload),)
-"""Options of the engine."""
-
-WORDS: Final = (
-    RenamedWord("partition.strategy", "paper", "mace_bins"),
-    RenamedWord("profile.projection.strategies", "paper", "mace_bins"),
-)
-"""Values of options, under the current names of the options."""
-
-
-def upgrade_options(
-    sections: Mapping[str, dict[str, Any]], options: Iterable[RenamedOption], path: Path
-) -> dict[str, dict[str, Any]]:
-    """Return sections of an experiment with current names, and warn once of each old one.
+    Options in `Section.moved` get their new names, or are left out where another section has them
+    now; absent ones get their values in `Section.formerly`.
 
     Args:
-        sections: Sections of the file, with the overrides of a variant.
-        options: Renamed options of the plugin.
-        path: The file.
-
-    Raises:
-        ValueError: An option is given under both names.
+        stored: Options of a section in an artifact.
+        section: The section as it is now.
     """
-    content = deepcopy(dict(sections))
-    for one in (*OPTIONS, *options):
-        *above, key = one.old.split(".")
-        holder = _find_holder(content, above)
-        if holder is not None and key in holder:
-            _move(content, one, holder.pop(key), path)
-            _warn(path, one.old, one.new)
-    for word in WORDS:
-        *above, key = word.option.split(".")
-        holder = _find_holder(content, above) or {}
-        values = holder.get(key)
-        if values == word.old or (isinstance(values, list) and word.old in values):
-            is_list = isinstance(values, list)
-            holder[key] = [_rename(v, word) for v in values] if is_list else word.new
-            _warn(path, f"{word.option}: {word.old}", word.new)
-    return content
-
-
-def name_former(stored: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
-    """Return the options of a section that an artifact was made with, `Formerly` included."""
-    former = {
-        name: mark.value
-        for name, field in section.model_fields.items()
-        for mark in field.metadata
-        if isinstance(mark, Formerly)
-    }
-    moved = getattr(section, "moved", {})
-    return former | {name: value for name, value in stored.items() if name not in moved}
-
-
-def _find_holder(content: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:
-    """Return the mapping under some keys, if there is one."""
-    holder: Any = content
-    for key in keys:
-        holder = holder.get(key) if isinstance(holder, dict) else None
-    return holder if isinstance(holder, dict) else None
-
-
-def _move(content: dict[str, Any], option: RenamedOption, value: Any, path: Path) -> None:
-    *above, key = option.new.split(".")
-    holder = content
-    for part in above:
-        holder = holder.setdefault(part, {})
-    if holder.get(key, {}) != {}:
-        raise ValueError(
-            f"{path}: {option.old} is called {option.new} now, and both are given; remove "
-            f"{option.old}"
-        )
-    holder[key] = option.convert(value)
-
-
-def _rename(value: Any, word: RenamedWord) -> Any:
-    return word.new if value == word.old else value
-
-
-@cache
-def _warn(path: Path, old: str, new: str) -> None:
-    logger.warning("%s: %s is called %s now; rename it", path, old, new)
+    moved, formerly = getattr(section, "moved", {}), getattr(section, "formerly", {})
+    named = {moved.get(name, name): value for name, value in stored.items()}
+    return {**formerly, **{name: value for name, value in named.items() if "." not in name}}

@@ -6,7 +6,7 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,7 +32,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     moved: ClassVar[Mapping[str, str]] = {}
-    """Options of this section in earlier versions, with the current place of each."""
+    """Former options, each with its new name, or with its place in another section, such as
+    "graph.cutoff". Experiments that set one are refused with its place."""
+    formerly: ClassVar[Mapping[str, Any]] = {}
+    """Newer options, each with the value that artifacts without it were made with, if that is not
+    its default."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that fine-tuning shares with the model that it starts from."""
 

@@ -51,8 +51,8 @@ def read_card(model: Path) -> dict[str, Any]:
     facts = store.read_provenance(model)
     if "card" not in facts:
         raise ValueError(
-            f"{model}: has no card: it is not a model, or from an earlier version; train it again, "
-            "or call `pipeline-core train` with --finish, which writes it from its state"
+            f"{model}: has no card: it is not a model; train it again, or call `pipeline-core "
+            "train` with --finish, which writes it from its state"
         )
     errors = {} if facts["card"].get("errors") else _read_errors(model)
     return {**facts, "card": {**facts["card"], **errors}}

@@ -43,15 +43,10 @@ _WARM: Final = 2
 """First steps, which allocate what stays."""
 
 
-def find_memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
-    """Return the bytes that a step may use: those of the options, else 4/5 of the free memory.
-
-    None on a system that does not report free memory.
-    """
-    if options.memory_limit is not None:
-        return options.memory_limit
-    free = find_free_bytes(device)
-    return None if free is None else _USABLE * free
+def find_memory_limit(options: ProfileOptions, device: torch.device) -> float:
+    """Return the bytes that a step may use: those of the options, else 4/5 of the free memory."""
+    limit = options.memory_limit
+    return _USABLE * find_free_bytes(device) if limit is None else limit
 
 
 def choose_probes(task: Task, sizes: Sizes, n_classes: int) -> list[SizeProbe]:

@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 import torch
 
-from pipeline_core.system.memory import PROCESS, find_free_memory, read_number
+from pipeline_core.system.memory import (
+    find_free_memory,
+    find_peak_memory,
+    find_resident_memory,
+    reset_peak_memory,
+)
 
 
 def measure_peak(call: Callable[[], object], device: torch.device) -> int | None:
@@ -32,28 +37,19 @@ def measure_peak(call: Callable[[], object], device: torch.device) -> int | None
     return _measure_resident_peak(call)
 
 
-def find_free_bytes(device: torch.device) -> int | None:
-    """Return the bytes that are free on a GPU, or in the memory and for the job of a CPU.
-
-    None on a system that does not report them.
-    """
+def find_free_bytes(device: torch.device) -> int:
+    """Return the bytes that are free on a GPU, or in the memory and for the job of a CPU."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0] + kept)
     return find_free_memory()
 
 
-def find_used_bytes(device: torch.device) -> int | None:
-    """Return the bytes of torch's tensors on a GPU, or the resident memory of this process.
-
-    None on a system that does not report them.
-    """
+def find_used_bytes(device: torch.device) -> int:
+    """Return the bytes of torch's tensors on a GPU, or the resident memory of this process."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    try:
-        return 1024 * read_number(PROCESS / "status", "VmRSS:")
-    except OSError:
-        return None
+    return find_resident_memory()
 
 
 def _measure_resident_peak(call: Callable[[], object]) -> int | None:
@@ -61,11 +57,8 @@ def _measure_resident_peak(call: Callable[[], object]) -> int | None:
     c_library = ctypes.CDLL(None)
     if hasattr(c_library, "malloc_trim"):  # of glibc: what is free but kept would hide the growth
         c_library.malloc_trim(0)
-    try:
-        before = read_number(PROCESS / "status", "VmRSS:")
-        (PROCESS / "clear_refs").write_text("5")  # resets the high-water mark
-    except OSError:
-        call()
-        return None
+    before = find_resident_memory()
+    is_reset = reset_peak_memory()
     call()
-    return max(0, 1024 * (read_number(PROCESS / "status", "VmHWM:") - before))
+    peak = find_peak_memory() if is_reset else None
+    return None if peak is None else max(0, peak - before)

@@ -281,8 +281,7 @@ class _Rank:
     def _measure_memory(self, timer: StepTimer) -> int | None:
         first = self._share(self._plan.step(0))
         added = timer.measure_memory([self._training.load(b) for b in first.micro_batches])
-        used = find_used_bytes(self._device)
-        return None if added is None or used is None else used + added
+        return None if added is None else find_used_bytes(self._device) + added
 
     def _describe(self, steps: Sequence[tuple[int, float]], memory: int | None) -> Measured:
         shares = [self._plan.share(step, self._number) for step, _ in steps]

@@ -3,14 +3,12 @@
 An artifact records the identities of its stage's inputs, the stage's part of the experiment, the
 seed and the plugin. It is stale when one of these differs now. Device, ranks and threads do not
 count. Nor does the source of the plugin: the workflow reruns what an edit affects, but an edit does
-not make results unreadable by hand. Files of earlier versions record too little, and are accepted
-as they are.
+not make results unreadable by hand.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,12 +21,10 @@ from pydantic import BaseModel, ValidationError
 from pipeline_core.artifacts import provenance, store
 from pipeline_core.artifacts.seals import identify
 from pipeline_core.config.raw_files import hash_raw_files, stamp_file
-from pipeline_core.config.renamed import name_former
+from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.run import ExperimentRun, Run
-
-logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 3
 """Number of differences that a message lists."""
@@ -134,7 +130,7 @@ def find_report_fault(dataset: DatasetRun) -> Fault | None:
 def _find_import_fault(dataset: DatasetRun, path: Path) -> Fault | None:
     if not path.is_file():
         return None
-    facts = _read_facts(path)
+    facts = store.read_provenance(path)
     if _is_of_another_stage(path, facts, "data"):
         problem = f"not made by the stage 'data', but by {facts.get('stage', 'another')!r}"
         return Fault(path, problem, dataset.command)
@@ -196,7 +192,7 @@ def find_fault(run: Run, name: str) -> Fault | None:
     path, stage = getattr(run, name), MAKERS[name]
     if not path.is_file() or not run.has_stage(stage):
         return None
-    facts = _read_facts(path)
+    facts = store.read_provenance(path)
     if _is_of_another_stage(path, facts, stage):
         problem = f"not made by the stage {stage!r}, but by {facts.get('stage', 'another')!r}"
         return Fault(path, problem, run.name_command(stage))
@@ -223,18 +219,11 @@ def _is_of_another_stage(path: Path, facts: Mapping[str, Any], stage: str) -> bo
     """Return True if an artifact was not made by a stage.
 
     Weights that no stage has written may record no stage; JSON, which could be anything, must
-    record it if it has this version's checksum.
+    record it if it has a checksum.
     """
     is_recorded = "stage" in facts or "options" in facts
-    must_be = path.suffix == ".json" and store.is_sealed(path)
+    must_be = path.suffix == ".json" and store.has_checksum(path)
     return (is_recorded or must_be) and facts.get("stage") != stage
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    if store.is_sealed(path):
-        return store.read_provenance(path)
-    logger.info("%s: of an earlier version, without a checksum: taken as it is", path)
-    return {}
 
 
 def find_history_fault(run: Run) -> Fault | None:
@@ -265,7 +254,7 @@ def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, 
 def _complete(stored: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
     """Return options of an earlier version, completed by newer options at their defaults."""
     kind = type(model)
-    stored = name_former(stored, kind)
+    stored = upgrade_options(stored, kind)
     try:
         return kind.model_validate_json(json.dumps(stored)).model_dump(mode="json")
     except ValidationError:

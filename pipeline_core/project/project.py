@@ -11,8 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pipeline_core.config.datasets import DatasetFile
-from pipeline_core.config.experiments import BASE, ExperimentFile, Sections, name_member
-from pipeline_core.config.renamed import upgrade_options
+from pipeline_core.config.experiments import BASE, ExperimentFile, name_member
 from pipeline_core.config.sections import OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.model_info import ModelInfo
@@ -176,8 +175,6 @@ class Project:
                 f"{info.data_kind!r}, but {base.name!r}, the plugin of the experiment, those of "
                 f"the kind {base.data_kind!r}; compare models of one kind"
             )
-        given = {key: getattr(chosen, key) for key in Sections.model_fields}
-        chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
 
         def validate(key: str, content: Any) -> BaseModel:
             return validate_content(info.section_models[key], content, path, locate_key(key))

@@ -36,7 +36,7 @@ class Holder:
         since: When it took the lock, in ISO 8601.
         job: Slurm job; None outside of Slurm.
         ranks: Processes that work together, of which it is the first.
-        started: When the process began, in clock ticks of its kernel; None if unknown.
+        started: When the process began, as `Process.started`; None if unknown.
     """
 
     host: str
@@ -144,8 +144,8 @@ def _read(path: Path) -> tuple[Holder, list[tuple[int, int, str]]] | None:
             pid=int(record["pid"]),
             since=str(record["since"]),
             job=record["job"],
-            ranks=record.get("ranks", 1),  # absent in earlier versions
-            started=record.get("started"),
+            ranks=record["ranks"],
+            started=record["started"],
         )
         return holder, [(int(p), int(s), str(command)) for p, s, command in record["ancestors"]]
     except (OSError, ValueError, KeyError, TypeError):

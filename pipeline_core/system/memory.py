@@ -1,4 +1,4 @@
-"""Free and used memory of this machine and this job, from Linux and its control groups."""
+"""Free and used memory of this machine and this job, whose control groups may limit it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import platform
 from pathlib import Path
 from typing import Final
 
-PROCESS: Final = Path("/proc/self")
+import psutil
+
+_PROCESS: Final = Path("/proc/self")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _UNASKED: Final = 100_000_000
 """Bytes below which free memory is not checked."""
@@ -21,32 +23,39 @@ class NoRoomError(ValueError):
     """Memory does not suffice in this process; others may have more."""
 
 
-def find_free_memory() -> int | None:
-    """Return the bytes of memory that are free for the job of this process.
+def find_free_memory() -> int:
+    """Return the bytes of memory that are free for the job of this process."""
+    return min([int(psutil.virtual_memory().available), *_list_free_bytes()])
 
-    None on a system that does not report them.
-    """
-    try:
-        available = 1024 * read_number(Path("/proc/meminfo"), "MemAvailable:")
-    except OSError:
-        return None
-    return min([available, *_list_free_bytes()])
+
+def find_resident_memory() -> int:
+    """Return the bytes of memory that this process holds."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def find_peak_memory() -> int | None:
-    """Return the peak memory of this process so far, in bytes.
+    """Return the peak memory of this process so far, or since `reset_peak_memory`, in bytes.
 
     None on a system that does not report it.
     """
     try:
-        return 1024 * read_number(PROCESS / "status", "VmHWM:")
+        return 1024 * _read_number(_PROCESS / "status", "VmHWM:")
     except OSError:
         return None
 
 
+def reset_peak_memory() -> bool:
+    """Restart the count of `find_peak_memory`; return False if the system cannot."""
+    try:
+        (_PROCESS / "clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
 def find_total_memory() -> int:
     """Return the bytes of memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(psutil.virtual_memory().total)
 
 
 def keep_freed_memory() -> bool:
@@ -79,8 +88,10 @@ def require_free(n_bytes: float, what: str, cure: str) -> None:
     Raises:
         NoRoomError: Less is free.
     """
-    free = None if n_bytes < _UNASKED else find_free_memory()
-    if free is not None and n_bytes > free:
+    if n_bytes < _UNASKED:
+        return
+    free = find_free_memory()
+    if n_bytes > free:
         raise NoRoomError(
             f"{what} take at least {describe_bytes(n_bytes)}, and {describe_bytes(free)} of memory "
             f"are free; {cure}"
@@ -96,7 +107,7 @@ def describe_bytes(count: float) -> str:
     return f"{count:.3g} PB"
 
 
-def read_number(path: Path, name: str) -> int:
+def _read_number(path: Path, name: str) -> int:
     """Return the number behind a name at the beginning of a line of a file.
 
     Raises:
@@ -110,14 +121,14 @@ def read_number(path: Path, name: str) -> int:
 
 def _list_free_bytes() -> list[int]:
     """Return the bytes left to each control group of this process, as those of Slurm."""
-    unified = [s for s in _read_lines(PROCESS / "cgroup") if s.startswith("0::")]
+    unified = [s for s in _read_lines(_PROCESS / "cgroup") if s.startswith("0::")]
     own = _CGROUPS / unified[0].removeprefix("0::/") if unified else _CGROUPS
     left = []
     for group in (own, *own.parents):
         limit = "".join(_read_lines(group / "memory.max"))
         if group.is_relative_to(_CGROUPS) and limit.isdecimal():
             used = int((group / "memory.current").read_text())
-            cached = read_number(group / "memory.stat", "inactive_file ")  # reclaimed when needed
+            cached = _read_number(group / "memory.stat", "inactive_file ")  # reclaimed when needed
             left.append(int(limit) - used + cached)
     return left
 

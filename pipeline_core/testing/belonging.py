@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from pipeline_core.artifacts import store
-from pipeline_core.artifacts.seals import SealedFile, read_seal
 from pipeline_core.config.experiments import merge_sections
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import MAKERS
@@ -177,9 +176,7 @@ def _seal_again(path: Path, facts: Mapping[str, Any]) -> None:
     if path.suffix == ".json":
         store.write_json(path, {**store.read_json(path), "provenance": facts})
         return
-    seal = read_seal(path)
-    assert seal is not None, f"{path} has no seal; write it by pipeline_core.artifacts.store"
-    with SealedFile(path, seal) as file:
+    with store.open_content(path) as file:
         content = file.read()
     with store.write_sealed(path, facts) as new:
         new.write(content)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,14 +17,19 @@ from torch import Tensor, nn
 
 from pipeline_core.artifacts import upgrades
 from pipeline_core.artifacts.seals import identify
-from pipeline_core.config.renamed import name_former
+from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.project.run import Run
 from pipeline_core.training.divergence import CURES, has_diverged
 from pipeline_core.training.history import Record
-from pipeline_core.training.model_file import check_probe, load_archive, save_archive
+from pipeline_core.training.model_file import (
+    check_probe,
+    list_plugin_steps,
+    load_archive,
+    save_archive,
+)
 
 NOTE: Final = "diverged.json"
 """Beside a state after which the training diverged."""
@@ -140,7 +144,8 @@ def compare_state(
     # An option added since the state was saved had its default then.
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
     moved = _list_moved(info)
-    then = {name: fact for name, fact in state["facts"].items() if name not in moved}
+    then = {moved.get(name, name): fact for name, fact in state["facts"].items()}
+    then.pop("", None)
     saved = {_SOURCE: facts[_SOURCE], **later, **then}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
     done, step = state["progress"]["epoch"], state["progress"]["step"]
@@ -157,8 +162,6 @@ def compare_state(
 
 def _find_other_predictions(state: Mapping[str, Any], module: nn.Module, path: Path) -> str | None:
     """Return the deviation of predictions with the saved weights from the stored ones, if any."""
-    if "probe" not in state:  # earlier versions saved none
-        return None
     try:
         with explain_misfit(path):
             content = {key: state[key] for key in ("dtype", "probe")}
@@ -171,8 +174,8 @@ def _find_other_predictions(state: Mapping[str, Any], module: nn.Module, path: P
 def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
     """Write a state atomically."""
     versions = {
-        "format": upgrades.count_version(upgrades.STATE),
-        "plugin_version": upgrades.count_version(info.upgrades),
+        "format": upgrades.STATE.current,
+        "plugin_version": info.version,
     }
     save_archive(path, {**versions, **content}, {})
 
@@ -185,10 +188,10 @@ def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:
     """
     state = load_archive(path, "all nodes must see one results folder")
     with explain_misfit(path):
-        state = upgrades.upgrade(state, state.get("format", 0), upgrades.STATE, str(path))
-        steps = {number: partial(_upgrade_weights, step) for number, step in info.upgrades.items()}
-        place = f"{path}: the part of the plugin {info.name!r}"
-        state = upgrades.upgrade(state, state["plugin_version"], steps, place)
+        for change in upgrades.STATE.list_steps(state["format"], str(path)):
+            state = change(state)
+        for step in list_plugin_steps(state, info, path):
+            state = _upgrade_weights(step, state)
         Progress(**state["progress"])
         state["facts"].items(), state["learner"].items()
     return state
@@ -220,32 +223,35 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
         inner = {n.removeprefix(prefix): t for n, t in average.items() if n.startswith(prefix)}
         others = {n: t for n, t in average.items() if not n.startswith(prefix)}
         average = others | {prefix + n: t for n, t in step.weights(inner).items()}
-    best, probe = progress["best_weights"], state.get("probe")
+    best, probe = progress["best_weights"], state["probe"]
     return {
         **state,
         "facts": {name: fact for name, fact in state["facts"].items() if name != _SOURCE},
         "learner": {**learner, "module": step.weights(learner["module"]), "average": average},
         "progress": {**progress, "best_weights": best and step.weights(best)},
-        **({"probe": {**probe, "batch": step.batch(probe["batch"])}} if probe else {}),
+        "probe": {**probe, "batch": step.batch(probe["batch"])},
     }
 
 
 def _list_defaults(info: ModelInfo) -> dict[str, str]:
     """Return the defaults of the model's and the training's options as facts, if they have one.
 
-    For an option with a changed default, the former one.
+    For an option of `Section.formerly`, its value there.
     """
     kinds = {key: info.section_models[key] for key in ("model", "train")}
-    former = {key: kind.model_construct(**name_former({}, kind)) for key, kind in kinds.items()}
+    former = {key: kind.model_construct(**upgrade_options({}, kind)) for key, kind in kinds.items()}
     return dict(
         _flatten({k: one.model_dump(mode="json", warnings=False) for k, one in former.items()})
     )
 
 
-def _list_moved(info: ModelInfo) -> set[str]:
-    """Return the former names of facts, for options that have moved since."""
-    kinds = info.section_models.items()
-    return {f"{key}.{name}" for key, kind in kinds for name in getattr(kind, "moved", {})}
+def _list_moved(info: ModelInfo) -> dict[str, str]:
+    """Return former -> current names of facts; empty ones where another section has them now."""
+    return {
+        f"{key}.{old}": "" if "." in new else f"{key}.{new}"
+        for key, kind in info.section_models.items()
+        for old, new in getattr(kind, "moved", {}).items()
+    }
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -23,11 +23,8 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -35,13 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.artifacts import upgrades
-from pipeline_core.artifacts.seals import SealedFile
-from pipeline_core.artifacts.store import (
-    explain_lost_seal,
-    open_content,
-    read_provenance,
-    write_sealed,
-)
+from pipeline_core.artifacts.store import open_content, read_provenance, write_sealed
 from pipeline_core.batch import Batch
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.project.run import Run
@@ -56,9 +47,9 @@ _NOISE: Final = {"float32": 1e-5, "float64": 1e-12}
 """Deviation that is ignored: forces that vanish by symmetry are rounding errors."""
 _DAMAGE: Final = (
     *(OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError),
-    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, struct.error),
+    *(pickle.UnpicklingError, struct.error),
 )
-"""Exceptions from reading a damaged archive."""
+"""Exceptions from reading something else than an archive."""
 
 
 def write_model(
@@ -103,9 +94,9 @@ def save_model(
     module, probe = trained
     metadata = dict(task.metadata or {})
     content = {
-        "format": upgrades.count_version(upgrades.MODEL),
+        "format": upgrades.MODEL.current,
         "plugin": run.model_info.name,
-        "plugin_version": upgrades.count_version(run.model_info.upgrades),
+        "plugin_version": run.model_info.version,
         "metadata": metadata,
         "weights": module.state_dict(),
         "dtype": name_dtype(module),
@@ -161,9 +152,9 @@ def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
     version = content.get("format")
     if not isinstance(version, int) or not content.keys() >= _KEYS:
         raise ValueError(f"{path}: not a model; give the path of a model.pt")
-    if "provenance" not in content:  # earlier versions had no seal
-        content["provenance"] = json.dumps(read_provenance(path), sort_keys=True)
-    content = upgrades.upgrade(content, version, upgrades.MODEL, str(path))
+    content["provenance"] = json.dumps(read_provenance(path), sort_keys=True)
+    for step in upgrades.MODEL.list_steps(version, str(path)):
+        content = step(content)
     return content if info is None else upgrade_model(content, info, path)
 
 
@@ -183,19 +174,26 @@ def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[
             f"{path}: a model of the plugin {content['plugin']!r}, and not of {info.name!r}; give "
             "the path of one of these, or train one"
         )
-
-    def apply(step: Upgrade, content: dict[str, Any]) -> dict[str, Any]:
+    for step in list_plugin_steps(content, info, path):
         probe = content["probe"]
-        return {
+        content = {
             **content,
             "metadata": step.metadata(content["metadata"]),
             "weights": step.weights(content["weights"]),
             "probe": {**probe, "batch": step.batch(probe["batch"])},
         }
+    return content
 
-    steps = {number: partial(apply, step) for number, step in info.upgrades.items()}
+
+def list_plugin_steps(content: Mapping[str, Any], info: ModelInfo, path: Path) -> list[Upgrade]:
+    """Return the conversions of the plugin's part of a model or a state, in order.
+
+    Raises:
+        ValueError: It is of a later version, or has no conversion.
+    """
+    versions = upgrades.Versions(info.version, info.upgrades)
     place = f"{path}: the part of the plugin {info.name!r}"
-    return upgrades.upgrade(content, content["plugin_version"], steps, place)
+    return versions.list_steps(content["plugin_version"], place)
 
 
 def save_archive(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -210,7 +208,7 @@ def save_archive(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any
         ValueError: The file cannot be written.
     """
     with write_sealed(path, facts) as file:
-        torch.save({**content, "sealed": True}, file)
+        torch.save(dict(content), file)
 
 
 def load_archive(path: Path, cure: str) -> dict[str, Any]:
@@ -222,30 +220,16 @@ def load_archive(path: Path, cure: str) -> dict[str, Any]:
     if not path.exists():
         raise ValueError(f"{path}: no such file; {cure}")
     with open_content(path) as file:
-        if file is not None:
-            file.check()
-        content = _load_content(path, file)
-    if content.pop("sealed", False) and file is None:
-        raise explain_lost_seal(path)
-    return content
-
-
-def _load_content(path: Path, file: SealedFile | None) -> dict[str, Any]:
-    try:
-        damaged: str | None = None
-        if file is None:
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-        if damaged is None:
-            source = cast("IO[bytes]", file) if file else path
-            content = torch.load(source, map_location="cpu", weights_only=True)
+        file.check()
+        try:
+            content = torch.load(cast("IO[bytes]", file), map_location="cpu", weights_only=True)
             if isinstance(content, dict):
                 return content
-            damaged = "content"
-    except _DAMAGE as error:
-        damaged = (str(error).splitlines() or [type(error).__name__])[0]
+            problem = "content"
+        except _DAMAGE as error:
+            problem = (str(error).splitlines() or [type(error).__name__])[0]
     raise ValueError(
-        f"{path}: truncated, damaged or not written by this package ({damaged}); remove it and run "
+        f"{path}: truncated, damaged or not written by this package ({problem}); remove it and run "
         "its stage again"
     )
 

@@ -100,7 +100,7 @@ class LearningRate:
         """
         first = [float(rate) for rate in self._curve.base_lrs]
         self._curve.load_state_dict(state["curve"])
-        self.share = state.get("share", 0.0)  # earlier versions had no budget
+        self.share = state["share"]
         if self._plateau is not None:
             self._plateau.load_state_dict(state["plateau"])
         if first != self._curve.base_lrs:

@@ -317,9 +317,8 @@ class Trainer:
         self._totals = EpochTotals(**saved["totals"])
         self._totals.to(ranks.device)
         self._totals.keep_on_rank_zero(ranks)
-        if "times" in saved:  # earlier versions saved none
-            self._times = EpochTimes(**saved["times"])
-            self._times.keep_on_rank_zero(ranks)
+        self._times = EpochTimes(**saved["times"])
+        self._times.keep_on_rank_zero(ranks)
         coefficients = saved.get("cost_model")
         # Within an epoch the cost model of its first steps stays, whatever the experiment has now.
         if coefficients and (self._session.progress.step or self._division.shares.cost == "fitted"):

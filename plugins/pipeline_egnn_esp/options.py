@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.config.limits import Depth, Width
-from pipeline_core.config.renamed import Formerly
 from pipeline_core.config.sections import (
     Count,
     EvaluateOptions,
@@ -28,6 +27,7 @@ class ESPOptions(Section):
     """Hyperparameters of the network and its target; sizes as in the paper's scaling runs."""
 
     moved: ClassVar = {"cutoff": "graph.cutoff"}
+    formerly: ClassVar = {"parity": False}
 
     channels: Width = 16
     """Channels of every degree: the paper's E."""
@@ -46,7 +46,7 @@ class ESPOptions(Section):
     feed_forward_channels: Width = 64
     radial_functions: Width = 16
     """Gaussians of the distance, from which a linear map makes an edge's first embedding."""
-    parity: Annotated[bool, Formerly(False)] = True
+    parity: bool = True
     """Distinguish parities, so that mirror images of a structure have the same levels; otherwise,
     as in the paper, the network is equivariant under rotations alone.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
-from pipeline_core.model_info import ModelInfo, Upgrade
+from pipeline_core.model_info import ModelInfo
 from pipeline_egnn_esp.data.datasets import MatrixDataset
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import (
@@ -47,22 +47,8 @@ def model() -> ModelInfo:
             "infer": ESPInferOptions,
         },
         dataset=MatrixDataset,
-        upgrades={1: Upgrade(weights=_name_embeddings, batch=_name_reverse_edges)},
+        version=2,
     )
-
-
-def _name_embeddings(weights: dict[str, Any]) -> dict[str, Any]:
-    """Rename the first layers of atoms and of edges."""
-    names = {
-        "network.atoms.weight": "network.atom_embedding.weight",
-        "network.lengths.weight": "network.length_embedding.weight",
-    }
-    return {names.get(name, name): tensor for name, tensor in weights.items()}
-
-
-def _name_reverse_edges(batch: dict[str, Any]) -> dict[str, Any]:
-    """Rename the field that numbers the reverse of each edge."""
-    return {{"twin": "reverse_edge"}.get(name, name): rows for name, rows in batch.items()}
 
 
 @hookimpl

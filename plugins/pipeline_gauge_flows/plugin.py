@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
-from pipeline_core.model_info import ModelInfo, Upgrade
+from pipeline_core.model_info import ModelInfo
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from pipeline_core.figures import Figure
     from pipeline_core.project.run import DatasetRun, Run
     from pipeline_core.task import Task
-
-
-def _name_links(batch: dict[str, Any]) -> dict[str, Any]:
-    """Rename the links of older batches, whose names were their roles."""
-    names = {"base": "base_links", "target": "target_links"}
-    return {names.get(name, name): tensor for name, tensor in batch.items()}
 
 
 @hookimpl
@@ -42,7 +36,7 @@ def model() -> ModelInfo:
             "infer": GaugeInferOptions,
         },
         dataset=EnsembleDataset,
-        upgrades={1: Upgrade(batch=_name_links)},
+        version=2,
     )
 
 

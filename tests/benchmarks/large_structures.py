@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=PEER_NAMES, default=[*PEER_NAMES])
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES[:1], help="of MACE")
     parser.set_defaults(channels=128, first=FIRST, most=100)
-    free = (find_free_memory() or 0) / 1e9
+    free = find_free_memory() / 1e9
     full = {"memory": free - MARGIN, "seconds": 300.0, "dtypes": DTYPES}
     args = read_arguments(parser, SMALL, full)
     limits = Limits(1e9 * args.memory, args.seconds)

@@ -106,11 +106,11 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
         file.attrs["cost"] = options.cost
         file.attrs["balance"] = json.dumps(forecast)
         for split, shares in splits.items():
-            file.create_dataset(f"{split}/cost", data=shares.costs, fletcher32=True)
-            file.create_dataset(f"{split}/bin", data=shares.bins, fletcher32=True)
+            file.create_dataset(f"{split}/cost", data=shares.costs)
+            file.create_dataset(f"{split}/bin", data=shares.bins)
             sizes = file.create_group(f"{split}/sizes")
             for kind, rows in shares.sizes.items():
-                sizes.create_dataset(kind, data=rows, fletcher32=True)
+                sizes.create_dataset(kind, data=rows)
     return {
         "samples": {split: len(shares.costs) for split, shares in splits.items()},
         "largest_cost": max(float(s.costs.max(initial=0)) for s in splits.values()),

@@ -13,7 +13,7 @@ from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_atoms.potential.potential import Potential
 from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.renamed import name_former
+from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.project.lineage import require_current_model
@@ -81,7 +81,9 @@ def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Ru
         key: metadata.get(name, {}) for key, name in (("model", "options"), ("graph", "graph"))
     }
     sections = {
-        key: validate_content(kind, name_former(stored[key], kind) if key in stored else {}, path)
+        key: validate_content(
+            kind, upgrade_options(stored[key], kind) if key in stored else {}, path
+        )
         for key, kind in info.section_models.items()
     }
     if head is not None:

@@ -58,11 +58,11 @@ class Frames:
         self._is_uncertain = knows_uncertainty(atoms.calc)
         stored = OBSERVABLES | (UNCERTAINTIES if self._is_uncertain else {})
         for name, unit in stored.items():
-            data = group.create_dataset(name, (0,), "f8", maxshape=(None,), fletcher32=True)
+            data = group.create_dataset(name, (0,), "f8", maxshape=(None,))
             data.attrs["unit"] = unit
         for name, shape in {"positions": (len(atoms), 3), "cell": (3, 3)}.items():
             sizes = {"shape": (0, *shape), "maxshape": (None, *shape), "chunks": (1, *shape)}
-            data = group.create_dataset(name, dtype="f4", fletcher32=True, **sizes)
+            data = group.create_dataset(name, dtype="f4", **sizes)
             data.attrs.update({"unit": "Å", BULK: True})
 
     def add(self, atoms: Atoms, time_fs: float, temperature: float, conserved: float) -> None:

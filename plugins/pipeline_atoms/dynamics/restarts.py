@@ -137,7 +137,7 @@ def _join_rows(group: h5py.Group, name: str, parts: Sequence[h5py.Dataset]) -> N
         return
     shape = (sum(map(len, parts)), *first.shape[1:])
     chunks = first.chunks if len(shape) > 1 else True
-    whole = group.create_dataset(name, shape, first.dtype, chunks=chunks, fletcher32=True)
+    whole = group.create_dataset(name, shape, first.dtype, chunks=chunks)
     whole.attrs.update(first.attrs)
     begin = 0
     for part in parts:

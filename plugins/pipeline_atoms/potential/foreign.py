@@ -41,9 +41,9 @@ def write_foreign_model(
     assert isinstance(graph, GraphOptions)
     experiment = f"{info.name}/{source.stem}"
     content = {
-        "format": upgrades.count_version(upgrades.MODEL),
+        "format": upgrades.MODEL.current,
         "plugin": info.name,
-        "plugin_version": upgrades.count_version(info.upgrades),
+        "plugin_version": info.version,
         "metadata": metadata,
         "weights": model.module.state_dict(),
         "dtype": name_dtype(model.module),

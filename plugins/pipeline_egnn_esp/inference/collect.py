@@ -209,7 +209,6 @@ class _Writer:
                     rows.dtype,
                     maxshape=(None, *row),
                     chunks=(_CHUNK_ROWS, *row),
-                    fletcher32=True,
                 )
             data = self._group[name]
             data.resize(len(data) + len(rows), axis=0)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.profiling.memory import find_free_bytes
+from pipeline_core.system.memory import find_resident_memory
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
 from pipeline_egnn_esp.inference.options import PredictedStructure
@@ -195,7 +194,7 @@ def require_memory(
     """
     free = find_free_bytes(ranks.device)
     place = socket.gethostname() if ranks.device.type == "cpu" else ranks.rank
-    all_ranks = ranks.gather((place, plan, free, count_held_bytes()))
+    all_ranks = ranks.gather((place, plan, free, find_resident_memory()))
     rows, worst = [], None
 
     def of(one: MemoryPlan) -> int:
@@ -203,11 +202,9 @@ def require_memory(
 
     for number, (where, own, available, held) in enumerate(all_ranks):
         sharing = [of(other) for there, other, *_ in all_ranks if there == where]
-        allowed = limit
-        if limit is None and available is not None:
-            allowed = available * of(own) / sum(sharing)
+        allowed = available * of(own) / sum(sharing) if limit is None else limit
         rows.append(asdict(own) | {"peak": of(own), "allowed": allowed, "held": held})
-        if allowed is not None and of(own) > allowed and worst is None:
+        if of(own) > allowed and worst is None:
             worst = number
     if ranks.is_rank_zero:
         _show(name, rows)
@@ -220,15 +217,6 @@ def require_memory(
             "infer.memory_limit if there is more"
         )
     return rows
-
-
-def count_held_bytes() -> int:
-    """Return the resident memory of this process; 0 on a system that does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * resource.getpagesize()
 
 
 def _show(name: str, rows: list[dict[str, Any]]) -> None:

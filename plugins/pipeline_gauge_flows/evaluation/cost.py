@@ -167,8 +167,8 @@ def compute_training_cost(run: Run, device: torch.device) -> float | None:
     """
     seconds = read_training_seconds(run)
     made = json.loads(load_model(run.model)["provenance"])
-    each = made.get("threads") if device.type == "cpu" else 1  # absent in earlier versions
-    if seconds is None or each is None or made["device"] != device.type:
+    each = made["threads"] if device.type == "cpu" else 1
+    if seconds is None or made["device"] != device.type:
         return None
     return seconds * int(each) * int(made["ranks"])
 

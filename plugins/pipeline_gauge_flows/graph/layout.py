@@ -89,8 +89,8 @@ def write_layout(run: Run) -> dict[str, Any]:
     single = [len(find_frozen_paths(u, lattice, cpu).numbers) for u in structure.updates]
     with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.to_dict())
-        file.create_dataset("active", data=active.numpy(), chunks=True, fletcher32=True)
-        file.create_dataset("plaquettes", data=np.asarray(single), chunks=True, fletcher32=True)
+        file.create_dataset("active", data=active.numpy())
+        file.create_dataset("plaquettes", data=np.asarray(single))
     return {
         "lattice": f"SU({lattice.n_colours}) on {'x'.join(map(str, lattice.extents))}",
         "layers": len(structure.updates),

@@ -142,13 +142,13 @@ def _open_configurations(
 def write_derivatives(group: h5py.Group, series: Series) -> None:
     """Write the series of configurations: weights, and observables at both ends."""
     for name in ("log_weight", "log_weight_identity"):
-        data = group.create_dataset(name, data=series[name], chunks=True, fletcher32=True)
+        data = group.create_dataset(name, data=series[name])
         data.attrs[BULK] = True
     for prefix, place in ((START, "start"), (END, "end")):
         side = {k.removeprefix(prefix): v for k, v in series.items() if k.startswith(prefix)}
         group.create_group(place).attrs[BULK] = True
         for name, values in side.items():
-            group.create_dataset(f"{place}/{name}", data=values, chunks=True, fletcher32=True)
+            group.create_dataset(f"{place}/{name}", data=values)
 
 
 def _make_header(

@@ -70,7 +70,7 @@ def write_samples(
     group = file.create_group("samples")
     group.attrs[BULK] = True
     for name, values in zip(("log_weight", "number"), zip(*written, strict=True), strict=True):
-        group.create_dataset(name, data=np.array(values), chunks=True, fletcher32=True)
+        group.create_dataset(name, data=np.array(values))
     return {"configurations": len(written), **facts, **summary}
 
 

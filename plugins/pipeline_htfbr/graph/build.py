@@ -69,7 +69,7 @@ def write_structure(run: Run) -> dict[str, Any]:
     table = compute_features(structure.leaves, torch.from_numpy(points.x)).numpy()
     with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.to_dict())
-        file.create_dataset("features", data=table, chunks=True, fletcher32=True)
+        file.create_dataset("features", data=table)
     return {
         "coordinates": d,
         "functions": [leaf.count for leaf in structure.leaves],

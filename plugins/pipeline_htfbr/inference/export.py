@@ -134,17 +134,16 @@ def _encode_lines(c: np.ndarray, functions: np.ndarray) -> bytes:
 def _write_terms(group: h5py.Group, terms: Terms) -> None:
     group.attrs["error_bound"] = terms.error_bound
     for name, array in (("c", terms.c), ("functions", terms.functions)):
-        group.create_dataset(name, data=array, chunks=True, compression="gzip", fletcher32=True)
+        group.create_dataset(name, data=array, compression="gzip")
 
 
 def _write_tree(group: h5py.Group, surface: Surface) -> None:
     children = np.array([(node.left, node.right) for node in surface.shape.nodes])
     group.create_dataset("children", data=children)
     for i, B in enumerate(surface.shape.split_transfers(surface.transfers)):
-        group.create_dataset(f"B_{i}", data=B.detach().numpy(), chunks=True, fletcher32=True)
+        group.create_dataset(f"B_{i}", data=B.detach().numpy())
     for mu, matrix in enumerate(surface.maps):
-        data = matrix.detach().numpy()
-        group.create_dataset(f"map_{mu}", data=data, chunks=True, fletcher32=True)
+        group.create_dataset(f"map_{mu}", data=matrix.detach().numpy())
 
 
 _HEADER = """A potential energy surface as a sum of products of functions of one coordinate each,

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Self
+
+import psutil
 
 from harness.sides import Side
 
@@ -104,10 +105,9 @@ class Watch(AbstractContextManager["Watch"]):
 def read_resident(pid: int) -> int:
     """Return the resident memory of a process in bytes, zero when it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
+        return psutil.Process(pid).memory_info().rss
+    except psutil.NoSuchProcess:
         return 0
-    return next((1024 * int(s.split()[1]) for s in lines if s.startswith("VmRSS:")), 0)
 
 
 def find_largest(

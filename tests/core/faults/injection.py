@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from core.faults.subjects import Subject, Warnings, list_subjects
 from pipeline_core.artifacts import store
 from pipeline_core.project.run import Run
 from pipeline_core.training.model_file import load_archive, save_archive
+from resealed import edit_sealed
 
 HUNG = 10
 KINDS = ("lost", "hung", "traceback", "silent")
@@ -77,15 +77,12 @@ def swap(others: Mapping[str, bytes]) -> Damage:
 
 def raise_version(path: Path, _: Random) -> None:
     """Make it the file of a later version of the package, with a seal that is right."""
-    facts = store.read_provenance(path)
     if path.suffix == ".pt":
-        save_archive(path, load_archive(path, "") | {"format": LATER}, facts)
+        content = load_archive(path, "") | {"format": LATER}
+        save_archive(path, content, store.read_provenance(path))
         return
-    with h5py.File(path, "r+") as file:
+    with edit_sealed(path) as file:
         file.attrs["schema_version"] = LATER
-    content = path.read_bytes()
-    with store.write_sealed(path, facts) as sealed:
-        sealed.write(content)
 
 
 def take_rights(path: Path, _: Random) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from core.figures import synthetic
+from pipeline_core.artifacts import store
 from pipeline_core.figures import artifacts
 
 
@@ -14,7 +15,8 @@ def experiment(folder):
     """Return the experiment with models, which `synthetic` does not write."""
     result = synthetic.load(folder)
     for run in result.runs.values():
-        run.model.write_bytes(b"weights")
+        with store.write_sealed(run.model, {}) as file:
+            file.write(b"weights")
     return result
 
 

@@ -4,10 +4,10 @@ import json
 import re
 from pathlib import Path
 
-import h5py
 import pytest
 
 from core.figures import synthetic
+from pipeline_core.artifacts import store
 from pipeline_core.figures import reproduction, results
 from pipeline_core.figures.expected import read_expected
 from real_data import read_paper
@@ -138,8 +138,7 @@ ATTRIBUTES = """\
 
 def test_attributes_of_a_plugins_own_layout_can_be_pointed_to(folder):
     run = synthetic.load(folder).runs["base"]
-    with h5py.File(run.inference, "w") as file:
-        file.attrs["schema"] = "plugin/toy/inference"
+    with store.create(run.inference, "plugin/toy/inference", {}) as file:
         group = file.create_group("derivatives")
         group.attrs["report"] = json.dumps({"by_name": {"x": [1.0, 3.0]}})
         group.attrs["count"] = 4

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from core.faults.injection import HungError, flip_bit, limit_time
 from core.fuzz import configuration, plugins, subjects
@@ -130,7 +131,7 @@ def fuzz(subject: Subject, numbers: range, seed: int) -> Iterator[tuple[str, str
         yield "broken", "the sound file cannot be read"
         return
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    held = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (held + LIMIT_BYTES, limits[1]))
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - spares the disk
     try:

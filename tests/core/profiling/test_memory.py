@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from pipeline_core.profiling import memory
 from pipeline_core.profiling.memory import find_free_bytes, measure_peak
-from pipeline_core.system.memory import PROCESS
+from pipeline_core.system import memory
 
 MIB = 2**20
 CPU = torch.device("cpu")
 tells = pytest.mark.skipif(
-    not (PROCESS / "clear_refs").exists(), reason="the system does not tell its memory"
+    not (memory._PROCESS / "clear_refs").exists(), reason="the system does not tell its memory"
 )
 
 
@@ -31,7 +30,7 @@ def test_the_peak_is_what_was_allocated_within_a_call():
 
 @pytest.mark.slow
 def test_without_proc_there_is_no_peak_but_the_call_is_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "PROCESS", tmp_path)
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path)
     calls = []
 
     assert measure_peak(lambda: calls.append(1), CPU) is None

@@ -15,7 +15,7 @@ from pipeline_core.config.sections import Section
 from pipeline_core.model_info import ModelInfo
 
 class Options(Section):
-    moved = {"cutoff": "graph.cutoff"}
+    moved = {"cutoff": "graph.cutoff", "length": "bond"}
     bond: float = 3.0
 
 def check(sections):
@@ -79,7 +79,11 @@ def edit(project, old, new, file="experiments/toy/first.yaml"):
         ),
         (
             "train:\n", "model:\n  bond: 2.0\n  cutoff: 4.5\ntrain:\n",
-            r"first\.yaml:6: model\.cutoff: moved to graph\.cutoff, .*; delete it here, and set",
+            r"first\.yaml:6: model\.cutoff: moved to graph\.cutoff; delete it here, and set graph",
+        ),
+        (
+            "train:\n", "model:\n  length: 2.0\ntrain:\n",
+            r"first\.yaml:5: model\.length: moved to model\.bond; delete it here, and set model\.b",
         ),
         (
             "train:\n", "variants:\n  near:\n    model: {cutoff: 6.0}\ntrain:\n",

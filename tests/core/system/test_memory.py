@@ -8,19 +8,26 @@ import sys
 import pytest
 
 from pipeline_core.system import memory
-from pipeline_core.system.memory import PROCESS, describe_bytes, find_free_memory
-
-tells = pytest.mark.skipif(
-    not (PROCESS / "clear_refs").exists(), reason="the system does not tell its memory"
+from pipeline_core.system.memory import (
+    describe_bytes,
+    find_free_memory,
+    find_resident_memory,
+    find_total_memory,
 )
 
 
-@tells
 def test_less_is_free_than_the_machine_has():
-    assert 0 < find_free_memory() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert find_total_memory() == total
+    assert 0 < find_free_memory() < total
 
 
-@tells
+def test_this_process_holds_what_it_has_filled():
+    before = find_resident_memory()
+    filled = bytearray(os.urandom(2**25))
+    assert 0.9 * len(filled) < find_resident_memory() - before < 3 * len(filled)
+
+
 def test_a_job_has_no_more_than_its_control_group(monkeypatch, tmp_path):
     step = tmp_path / "job" / "step"
     step.mkdir(parents=True)
@@ -32,7 +39,7 @@ def test_a_job_has_no_more_than_its_control_group(monkeypatch, tmp_path):
     }.items():
         (step.parent / name).write_text(text)
     (step / "memory.max").write_text("max\n")
-    monkeypatch.setattr(memory, "PROCESS", tmp_path)
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path)
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
 
     assert find_free_memory() == 5_000_000 - 3_000_000 + 400_000

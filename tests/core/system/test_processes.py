@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from pipeline_core.system.processes import find_process, is_alive, list_ancestors
 
@@ -13,6 +14,8 @@ def test_a_child_and_its_ancestors():
     with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
         found = find_process(child.pid)
         assert found.parent == os.getpid()
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        assert found.started == int(fields[19])  # in ticks of the kernel
         assert list_ancestors(child.pid)[0] == find_process(os.getpid())
         child.communicate(b"\n")
     assert find_process(child.pid) is None

@@ -20,7 +20,7 @@ from pipeline_core.task import build_task
 from pipeline_core.training import divergence
 from pipeline_core.training.balance.partitioning import write_partition
 from pipeline_core.training.checkpoint import load_state
-from pipeline_core.training.model_file import load_archive, load_model
+from pipeline_core.training.model_file import load_archive, load_model, save_archive
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_history, read_weights
 
@@ -227,7 +227,7 @@ def test_a_state_of_unknown_content_is_explained(tmp_path, caplog, broken):
     run = toy.train(tmp_path, {"epochs": 1})
     path = run.state / "last.pt"
     state = load_archive(path, "")
-    torch.save({**state, broken: {"unknown": 1}}, path)
+    save_archive(path, {**state, broken: {"unknown": 1}}, {})
     longer = toy.make_run(tmp_path, {"epochs": 2})
     if broken in ("progress", "learner", "facts"):
         train_run(longer)

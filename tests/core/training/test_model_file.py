@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import toy_potential as toy
+from pipeline_core.artifacts.store import write_sealed
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.task import build_task
-from pipeline_core.training.model_file import check_probe, load_model
+from pipeline_core.training.model_file import check_probe, load_model, save_archive
 from pipeline_core.training.start import initialize_weights
 from pipeline_core.training.trainer import train_run
 
@@ -50,7 +51,11 @@ def damage(edit):
 
 
 def save(content):
-    return lambda path, model: torch.save(content, path)
+    def write(path, model):
+        with write_sealed(path, {}) as file:
+            torch.save(content, file)
+
+    return write
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def save(content):
         (damage(lambda c: c.clear()), "damaged"),
         (damage(lambda c: c.__delitem__(slice(len(c) // 2, None))), "damaged"),
         (damage(lambda c: c.__setitem__(slice(2000, 2200), bytes(200))), "damaged"),
-        (damage(lambda c: c.__setitem__(slice(None), b"weights")), "damaged"),
+        (damage(lambda c: c.__setitem__(slice(None), b"weights")), "another program has written"),
         (save({"weights": torch.zeros(2)}), "not a model; give the path"),
         (save([1, 2]), "damaged"),
         (save({"weights": print}), "not written by this package"),  # would run code
@@ -79,7 +84,7 @@ def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choic
     content = load_model(trained.model)
     content["weights"]["atom_energies"][1] = -7.0
     content["probe"]["outputs"] = {}
-    torch.save(content, tmp_path / "model.pt")
+    save_archive(tmp_path / "model.pt", content, {})
     run = toy.make_run(tmp_path)
     module = build_task(run).module
     module.atom_energies[1:3] = torch.tensor([493.0, -3.0])
@@ -93,7 +98,7 @@ def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choic
 def test_weights_that_do_not_fit_are_refused(trained, tmp_path):
     content = load_model(trained.model)
     content["weights"]["net.2.weight"][0, 0] += 0.01
-    torch.save(content, tmp_path / "model.pt")
+    save_archive(tmp_path / "model.pt", content, {})
     tuned = toy.make_run(tmp_path, {"start_from": str(tmp_path / "model.pt")})
     with pytest.raises(ValueError, match=r"does not reproduce .*: energy by .* forces by"):
         train_run(tuned)
@@ -125,7 +130,7 @@ def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path,
     path.write_bytes(trained.model.read_bytes())
     tuned = toy.train(tmp_path, {"start_from": str(path)})
     content = load_model(path)
-    torch.save(content | {"variant": "other"}, path)
+    save_archive(path, content | {"variant": "other"}, {})
     train_run(tuned)
     assert "another model.pt" in caplog.text
 

@@ -174,6 +174,6 @@ def test_an_option_that_came_later_had_its_default_before(tmp_path, caplog, widt
     run = toy.train(tmp_path, model={"width": width})
     saved = load_archive(run.state / "last.pt", "")
     del saved["facts"]["model.width"]
-    torch.save(saved, run.state / "last.pt")
+    save_archive(run.state / "last.pt", saved, {})
     train_run(run)
     assert ("another model.width" in caplog.text) != resumes

@@ -6,12 +6,11 @@ import logging
 from dataclasses import replace
 
 import pytest
-import torch
 
 import toy_potential as toy
 from pipeline_core.model_info import Upgrade
 from pipeline_core.task import build_task
-from pipeline_core.training.model_file import check_probe, load_archive, load_model
+from pipeline_core.training.model_file import check_probe, load_archive, load_model, save_archive
 from pipeline_core.training.trainer import train_run
 from records import assert_same_weights, read_weights
 
@@ -35,7 +34,7 @@ def rename_width(metadata):
 def update_plugin(run):
     """Return a run whose plugin has changed since it wrote its files."""
     upgrades = {1: Upgrade(weights=rename_to_present, metadata=rename_width)}
-    return replace(run, model_info=replace(run.model_info, upgrades=upgrades))
+    return replace(run, model_info=replace(run.model_info, version=2, upgrades=upgrades))
 
 
 def test_a_model_of_an_earlier_version_predicts_the_same(tmp_path):
@@ -43,7 +42,7 @@ def test_a_model_of_an_earlier_version_predicts_the_same(tmp_path):
     content = load_model(run.model)
     content["weights"] = rename_to_former(content["weights"])
     content["metadata"]["options"]["channels"] = content["metadata"]["options"].pop("width")
-    torch.save(content, run.model)
+    save_archive(run.model, content, {})
     upgraded = load_model(run.model, update_plugin(run).model_info)
     assert upgraded["metadata"]["options"]["width"] == 8
     check_probe(build_task(run, upgraded["metadata"]).module, upgraded, run.model)
@@ -72,7 +71,7 @@ def test_a_state_of_an_earlier_version_goes_on(tmp_path, caplog):
     )
     progress["best_weights"] = rename_to_former(progress["best_weights"])
     state["facts"]["plugin source"] = "another"
-    torch.save(state, path)
+    save_archive(path, state, {})
     parts = update_plugin(toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 4}))
     with caplog.at_level(logging.WARNING):
         train_run(parts)

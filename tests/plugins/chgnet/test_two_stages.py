@@ -12,7 +12,7 @@ from ase.build import bulk
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.project.project import Project
 from pipeline_core.testing.projects import call, write_project
-from pipeline_core.training.model_file import load_model
+from pipeline_core.training.model_file import load_model, save_archive
 from pipeline_core.training.trainer import train_run
 
 NAME = "chgnet/heads_then_conservative"
@@ -104,6 +104,6 @@ def test_other_weights_below_the_heads_are_noticed(first):
     model = first.run(NAME, "base").model
     content = load_model(model)
     content["weights"]["readout.0.weight"] += 0.5
-    torch.save(content, model)
+    save_archive(model, content, {})
     with pytest.raises(ValueError, match=r"does not reproduce .*: energy by"):
         train_run(first.run(NAME, "conservative"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.training.model_file import load_archive, load_model
+from pipeline_core.training.model_file import load_archive, load_model, save_archive
 from pipeline_htfbr.data.points import read_points
 from pipeline_htfbr.evaluation.evaluate import evaluate_surface
 from pipeline_htfbr.options import HTTrainOptions
@@ -159,7 +159,7 @@ def test_a_state_of_unknown_content_is_explained(fit):
     path = run.state / "last.pt"
     state = load_archive(path, "")
     state["learner"]["optimizer"] = {"unknown": 1}
-    torch.save(state, path)
+    save_archive(path, state, {})
     words = "not a state that this version of the package can continue.* remove the file, and"
     with pytest.raises(ValueError, match=rf"^{path}: {words}"):
         train_surface(run)

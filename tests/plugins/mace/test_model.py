@@ -62,7 +62,7 @@ def test_an_unknown_element_is_named(compiled):
 
 def test_a_cutoff_of_the_model_is_refused_with_its_place(tmp_path):
     sections = {"model": SMALL | {"cutoff": 5.0}, "graph": {"cutoff": 5.0}}
-    message = r"conformance\.yaml:\d+: model\.cutoff: moved to graph\.cutoff, .* delete it here"
+    message = r"conformance\.yaml:\d+: model\.cutoff: moved to graph\.cutoff; delete it here"
     with pytest.raises(ValueError, match=message):
         write_project(tmp_path, "mace", sections).load_experiment("mace/conformance")
 

@@ -20,7 +20,7 @@ from pipeline_core.system.seeds import draw_order
 from pipeline_core.task import build_task
 from pipeline_core.training.balance.partitioning import WAYS, Shares, read_shares, write_partition
 from pipeline_kernels.packing import assign_by_lpt
-from resealed import edit_sealed, edit_unsealed
+from resealed import edit_sealed
 
 
 def compute_expected_costs(split, n):
@@ -178,7 +178,6 @@ def test_a_dataset_smaller_than_a_step_can_be_forecast(plain):
     assert summary["efficiency"]["64 ranks"]["balanced"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("editing", [edit_sealed, edit_unsealed])
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -191,10 +190,9 @@ def test_a_dataset_smaller_than_a_step_can_be_forecast(plain):
         ("sizes/atom", lambda rows: rows[:-1]),
     ],
 )
-def test_what_contradicts_itself_is_refused(tmp_path, editing, name, change):
-    """Files of versions without seals have no checksum of these; programs can write both."""
+def test_what_contradicts_itself_is_refused(tmp_path, name, change):
     run = toy.make_run(tmp_path)
-    with editing(run.partition) as file:
+    with edit_sealed(run.partition) as file:
         changed = change(file[f"train/{name}"][:])
         del file[f"train/{name}"]
         file[f"train/{name}"] = changed
@@ -206,7 +204,7 @@ def test_what_contradicts_itself_is_refused(tmp_path, editing, name, change):
 @pytest.mark.parametrize("capacity", [0.0, -1.0, np.nan])
 def test_a_capacity_that_is_none_is_refused(tmp_path, capacity):
     run = toy.make_run(tmp_path)
-    with edit_unsealed(run.partition) as file:
+    with edit_sealed(run.partition) as file:
         file.attrs["capacity"] = capacity
     with pytest.raises(ValueError, match="contradicts itself"):
         read_shares(run.partition, "train", 13)

@@ -7,7 +7,6 @@ import ase.build
 import ase.io
 import numpy as np
 import pytest
-import torch
 from ase.calculators.lj import LennardJones
 
 from pipeline_atoms.calculators.committee import Committee, is_committee, load_committee
@@ -18,7 +17,7 @@ from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.project.lineage import find_fault
 from pipeline_core.task import build_task
-from pipeline_core.training.model_file import write_model
+from pipeline_core.training.model_file import load_archive, save_archive, write_model
 from plugins.atoms.argon import load_run, make_run
 
 SCALES = (1.1, 0.97, 1.05)
@@ -127,7 +126,7 @@ def test_a_committee_is_loaded_from_files_alone(run, tmp_path, atoms):
     assert np.allclose(atoms.get_forces(), ratio * single.get_forces(atoms), atol=1e-5)
     assert committee.results["forces_uncertainty"].shape == (len(atoms),)
     assert isinstance(committee.calibrations["forces"], Calibration)
-    other = torch.load(run.members[0].model, weights_only=True)
-    torch.save(other | {"elements": ["Ar"]}, run.members[0].model)
+    model = run.members[0].model
+    save_archive(model, load_archive(model, "") | {"elements": ["Ar"]}, {})
     with pytest.raises(ValueError, match=r"is not the model of 'base\.2'"):
         load_committee(run.folder, "cpu", run.registry)

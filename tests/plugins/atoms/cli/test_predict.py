@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fake_packages import install
+from pipeline_core.training.model_file import save_archive
 from plugins.atoms.argon import REFERENCES, SCALE, make_run, make_structures
 from plugins.atoms.lennard_jones import make_ase_lennard_jones
 
@@ -157,7 +158,7 @@ def test_a_wrong_key_is_explained(model, crystals, refuse, keys, message):
 def test_what_is_no_model_and_no_structure_is_refused_with_the_cure(
     model, crystals, folder, refuse
 ):
-    torch.save({"step": 3}, "last.pt")
+    save_archive(Path("last.pt"), {"step": 3}, {})
     (folder / "empty.xyz").write_text("")
     (folder / "notes").write_text("not a structure\n")
     ase.io.write("iron.traj", ase.build.bulk("Fe", cubic=True))
