@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS, SYMBOLS
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, predictions, results, style
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics, Split, Table
 from pipeline_core.project.run import ExperimentRun, Run
@@ -197,7 +197,7 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
 
 def _average_held_out(run: Run) -> Floats | None:
     report = results.read_metrics(run)
-    pair = results.read_forces(run).get(report.held_out or "") if report else None
+    pair = predictions.read_forces(run).get(report.held_out or "") if report else None
     enough = pair is not None and len(pair[0]) >= 2 * _FEWEST
     return average_errors(*pair) if pair is not None and enough else None
 

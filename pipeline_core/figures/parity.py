@@ -18,12 +18,13 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts.extracts import shorten
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, predictions, results, style
+from pipeline_core.figures.formats import format_number
+from pipeline_core.figures.predictions import Comparison
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
-from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.figures.results import Errors
 from pipeline_core.figures.uncertainty import compare, list_committees, list_other_members
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.formats import format_number
 
 Floats = NDArray[np.float64]
 Range = tuple[float, float]
@@ -216,10 +217,10 @@ def _compare(experiment: ExperimentRun) -> Compared:
 
 def _read_run(run: Run) -> Compared:
     """Return the comparisons of a run, separately for each of several heads."""
-    heads = results.list_heads(run)
+    heads = predictions.list_heads(run)
     if not heads:
-        return {run.label: results.read_comparisons(run)}
-    return {f"{run.label}, {head}": results.read_comparisons(run, head) for head in heads}
+        return {run.label: predictions.read_comparisons(run)}
+    return {f"{run.label}, {head}": predictions.read_comparisons(run, head) for head in heads}
 
 
 def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Panels, reference: str) -> None:

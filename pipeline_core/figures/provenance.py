@@ -9,10 +9,10 @@ from typing import Any
 
 from pipeline_core.artifacts import store
 from pipeline_core.figures import Drawn, Rows, results, tables
+from pipeline_core.figures.formats import format_number
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.formats import format_number
 
 Fact = tuple[str, str]
 

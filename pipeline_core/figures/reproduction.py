@@ -9,28 +9,37 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline_core.figures import Drawn, Rows, results, tables
+from pipeline_core.figures import Drawn, Rows, results
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.paper import (
-    ELSEWHERE,
-    HEADER,
-    INPUT,
-    NOT_ATTEMPTED,
-    NOT_RUN,
-    format_row,
-)
+
+NOT_ATTEMPTED: Final = "not attempted"
+NOT_RUN: Final = "not computed yet"
+INPUT: Final = "input"
+ELSEWHERE: Final = "of another experiment"
+HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the rows that have a number of ours as a table; the CSV file has all rows."""
+    from pipeline_core.figures import tables  # matplotlib, which a comparison does without
+
     report = compare(experiment)
     rows = [] if report is None else [r for r in report["entries"] if r["ours"] is not None]
     if report is None or not rows:
         return None
     cells = [format_row(row) for row in rows]
     return tables.draw(HEADER, cells, [0.12, 0.26, 0.11, 0.11, 0.1, 0.3]), make_table(report)
+
+
+def format_row(row: Mapping[str, Any]) -> list[str]:
+    """Return a row for readers: where, quantity, paper, ours, status, what differs."""
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"
+    ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
+    paper = f"{row['paper']:.10g}{unit}"
+    return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
 
 
 def make_table(report: Mapping[str, Any]) -> Rows:

@@ -20,7 +20,8 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},
     "svg": {"metadata": {"Date": None}},
     "pdf": {"metadata": {"CreationDate": None}},
-    "webp": {"pil_kwargs": {"lossless": True, "quality": 20}},  # of the effort, in per cent
+    # For the report: fine enough to be enlarged, in few bytes. The quality is that of the effort.
+    "webp": {"dpi": 220, "pil_kwargs": {"lossless": True, "quality": 20}},
 }
 
 
@@ -35,16 +36,15 @@ def settle_layout(drawing: Figure) -> None:
         drawing.set_layout_engine(None)
 
 
-def encode_image(drawing: Figure, kind: str, **options: Any) -> bytes:
+def encode_image(drawing: Figure, kind: str) -> bytes:
     """Return a figure as the bytes of a file.
 
     Args:
         drawing: The figure.
         kind: "png", "svg", "pdf" or "webp".
-        **options: Further arguments of `Figure.savefig`, such as `dpi`.
     """
     buffer = BytesIO()
-    drawing.savefig(buffer, format=kind, **{**_OPTIONS[kind], **options})
+    drawing.savefig(buffer, format=kind, **_OPTIONS[kind])
     return buffer.getvalue()
 
 

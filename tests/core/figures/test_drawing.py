@@ -13,7 +13,8 @@ from pipeline_atoms.figures.catalogue import FIGURES
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
-from pipeline_core.figures.drawing import choose_figures, draw_experiment
+from pipeline_core.figures.drawing import choose_figures
+from pipeline_core.report.experiment import draw_experiment
 
 SHOWN = [*ENGINE_FIGURES, *FIGURES]
 PROPERTIES = [figure.name for figure in SHOWN if figure.category == "Properties"]

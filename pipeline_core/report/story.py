@@ -9,23 +9,22 @@ from pipeline_core.artifacts import store
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
-from pipeline_core.figures.findings import Findings
-from pipeline_core.figures.numbers import (
+from pipeline_core.figures.findings import Findings, Number
+from pipeline_core.figures.results import Split
+from pipeline_core.project.run import ExperimentRun
+from pipeline_core.report.numbers import (
     collect_errors,
     compute_relative_error,
     format_percent,
     read_headline,
     read_held_out,
 )
-from pipeline_core.figures.results import Split
-from pipeline_core.figures.variants import (
+from pipeline_core.report.variants import (
     find_main_result,
     group_by_seed,
     name_best,
     rank_groups,
 )
-from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.chapter import Number
 
 Grade = Literal["small", "moderate", "large", "unknown"]
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pipeline_core.config.sections import LossTerm, TrainOptions
-from pipeline_core.figures.variants import Group, group_by_seed
+from pipeline_core.figures.findings import Table
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Table
+from pipeline_core.report.variants import Group, group_by_seed
 
 _SECTIONS: Final = ("graph", "partition", "model", "train")
 _MAIN: Final = {

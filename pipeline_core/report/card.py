@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.seals import identify
+from pipeline_core.figures.findings import Table
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.project.run import Run
-from pipeline_core.report.chapter import Table
-from pipeline_core.report.formats import format_number
 
 _RANGES: Final = (
     ("atoms", "atoms of a structure", ""),

@@ -13,9 +13,10 @@ from core.figures import synthetic
 from core.figures.synthetic import list_numbers, list_warnings
 from pipeline_core.artifacts.store import read_json, write_sealed
 from pipeline_core.config.datasets import Split
-from pipeline_core.figures import results, story, style, summary, variants
+from pipeline_core.figures import results, style
 from pipeline_core.figures.drawing import choose_figures
-from pipeline_core.report.chapter import Number
+from pipeline_core.figures.findings import Number
+from pipeline_core.report import story, summary, variants
 
 
 def change_metrics(folder, change):

@@ -11,13 +11,12 @@ from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.figures import results, uncertainty
-from pipeline_core.figures.findings import Findings
+from pipeline_core.figures.findings import Findings, Number
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Number
-from pipeline_core.report.formats import format_number
 
 _SPLITS: Final = {"train": "training", "val": "validation", "test": "test"}
 _METHODS: Final = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from core.figures import synthetic
-from pipeline_core.figures import artifacts
+from pipeline_core.report import artifacts
 
 
 @pytest.fixture
