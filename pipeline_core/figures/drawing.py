@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline_core.config.yaml_files import find_line
-from pipeline_core.figures import Figure, reproduction, savers, style
+from pipeline_core.figures import Figure, reproduction, savers, style, tabulate
 from pipeline_core.figures.expected import is_of_paper
 from pipeline_core.project.run import ExperimentRun
 
@@ -27,7 +27,7 @@ def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
     texts = {name: content.decode() for name, content in files.items() if not name.endswith(".rst")}
     report = reproduction.compare(experiment)
     if report is not None:
-        texts["reproduction.csv"] = savers.encode_table(reproduction.make_table(report)).decode()
+        texts["reproduction.csv"] = savers.encode_table(tabulate(report["entries"])).decode()
         texts[experiment.reproduction.name] = json.dumps(report)
     return texts
 

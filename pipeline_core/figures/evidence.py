@@ -101,15 +101,10 @@ def _require_small(size: int, archive: Path, experiment: ExperimentRun) -> None:
         raise ValueError(
             f"{experiment.path}: evidence of {size / 1e6:.1f} MB, at most "
             f"{MOST_BYTES / 1e6:.0f} MB are kept, most of it {largest} "
-            f"({sizes[largest] / 1e6:.1f} MB before it is compressed); {_advise(largest)}"
+            f"({sizes[largest] / 1e6:.1f} MB before it is compressed); reduce the output of the "
+            "section infer, such as the frequency of frames, or leave out variants that no figure "
+            "needs"
         )
-
-
-def _advise(name: str) -> str:
-    """Return advice to make a file smaller."""
-    if Path(name).name == "inference.h5":
-        return "reduce the output of the section infer, such as the frequency of frames"
-    return "leave out variants that no figure needs"
 
 
 def _require_same(

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts.extracts import shorten
-from pipeline_core.figures import Drawn, Rows, predictions, results, style
+from pipeline_core.figures import Drawn, Rows, predictions, results, style, tabulate
 from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.predictions import Comparison
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
@@ -344,27 +344,16 @@ def share_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
 
 def make_table(rows: Panels) -> Rows:
     """Return the errors that the panels show, with a header."""
-    header: list[object] = [
-        "variant",
-        "split",
-        "quantity",
-        "count",
-        "MAE",
-        "RMSE",
-        "R2",
-        "unit of errors",
-    ]
-    body: Rows = [
-        [
-            variant,
-            panel.split,
-            panel.quantity.name,
-            panel.errors.count,
-            *_read_errors(panel),
-            panel.errors.r2,
-            panel.quantity.error_unit,
-        ]
+    return tabulate(
+        {
+            "variant": variant,
+            "split": panel.split,
+            "quantity": panel.quantity.name,
+            "count": panel.errors.count,
+            **dict(zip(("MAE", "RMSE"), _read_errors(panel), strict=True)),
+            "R2": panel.errors.r2,
+            "unit of errors": panel.quantity.error_unit,
+        }
         for variant, panels in rows.items()
         for panel in panels
-    ]
-    return [header, *body]
+    )

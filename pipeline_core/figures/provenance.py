@@ -22,18 +22,16 @@ def draw(experiment: ExperimentRun) -> Drawn:
     rows = collect_rows(experiment)
     if not rows:
         return None
-    table: Rows = [["what", "value"]]
-    table += [[name, value] for name, value in rows]
+    table: Rows = [["what", "value"], *map(list, rows)]
     return tables.draw(["what", "value"], rows, [0.2, 0.8]), table
 
 
 def collect_rows(experiment: ExperimentRun) -> list[Fact]:
-    """Return all rows of the table."""
-    return collect_facts(experiment) + collect_times(experiment)
+    """Return names and values of all that the results depend on, and the times of all stages."""
+    return [*_collect_facts(experiment), *_collect_times(experiment)]
 
 
-def collect_facts(experiment: ExperimentRun) -> list[Fact]:
-    """Return names and values of all that the results depend on."""
+def _collect_facts(experiment: ExperimentRun) -> list[Fact]:
     runs = list(experiment.runs.values())
     record = _read_provenance(runs[0])
     if not record:
@@ -92,7 +90,7 @@ def _read_data_records(dataset: DatasetRun) -> list[dict[str, Any]]:
     return [one for one in results.read_records(dataset.folder) if one["stage"] == "data"]
 
 
-def collect_times(experiment: ExperimentRun) -> list[Fact]:
+def _collect_times(experiment: ExperimentRun) -> list[Fact]:
     """Return time and hardware of each stage, one row per variant and stage."""
     times = [
         ("data" if len(experiment.datasets) == 1 else f"data: {dataset.name}", _format_cost(record))

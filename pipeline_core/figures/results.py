@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +170,8 @@ def read_balance(run: Run) -> list[dict[str, Any]]:
 
 
 def _read_balance(run: Run) -> list[dict[str, Any]]:
-    if not store.has_schema(run.partition, "partition"):
-        return []
-    with store.open_artifact(run.partition, "partition") as file:
-        forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
+    with _open(run.partition, "partition") as file:
+        forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]")) if file else []
     return forecast
 
 
@@ -183,16 +181,11 @@ def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
 
 
 def _read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
-    if not store.has_schema(run.partition, "partition"):
-        return {}
-    with (
-        store.open_artifact(run.partition, "partition") as file,
-        store.explain_damage(run.partition),
-    ):
+    with _open(run.partition, "partition") as file:
         return {
             split: {kind: counts[:] for kind, counts in file[f"{split}/sizes"].items()}
             for split in SPLITS
-            if f"{split}/sizes" in file
+            if file and f"{split}/sizes" in file
         }
 
 
@@ -202,16 +195,17 @@ def read_profile(run: Run) -> dict[str, Any] | None:
     return content
 
 
-@contextmanager
-def open_inference(run: Run) -> Iterator[h5py.File | None]:
+def open_inference(run: Run) -> AbstractContextManager[h5py.File | None]:
     """Open the file of the stage infer; None if there is none in the engine's layout."""
-    if not store.has_schema(run.inference, "inference"):
+    return _open(run.inference, "inference")
+
+
+@contextmanager
+def _open(path: Path, schema: str) -> Iterator[h5py.File | None]:
+    if not store.has_schema(path, schema):
         yield None
         return
-    with (
-        store.open_artifact(run.inference, "inference") as file,
-        store.explain_damage(run.inference),
-    ):
+    with store.open_artifact(path, schema) as file, store.explain_damage(path):
         yield file
 
 

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.seals import identify
+from pipeline_core.fields import SPLITS
 from pipeline_core.figures.findings import Table
 from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.project.run import Run
+from pipeline_core.report.numbers import SPLIT_NAMES
 
 _RANGES: Final = (
     ("atoms", "atoms of a structure", ""),
@@ -22,7 +24,6 @@ _RANGES: Final = (
     ("force", "force on an atom", "eV/Å"),
 )
 """Name of a range, its title, and its unit."""
-_SPLITS: Final = {"test": "test", "val": "validation", "train": "training"}
 _BEYOND: Final = (
     "Beyond these ranges, and in phases that are not among the data, predictions are "
     "extrapolations that no error here says anything of."
@@ -137,7 +138,7 @@ def _list_errors(facts: Facts) -> Iterator[list[str]]:
 
 
 def _list_split_errors(errors: Facts, of_head: str) -> Iterator[list[str]]:
-    for split, title in _SPLITS.items():
+    for split in reversed(SPLITS):
         quantities = errors.get(split, {})
         for name, metrics in sorted(quantities.items()):  # a seal keeps no order
             if metrics.get("mae") is None or f"{name}_per_atom" in quantities:
@@ -147,7 +148,7 @@ def _list_split_errors(errors: Facts, of_head: str) -> Iterator[list[str]]:
                 f"{format_number(shown.error_factor * metrics[key])} {shown.error_unit}".rstrip()
                 for key in ("mae", "rmse")
             ]
-            yield [f"{title}{of_head}", shown.title, *values]
+            yield [f"{SPLIT_NAMES[split]}{of_head}", shown.title, *values]
 
 
 def _list_limits(card: Facts) -> list[list[str]]:

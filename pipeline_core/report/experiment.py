@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pipeline_core.artifacts import store
-from pipeline_core.figures import reproduction, savers
+from pipeline_core.figures import reproduction, savers, tabulate
 from pipeline_core.figures.drawing import choose_figures, draw_figure
 from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.chapter import write_chapter
@@ -47,7 +47,7 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     files = {name: content for drawing in drawn.values() for name, content in drawing.items()}
     files |= {"summary.html": page.encode(), "summary.rst": f"{_SUMMARY['caption']}\n".encode()}
     if report is not None:
-        files["reproduction.csv"] = savers.encode_table(reproduction.make_table(report))
+        files["reproduction.csv"] = savers.encode_table(tabulate(report["entries"]))
     _remove_old(experiment)
     for name, content in files.items():
         savers.write(experiment.folder / name, content)

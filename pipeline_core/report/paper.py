@@ -62,12 +62,7 @@ def merge_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
     for report in reports:
         by_plugin.setdefault(report["experiment"].partition("/")[0], []).append(report)
     merged = {plugin: merge_report(several) for plugin, several in by_plugin.items()}
-    return {plugin: one for plugin, one in merged.items() if has_numbers(one)}
-
-
-def has_numbers(report: Mapping[str, Any]) -> bool:
-    """Return True if we have a number beside any of the paper."""
-    return any(map(is_result, report["entries"]))
+    return {plugin: one for plugin, one in merged.items() if any(map(is_result, one["entries"]))}
 
 
 def is_result(row: Mapping[str, Any]) -> bool:
@@ -76,16 +71,13 @@ def is_result(row: Mapping[str, Any]) -> bool:
 
 
 def merge_report(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the report of one paper from the reports of its experiments."""
+    """Return the report of one paper, in which no number belongs to another experiment."""
     ours = {row["id"]: row for one in reports for row in one["entries"] if row["ours"] is not None}
-    entries = [_place(ours.get(row["id"], row)) for row in reports[-1]["entries"]]
+    entries = [dict(ours.get(row["id"], row)) for row in reports[-1]["entries"]]
+    for row in entries:
+        row["status"] = NOT_RUN if row["status"] == ELSEWHERE else row["status"]
     counts = Counter(row["status"] for row in entries)
     return {**reports[-1], "counts": dict(counts), "entries": entries}
-
-
-def _place(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the merged report, in which no number belongs to another experiment."""
-    return {**row, "status": NOT_RUN if row["status"] == ELSEWHERE else row["status"]}
 
 
 def format_counts(report: Mapping[str, Any]) -> str:

@@ -107,15 +107,6 @@ def choose_headline(experiment: ExperimentRun) -> Number | None:
     return result.number.model_copy(update={"value": result.value, "note": "; ".join(notes)})
 
 
-def list_commands(experiment: ExperimentRun) -> list[str]:
-    """Return the commands that compute all results again, and that draw again."""
-    name = experiment.experiment
-    return [
-        f"snakemake --config experiments={name}",
-        f"pipeline-core figures --experiment {name}",
-    ]
-
-
 def list_warnings(experiment: ExperimentRun, findings: Findings) -> list[str]:
     """Return warnings: unfinished trainings, findings of plugins, and faults of the import."""
     lines = []

@@ -50,10 +50,11 @@ def make_chapter(
         of_model,
         files,
     ]
-    commands = "\n".join(story.list_commands(experiment))
+    name = experiment.experiment
+    commands = f"snakemake --config experiments={name}\npipeline-core figures --experiment {name}"
     snippets = [artifacts.write_snippet(experiment), Snippet(title="Make it again", code=commands)]
     return Chapter(
-        experiment=experiment.experiment,
+        experiment=name,
         lead=_make_lead(experiment),
         verdict=verdict,
         grade=grade,
