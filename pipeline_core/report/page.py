@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-
 from pipeline_core.report.chapter import Chapter
+from pipeline_core.report.rendering import render
 
 _FORMATS: Final = {"pdf": "PDF", "svg": "SVG", "png": "PNG", "csv": "numbers (CSV)"}
 
@@ -46,21 +43,10 @@ def make_page(
         folders: Experiment -> relative path from the page to the folder of its figures, which links
             to other formats lead to; an experiment that is left out has no links.
     """
-    return _load_template().render(chapters=chapters, title=title, lead=lead, folders=folders)
-
-
-@cache
-def _load_template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["list_parts"] = list_parts
-    environment.globals["formats"] = _FORMATS
-    return environment.get_template("page.html")
+    pages = [
+        (chapter, list_parts(chapter), folders.get(chapter.experiment)) for chapter in chapters
+    ]
+    return render("page.html", title=title, lead=lead, pages=pages, formats=_FORMATS)
 
 
 def list_parts(chapter: Chapter) -> list[Part]:
