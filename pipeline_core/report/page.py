@@ -43,9 +43,7 @@ def make_page(
         folders: Experiment -> relative path from the page to the folder of its figures, which links
             to other formats lead to; an experiment that is left out has no links.
     """
-    pages = [
-        (chapter, list_parts(chapter), folders.get(chapter.experiment)) for chapter in chapters
-    ]
+    pages = [(one, list_parts(one), folders.get(one.experiment)) for one in chapters]
     return render("page.html", title=title, lead=lead, pages=pages, formats=_FORMATS)
 
 
