@@ -22,7 +22,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     rows = collect_rows(experiment)
     if not rows:
         return None
-    table: Rows = [["what", "value"], *map(list, rows)]
+    table: Rows = [["what", "value"]]
+    table += [[name, value] for name, value in rows]
     return tables.draw(["what", "value"], rows, [0.2, 0.8]), table
 
 
