@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures import Figure
     from pipeline_core.figures.findings import Findings
-    from pipeline_core.figures.results import Comparison
+    from pipeline_core.figures.predictions import Comparison
     from pipeline_core.model_info import ModelInfo
     from pipeline_core.project.dataset_run import DatasetRun, Dependencies
     from pipeline_core.project.run import ExperimentRun, Run

@@ -19,9 +19,9 @@ from sphinx.util.docutils import SphinxDirective
 
 from pipeline_core.figures import reproduction
 from pipeline_core.figures.evidence import list_evidence, load_evidence
+from pipeline_core.figures.findings import Table
 from pipeline_core.project.project import Project, list_experiments
 from pipeline_core.report import paper
-from pipeline_core.report.chapter import Table
 from pipeline_core.stages.builtin import load_registry
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ Copy = Annotated[
 def card(model: ModelPath, output: Output = None, copy: Copy = None) -> None:
     """Print the card of a model: data, errors, elements, limits, licence, citation, versions."""
     from pipeline_core.artifacts.store import write_atomic
-    from pipeline_core.figures.card import format_card, read_card
+    from pipeline_core.report.card import format_card, read_card
 
     path = find_model(model)
     if copy is not None and copy.resolve() == path.resolve():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -46,4 +46,12 @@ class Figure:
     paper: bool = False
 
 
-__all__ = ["Drawn", "Figure", "Rows"]
+def tabulate(rows: Iterable[Mapping[str, object]]) -> Rows:
+    """Return rows with the same keys as a table with a header."""
+    table: Rows = []
+    for row in rows:
+        table += [list(row.values())] if table else [list(row), list(row.values())]
+    return table
+
+
+__all__ = ["Drawn", "Figure", "Rows", "tabulate"]

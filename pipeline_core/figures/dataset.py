@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, predictions, results, style
 from pipeline_core.figures.results import ImportReport
 from pipeline_core.project.run import ExperimentRun
 
@@ -104,7 +104,7 @@ def _read_forces(experiment: ExperimentRun) -> dict[str, Floats]:
     """Return the labelled forces of every predicted split, (n_atoms, 3)."""
     forces: dict[str, Floats] = {}
     for run in experiment.runs.values():
-        for split, (label, _) in results.read_forces(run).items():
+        for split, (label, _) in predictions.read_forces(run).items():
             forces.setdefault(split, label)
     return forces
 

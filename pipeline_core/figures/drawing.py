@@ -1,101 +1,32 @@
-"""Drawing all figures of an experiment into its folder, with an index for the report."""
+"""Figures of an experiment: their choice from the engine and its plugins, and their files."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from pipeline_core.artifacts import store
 from pipeline_core.config.yaml_files import find_line
-from pipeline_core.figures import (
-    Figure,
-    provenance,
-    reproduction,
-    results,
-    savers,
-    style,
-    summary,
-)
+from pipeline_core.figures import Figure, Rows, provenance, reproduction, savers, style, tabulate
 from pipeline_core.figures.expected import is_of_paper
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.chapter import write_chapter
-
-INDEX: Final = "index.json"
-_WEBP: Final = "for the report"
-_SUMMARY: Final = {
-    "name": "summary",
-    "title": "In one minute",
-    "caption": "What was run, on what data, how good it is, and how to make it again.",
-    "category": "Overview",
-}
-_PAGE: Final = ("summary.html", "summary.json", "summary.rst")
-
-
-def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
-    """Draw the chosen figures of an experiment into its folder.
-
-    Each figure gives one file per format, its table as CSV and its caption as reStructuredText. All
-    together give `index.json`, the chapter of the report in `summary.json`, as a page of its own in
-    `summary.html`, `provenance.csv` and, if there is a paper, its numbers beside ours in
-    `reproduction.json` and `reproduction.csv`.
-
-    Returns:
-        Names of the figures that were drawn, and of those with nothing to draw.
-
-    Raises:
-        ValueError: A figure is unknown or fails, or a file is damaged.
-    """
-    figures, kinds = choose_figures(experiment), experiment.options.formats
-    report = reproduction.compare(experiment)
-    drawn = {
-        f.name: files
-        for f in figures
-        if (files := _draw_files(f, experiment, kinds, for_report=True)) is not None
-    }
-    pictures = [
-        summary.Picture(f, drawn[f.name].pop(_WEBP), list(drawn[f.name]))
-        for f in figures
-        if f.name in drawn
-    ]
-    chapter = summary.make_chapter(experiment, pictures, report)
-    tables = _make_tables(experiment, report)
-    files = {
-        **{name: content for drawing in drawn.values() for name, content in drawing.items()},
-        "summary.html": summary.make_summary(experiment, chapter).encode(),
-        "summary.rst": f"{_SUMMARY['caption']}\n".encode(),
-        **tables,
-    }
-    _remove_old(experiment)
-    for name, content in files.items():
-        savers.write(experiment.folder / name, content)
-    write_chapter(experiment.folder, chapter)
-    if report is not None:
-        store.write_json(experiment.reproduction, report)
-    entries = [_make_entry(f, list(drawn[f.name])) for f in figures if f.name in drawn]
-    overview = _SUMMARY | {"files": [*_PAGE, *tables]}
-    store.write_json(experiment.folder / INDEX, [overview, *entries])
-    return {
-        "drawn": list(drawn),
-        "nothing_to_draw": [figure.name for figure in figures if figure.name not in drawn],
-    }
 
 
 def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
     """Draw the files by which figures are compared, without writing them.
 
     Returns:
-        Texts of the files of `draw_experiment` with numbers and lines, by their names: tables,
-        pictures as SVG if `figures.formats` has it, and the paper's numbers beside ours.
+        Texts of the files with numbers and lines, by their names: tables, pictures as SVG if
+        `figures.formats` has it, and the paper's numbers beside ours.
     """
     kinds = [kind for kind in experiment.options.formats if kind == "svg"]
     files: dict[str, bytes] = {}
     for figure in choose_figures(experiment):
-        files |= _draw_files(figure, experiment, kinds, for_report=False) or {}
+        files |= draw_figure(figure, experiment, kinds) or {}
     report = reproduction.compare(experiment)
-    files |= _make_tables(experiment, report)
+    files |= encode_tables(experiment, report)
     texts = {name: content.decode() for name, content in files.items() if not name.endswith(".rst")}
     if report is not None:
         texts[experiment.reproduction.name] = json.dumps(report)
@@ -153,10 +84,23 @@ def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
     return [figure for figures in reversed(hook(model=model)) for figure in figures]
 
 
-def _draw_files(
-    figure: Figure, experiment: ExperimentRun, kinds: Sequence[str], *, for_report: bool
+def draw_figure(
+    figure: Figure, experiment: ExperimentRun, kinds: Sequence[str]
 ) -> dict[str, bytes] | None:
-    """Draw one figure; return its files, and a picture for the report under the name `_WEBP`."""
+    """Draw a figure.
+
+    Args:
+        figure: One of `choose_figures`.
+        experiment: The experiment.
+        kinds: Formats of the picture: "png", "svg", "pdf" or "webp".
+
+    Returns:
+        The files by name: a picture of each kind, the table as CSV and the caption as
+        reStructuredText; None if there is nothing to draw.
+
+    Raises:
+        ValueError: The figure fails, or a file is damaged.
+    """
     shown = experiment if figure.plugin is None else experiment.select_plugin(figure.plugin)
     with style.apply_style():
         try:
@@ -171,35 +115,18 @@ def _draw_files(
             return None
         drawing, rows = drawn
         savers.settle_layout(drawing)
-        pictures = {kind: savers.encode_image(drawing, kind) for kind in kinds}
-        webp = {}
-        if for_report:
-            png = pictures.get("png") or savers.encode_image(drawing, "png")
-            webp = {_WEBP: summary.encode_picture(png)}
+        pictures = savers.encode_pictures(drawing, kinds)
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
         f"{figure.name}.csv": savers.encode_table(rows),
         f"{figure.name}.rst": f"{figure.caption}\n".encode(),
-        **webp,
     }
 
 
-def _make_tables(experiment: ExperimentRun, report: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """Return provenance and the paper's numbers as CSV, by file name."""
+def encode_tables(experiment: ExperimentRun, report: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Return provenance and the paper's numbers beside ours as CSV, by file name."""
     facts = provenance.collect_rows(experiment)
-    tables: dict[str, Iterable[Sequence[object]]] = {"provenance.csv": [("what", "value"), *facts]}
+    tables: dict[str, Rows] = {"provenance.csv": [["what", "value"], *([*fact] for fact in facts)]}
     if report is not None:
-        tables["reproduction.csv"] = reproduction.make_table(report)
+        tables["reproduction.csv"] = tabulate(report["entries"])
     return {name: savers.encode_table(rows) for name, rows in tables.items()}
-
-
-def _make_entry(figure: Figure, files: list[str]) -> dict[str, Any]:
-    entry = {key: getattr(figure, key) for key in ("name", "title", "caption", "category")}
-    return {**entry, "files": files}
-
-
-def _remove_old(experiment: ExperimentRun) -> None:
-    """Remove the files of an earlier call, so that outdated figures do not stay."""
-    for entry in results.read_json(experiment.folder / INDEX) or []:
-        for name in entry["files"]:
-            (experiment.folder / name).unlink(missing_ok=True)

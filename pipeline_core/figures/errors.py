@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, results, style, tabulate
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics, Split, Table
 from pipeline_core.project.run import ExperimentRun
@@ -98,17 +98,16 @@ def _list_by(kind: Kind, report: Metrics, name: str) -> Iterator[tuple[str, Erro
 def make_table(kind: str, name: str, book: Errorbook) -> Rows:
     """Return the errors of a quantity, with a header; `kind` is the meaning of the keys."""
     shown = find_quantity(name)
-    header: list[object] = ["variant", "quantity", kind, "count", "MAE", "RMSE", "unit of errors"]
-    body: Rows = [
-        [
-            variant,
-            name,
-            key,
-            errors.count,
-            *(None if e is None else e * shown.error_factor for e in (errors.mae, errors.rmse)),
-            shown.error_unit,
-        ]
+    return tabulate(
+        {
+            "variant": variant,
+            "quantity": name,
+            kind: key,
+            "count": errors.count,
+            "MAE": None if errors.mae is None else errors.mae * shown.error_factor,
+            "RMSE": None if errors.rmse is None else errors.rmse * shown.error_factor,
+            "unit of errors": shown.error_unit,
+        }
         for variant, members in book.items()
         for key, errors in members.items()
-    ]
-    return [header, *body]
+    )

@@ -20,13 +20,14 @@ from typing import Any, Final
 
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.extracts import Extracts
+from pipeline_core.figures import savers
 from pipeline_core.figures.archives import (
     copy_artifact,
     list_files,
     unpack_archive,
     write_archive,
 )
-from pipeline_core.figures.drawing import draw_compared, draw_experiment
+from pipeline_core.figures.drawing import draw_compared
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project import lineage
 from pipeline_core.project.project import EVIDENCE, Project
@@ -68,15 +69,16 @@ def keep_evidence(experiment: ExperimentRun, project: Project) -> Path:
     for run in experiment.runs.values():
         _require_results(run)
     extracts = Extracts()
-    expected = _draw(_replace_extracts(experiment, extracts))
+    expected = draw_compared(_replace_extracts(experiment, extracts))
     with tempfile.TemporaryDirectory() as scratch:
         for path in _list_files(experiment):
             copy_artifact(path, Path(scratch) / path.relative_to(project.results))
         extracts.write(Path(scratch) / experiment.experiment / _EXTRACTS)
         archive = Path(scratch) / "evidence.tar.xz"
         write_archive(Path(scratch), archive)
-        described = _describe(_open_archive(archive, experiment.experiment, project), archive)
-        _require_same(expected, described["drawn"], experiment)
+        drawn = draw_compared(_open_archive(archive, experiment.experiment, project))
+        described = _describe(experiment, archive, drawn)
+        _require_same(_digest(expected), described["drawn"], experiment)
         content = archive.read_bytes()
         _require_small(len(content), archive, experiment)
     made = {variant: _read_causes(run) for variant, run in experiment.runs.items()}
@@ -99,15 +101,10 @@ def _require_small(size: int, archive: Path, experiment: ExperimentRun) -> None:
         raise ValueError(
             f"{experiment.path}: evidence of {size / 1e6:.1f} MB, at most "
             f"{MOST_BYTES / 1e6:.0f} MB are kept, most of it {largest} "
-            f"({sizes[largest] / 1e6:.1f} MB before it is compressed); {_advise(largest)}"
+            f"({sizes[largest] / 1e6:.1f} MB before it is compressed); reduce the output of the "
+            "section infer, such as the frequency of frames, or leave out variants that no figure "
+            "needs"
         )
-
-
-def _advise(name: str) -> str:
-    """Return advice to make a file smaller."""
-    if Path(name).name == "inference.h5":
-        return "reduce the output of the section infer, such as the frequency of frames"
-    return "leave out variants that no figure needs"
 
 
 def _require_same(
@@ -157,9 +154,10 @@ def check_evidence(name: str, project: Project) -> list[str]:
     archive = project.find_evidence(name)
     if faults := _find_altered(recorded, experiment, archive):
         return faults
-    changed = [*_list_changed(recorded, _describe(experiment, archive))]
-    if changed:
-        draw_experiment(experiment)  # for inspection
+    drawn = draw_compared(experiment)
+    changed = [*_list_changed(recorded, _describe(experiment, archive, drawn))]
+    for file, text in drawn.items() if changed else ():  # for inspection
+        savers.write(experiment.folder / file, text.encode())
     return [
         f"{experiment.folder / file}: not what was drawn from the same evidence" for file in changed
     ]
@@ -183,7 +181,7 @@ def redraw_evidence(name: str, project: Project) -> list[str]:
             f"{listed}\nonly unchanged evidence is drawn again; restore it, or compute the "
             f"experiment, then pipeline-core keep-evidence {name}"
         )
-    now = _describe(experiment, archive)
+    now = _describe(experiment, archive, draw_compared(experiment))
     sources = {"sources_of_data": _get_sources_of_data(recorded)}
     store.write_json(_find_manifest(archive), {"made": recorded["made"], **now, **sources})
     return list(_list_changed(recorded, now))
@@ -286,19 +284,19 @@ def _list_files(experiment: ExperimentRun) -> Iterator[Path]:
     yield from (path for path in found if path.is_file())
 
 
-def _describe(experiment: ExperimentRun, archive: Path) -> dict[str, Any]:
-    """Draw an experiment; return the hashes of its inputs, sources and drawn files."""
+def _describe(experiment: ExperimentRun, archive: Path, drawn: Mapping[str, str]) -> dict[str, Any]:
+    """Return the hashes of the inputs, sources and drawn files of an experiment."""
     return {
         "files": _hash_files(archive),
         "sources": _hash_sources(experiment),
-        "drawn": _draw(experiment),
+        "drawn": _digest(drawn),
         "matplotlib": version("matplotlib"),
     }
 
 
-def _draw(experiment: ExperimentRun) -> dict[str, str]:
-    """Draw an experiment; return the digests of its numbers and lines by the names of the files."""
-    return {name: digest_drawn(text) for name, text in sorted(draw_compared(experiment).items())}
+def _digest(drawn: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests of drawn files by their names."""
+    return {name: digest_drawn(text) for name, text in sorted(drawn.items())}
 
 
 def digest_drawn(text: str) -> str:

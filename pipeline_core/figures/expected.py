@@ -12,17 +12,16 @@ from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.project.run import ExperimentRun
 
-ARTIFACTS: Final = (
-    "metrics",
-    "history",
-    "epoch",
-    "inference",
-    "attributes",
-    "profile",
-    "balance",
-    "records",
-)
-"""Artifacts that a pointer may lead into."""
+ARTIFACTS: Final = {
+    "metrics": "evaluate",
+    "history": "train",
+    "epoch": "train",
+    "inference": "infer",
+    "profile": "profile",
+    "balance": "partition",
+    "records": "",
+}
+"""Artifacts that a pointer may lead into, and the stage of each; records are of all."""
 
 Pointer = Annotated[str, Field(pattern=rf"^[^/]+/({'|'.join(ARTIFACTS)})(/[^/]+)*$")]
 
@@ -37,8 +36,8 @@ class Measure(Section):
 
     base/epoch/seconds is the median time of an epoch after the first; a projection of the profile
     is found by its mode, strategy and ranks: base/profile/projection/strong/balanced/64/seconds.
-    base/attributes leads into the attributes of groups in the file of the stage infer, in any
-    layout, such as base/attributes/derivatives/report/start.
+    base/inference leads into the attributes of groups in the file of the stage infer, in any
+    layout, such as base/inference/derivatives/report/start.
     """
     over: Pointer | None = None
     """Divisor, for ratios such as a speed-up."""

@@ -1,13 +1,47 @@
-"""Contributions of plugins to the report besides figures."""
+"""Contributions of plugins to the report besides figures: numbers, tables and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from typing import Literal
 
-from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.chapter import Number, Table
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(BaseModel):
+    """Base class of the parts of a report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Number(Part):
+    """A number that a reader should see first."""
+
+    title: str
+    """Name of the quantity."""
+    value: str
+    """The number with its unit, for readers."""
+    note: str = ""
+    """Context to judge it by."""
+    amount: float | None = None
+    """The number itself, in `unit`, by which variants are compared and seeds averaged."""
+    unit: str = ""
+    better: Literal["less", "more"] | None = None
+    """The better one of two amounts; null if neither is."""
+    problem: str = ""
+    """The problem solved, where variants may have different ones, which cannot be compared."""
+
+
+class Table(Part):
+    """A table with a heading."""
+
+    title: str
+    header: list[str] = []
+    rows: list[list[str]]
+    note: str = ""
+    marked: int | None = None
+    """Number of the row that stands out; null for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +57,3 @@ class Findings:
     numbers: Sequence[Number] = ()
     tables: Sequence[Table] = ()
     warnings: Sequence[str] = ()
-
-
-def collect_findings(experiment: ExperimentRun) -> Findings:
-    """Join the findings of all plugins of an experiment."""
-    hook = experiment.registry.select_hook("findings", experiment.model_info.name)
-    found: list[Findings] = hook(experiment=experiment)
-    return Findings(
-        numbers=list(chain.from_iterable(one.numbers for one in found)),
-        tables=list(chain.from_iterable(one.tables for one in found)),
-        warnings=list(chain.from_iterable(one.warnings for one in found)),
-    )

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, results, style, tabulate
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.project.run import ExperimentRun
 
@@ -94,29 +94,15 @@ def _read_part(record: dict[str, Any], part: str) -> dict[str, float | None]:
 
 
 def _make_table(histories: dict[str, History], names: list[str]) -> Rows:
-    errors = [f"{name}_mae" for name in names]
-    header: list[object] = [
-        "variant",
-        "epoch",
-        "train_loss",
-        "val_loss",
-        *errors,
-        "lr",
-        "grad_norm",
-        "seconds",
-    ]
-    body: Rows = [
-        [
-            variant,
-            record["epoch"],
-            _read_part(record, "train").get("loss"),
-            _read_part(record, "val").get("loss"),
-            *(_read_part(record, "mae").get(name) for name in names),
-            record.get("lr"),
-            record.get("grad_norm"),
-            record.get("seconds"),
-        ]
+    return tabulate(
+        {
+            "variant": variant,
+            "epoch": record["epoch"],
+            "train_loss": _read_part(record, "train").get("loss"),
+            "val_loss": _read_part(record, "val").get("loss"),
+            **{f"{name}_mae": _read_part(record, "mae").get(name) for name in names},
+            **{name: record.get(name) for name in ("lr", "grad_norm", "seconds")},
+        }
         for variant, records in histories.items()
         for record in records
-    ]
-    return [header, *body]
+    )

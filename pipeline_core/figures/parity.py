@@ -18,11 +18,12 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts.extracts import shorten
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, predictions, results, style, tabulate
+from pipeline_core.figures.formats import format_number
+from pipeline_core.figures.predictions import Comparison
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
-from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.figures.results import Errors
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.formats import format_number
 
 Floats = NDArray[np.float64]
 Range = tuple[float, float]
@@ -214,10 +215,10 @@ def _compare(experiment: ExperimentRun) -> Compared:
 
 def _read_run(run: Run) -> Compared:
     """Return the comparisons of a run, separately for each of several heads."""
-    heads = results.list_heads(run)
+    heads = predictions.list_heads(run)
     if not heads:
-        return {run.label: results.read_comparisons(run)}
-    return {f"{run.label}, {head}": results.read_comparisons(run, head) for head in heads}
+        return {run.label: predictions.read_comparisons(run)}
+    return {f"{run.label}, {head}": predictions.read_comparisons(run, head) for head in heads}
 
 
 def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Panels, reference: str) -> None:
@@ -341,27 +342,16 @@ def share_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
 
 def make_table(rows: Panels) -> Rows:
     """Return the errors that the panels show, with a header."""
-    header: list[object] = [
-        "variant",
-        "split",
-        "quantity",
-        "count",
-        "MAE",
-        "RMSE",
-        "R2",
-        "unit of errors",
-    ]
-    body: Rows = [
-        [
-            variant,
-            panel.split,
-            panel.quantity.name,
-            panel.errors.count,
-            *_read_errors(panel),
-            panel.errors.r2,
-            panel.quantity.error_unit,
-        ]
+    return tabulate(
+        {
+            "variant": variant,
+            "split": panel.split,
+            "quantity": panel.quantity.name,
+            "count": panel.errors.count,
+            **dict(zip(("MAE", "RMSE"), _read_errors(panel), strict=True)),
+            "R2": panel.errors.r2,
+            "unit of errors": panel.quantity.error_unit,
+        }
         for variant, panels in rows.items()
         for panel in panels
-    ]
-    return [header, *body]
+    )

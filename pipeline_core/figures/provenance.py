@@ -9,21 +9,20 @@ from typing import Any
 
 from pipeline_core.artifacts import store
 from pipeline_core.figures import results
+from pipeline_core.figures.formats import format_number
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.formats import format_number
 
 Fact = tuple[str, str]
 
 
 def collect_rows(experiment: ExperimentRun) -> list[Fact]:
-    """Return all rows of the table."""
-    return collect_facts(experiment) + collect_times(experiment)
+    """Return names and values of all that the results depend on, and the times of all stages."""
+    return [*_collect_facts(experiment), *_collect_times(experiment)]
 
 
-def collect_facts(experiment: ExperimentRun) -> list[Fact]:
-    """Return names and values of all that the results depend on."""
+def _collect_facts(experiment: ExperimentRun) -> list[Fact]:
     runs = list(experiment.runs.values())
     record = _read_provenance(runs[0])
     if not record:
@@ -82,7 +81,7 @@ def _read_data_records(dataset: DatasetRun) -> list[dict[str, Any]]:
     return [one for one in results.read_records(dataset.folder) if one["stage"] == "data"]
 
 
-def collect_times(experiment: ExperimentRun) -> list[Fact]:
+def _collect_times(experiment: ExperimentRun) -> list[Fact]:
     """Return time and hardware of each stage, one row per variant and stage."""
     times = [
         ("data" if len(experiment.datasets) == 1 else f"data: {dataset.name}", _format_cost(record))

@@ -7,19 +7,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from pipeline_core.figures import Rows, results
-from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
+from pipeline_core.figures import results
+from pipeline_core.figures.expected import ARTIFACTS, Entry, Expected, Measure, read_expected
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import describe_hardware, read_stage_records
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.paper import ELSEWHERE, INPUT, NOT_ATTEMPTED, NOT_RUN
+
+NOT_ATTEMPTED: Final = "not attempted"
+NOT_RUN: Final = "not computed yet"
+INPUT: Final = "input"
+ELSEWHERE: Final = "of another experiment"
+HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 
 
-def make_table(report: Mapping[str, Any]) -> Rows:
-    """Return all rows with a header, as CSV has them."""
-    header: list[object] = list(report["entries"][0]) if report["entries"] else []
-    return [header, *(list(row.values()) for row in report["entries"])]
+def format_row(row: Mapping[str, Any]) -> list[str]:
+    """Return a row for readers: where, quantity, paper, ours, status, what differs."""
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"
+    ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
+    paper = f"{row['paper']:.10g}{unit}"
+    return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
 
 
 def compare(experiment: ExperimentRun) -> dict[str, Any] | None:
@@ -125,16 +131,6 @@ def _descend(value: Any, key: str, pointer: str) -> Any:
     return value[key]
 
 
-def _read_inference(run: Run) -> dict[str, dict[str, Any]]:
-    """Return the attributes of each group of the file, by its name."""
-    with results.open_inference(run) as file:
-        return {
-            name: {k: v.item() if isinstance(v, np.generic) else v for k, v in group.attrs.items()}
-            for name, group in (file or {}).items()
-            if group.attrs
-        }
-
-
 def _read_profile(run: Run) -> dict[str, Any]:
     """Return the profile with its projections by mode, strategy and number of ranks."""
     content = dict(results.read_profile(run) or {})
@@ -154,8 +150,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
     "metrics": lambda run: results.read_json(run.metrics),
     "history": results.read_history,
     "epoch": _read_epoch,
-    "inference": _read_inference,
-    "attributes": results.read_attributes,
+    "inference": results.read_attributes,
     "profile": _read_profile,
     "balance": lambda run: {str(entry["ranks"]): entry for entry in results.read_balance(run)},
     "records": lambda run: {record["stage"]: record for record in read_stage_records(run)},
@@ -164,16 +159,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
 
 def _find_hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
     """Return the hardware of the stage that computed our number."""
-    variant, artifact, *_ = measure.of.split("/")
-    stage = {
-        "metrics": "evaluate",
-        "history": "train",
-        "epoch": "train",
-        "inference": "infer",
-        "attributes": "infer",
-        "profile": "profile",
-        "balance": "partition",
-    }
-    wanted = measure.stage or stage.get(artifact) or measure.of.split("/")[2]
+    variant, artifact, *keys = measure.of.split("/")
+    wanted = measure.stage or ARTIFACTS[artifact] or keys[0]
     records = {record["stage"]: record for record in read_stage_records(experiment.runs[variant])}
     return describe_hardware(records[wanted]) if wanted in records else None

@@ -10,8 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_core.artifacts import store
-from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.artifacts.seals import open_file, take_checksum
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.project.run import ExperimentRun, Run
 
 logger = logging.getLogger(__name__)
@@ -101,29 +98,6 @@ class ImportReport(_Report):
     warnings: list[str] = []
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Labels and predictions of one quantity on one split, as figures show them.
-
-    Attributes:
-        quantity: The quantity and its units.
-        split: Name of the split.
-        label: (n,) in `quantity.unit`; components of vectors one by one.
-        predicted: (n,) likewise.
-        errors: From the metrics, in the engine's unit.
-        half_width: (n,) of 95 % intervals in `quantity.unit`; None without a committee.
-        head: Head of the samples, for a model with several; None for all.
-    """
-
-    quantity: Quantity
-    split: str
-    label: Floats
-    predicted: Floats
-    errors: Errors
-    half_width: Floats | None = None
-    head: str | None = None
-
-
 def name_reference(experiment: ExperimentRun) -> str:
     """Return the name of the labels on an axis."""
     return "DFT" if experiment.model_info.data_kind == "structure" else "reference"
@@ -190,89 +164,14 @@ def _skip_first(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return records[1:] or records
 
 
-def list_heads(run: Run) -> list[str]:
-    """Return the heads with errors on the held-out split; empty for a model with one."""
-    report = read_metrics(run)
-    return list(report.splits[report.held_out].heads) if report and report.held_out else []
-
-
-def read_comparisons(run: Run, head: str | None = None) -> list[Comparison]:
-    """Read labels and predictions of every quantity on the held-out split.
-
-    Args:
-        run: The run.
-        head: One of `list_heads`, to read its samples only; None for all.
-    """
-    report = read_metrics(run)
-    split = report.held_out if report else None
-    if report is None or split is None or not store.has_schema(run.predictions, "predictions"):
-        return []
-    table = report.splits[split].quantities if head is None else report.splits[split].heads[head]
-    with SampleFile(run.predictions, "predictions") as file:
-        chosen = file.read_column("split") == SPLITS.index(split)
-        if head is not None:
-            number = json.loads(file.attributes["heads"]).index(head)
-            chosen &= file.read_column("head") == number
-        names = [n.removesuffix("_label") for n in file.fields if n.endswith("_label")]
-        comparisons = []
-        for name in names:
-            shown = f"{name}_per_atom" if f"{name}_per_atom" in table else name
-            errors = table.get(shown)
-            if errors is not None and errors.count:
-                quantity = find_quantity(shown, errors.unit)
-                compared = _read_comparison(file, name, chosen, quantity, split, errors)
-                comparisons.append(replace(compared, head=head))
-    return comparisons
-
-
-def _read_comparison(
-    file: SampleFile,
-    name: str,
-    chosen: NDArray[np.bool_],
-    shown: Quantity,
-    split: str,
-    errors: Errors,
-) -> Comparison:
-    kind = file.fields[f"{name}_label"].kind
-    rows = chosen if kind == "sample" else np.repeat(chosen, file.count_rows(kind))
-    divisor = file.count_rows("atom")[chosen] if shown.name != name else 1
-    label, predicted = (
-        (file.read_column(f"{name}_{role}")[rows].astype(np.float64).T / divisor).T.ravel()
-        * shown.factor
-        for role in ("label", "predicted")
-    )
-    present = ~np.isnan(label)
-    return Comparison(shown, split, label[present], predicted[present], errors)
-
-
-def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
-    """Return labelled and predicted forces of each predicted split, (n_atoms, 3) in eV/Å."""
-    if not store.has_schema(run.predictions, "predictions"):
-        return {}
-    with SampleFile(run.predictions, "predictions") as file:
-        if "forces_label" not in file.fields:
-            return {}
-        codes = np.repeat(file.read_column("split"), file.count_rows("atom"))
-        label, predicted = file.read_column("forces_label"), file.read_column("forces_predicted")
-    present = ~np.isnan(label).any(axis=1)
-    forces = {}
-    for code, split in enumerate(SPLITS):
-        rows = present & (codes == code)
-        if rows.any():
-            forces[split] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
-    return forces
-
-
 def read_balance(run: Run) -> list[dict[str, Any]]:
     """Read the forecast of load balance, one entry per number of ranks; may be empty."""
     return run.extract("balance", lambda: _read_balance(run))
 
 
 def _read_balance(run: Run) -> list[dict[str, Any]]:
-    if not store.has_schema(run.partition, "partition"):
-        return []
-    with store.open_artifact(run.partition, "partition") as file:
-        forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
+    with _open(run.partition, "partition") as file:
+        forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]")) if file else []
     return forecast
 
 
@@ -282,16 +181,11 @@ def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
 
 
 def _read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
-    if not store.has_schema(run.partition, "partition"):
-        return {}
-    with (
-        store.open_artifact(run.partition, "partition") as file,
-        store.explain_damage(run.partition),
-    ):
+    with _open(run.partition, "partition") as file:
         return {
             split: {kind: counts[:] for kind, counts in file[f"{split}/sizes"].items()}
             for split in SPLITS
-            if f"{split}/sizes" in file
+            if file and f"{split}/sizes" in file
         }
 
 
@@ -301,16 +195,17 @@ def read_profile(run: Run) -> dict[str, Any] | None:
     return content
 
 
-@contextmanager
-def open_inference(run: Run) -> Iterator[h5py.File | None]:
+def open_inference(run: Run) -> AbstractContextManager[h5py.File | None]:
     """Open the file of the stage infer; None if there is none in the engine's layout."""
-    if not store.has_schema(run.inference, "inference"):
+    return _open(run.inference, "inference")
+
+
+@contextmanager
+def _open(path: Path, schema: str) -> Iterator[h5py.File | None]:
+    if not store.has_schema(path, schema):
         yield None
         return
-    with (
-        store.open_artifact(run.inference, "inference") as file,
-        store.explain_damage(run.inference),
-    ):
+    with store.open_artifact(path, schema) as file, store.explain_damage(path):
         yield file
 
 

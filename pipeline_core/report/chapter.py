@@ -5,46 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from pipeline_core.artifacts import store
+from pipeline_core.figures.findings import Number, Part, Table
 
 NAME: Final = "summary.json"
-
-
-class Part(BaseModel):
-    """Base class of the parts of a chapter."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Number(Part):
-    """A number that a reader should see first."""
-
-    title: str
-    """Name of the quantity."""
-    value: str
-    """The number with its unit, for readers."""
-    note: str = ""
-    """Context to judge it by."""
-    amount: float | None = None
-    """The number itself, in `unit`, by which variants are compared and seeds averaged."""
-    unit: str = ""
-    better: Literal["less", "more"] | None = None
-    """The better one of two amounts; null if neither is."""
-    problem: str = ""
-    """The problem solved, where variants may have different ones, which cannot be compared."""
-
-
-class Table(Part):
-    """A table with a heading."""
-
-    title: str
-    header: list[str] = []
-    rows: list[list[str]]
-    note: str = ""
-    marked: int | None = None
-    """Number of the row that stands out; null for none."""
 
 
 class Illustration(Part):

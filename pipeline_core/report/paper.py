@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline_core.artifacts import store
-from pipeline_core.report.chapter import Chapter, Number, Table
-from pipeline_core.report.formats import format_number
+from pipeline_core.figures.findings import Number, Table
+from pipeline_core.figures.formats import format_number
+from pipeline_core.figures.reproduction import (
+    ELSEWHERE,
+    HEADER,
+    INPUT,
+    NOT_ATTEMPTED,
+    NOT_RUN,
+    format_row,
+)
+from pipeline_core.report.chapter import Chapter
 
 NAME: Final = "reproduction.json"
-NOT_ATTEMPTED: Final = "not attempted"
-NOT_RUN: Final = "not computed yet"
-INPUT: Final = "input"
-ELSEWHERE: Final = "of another experiment"
-HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 _WHOLE: Final = (
     *("where", "quantity", "paper", "ours", "ours / paper", "status", "experiment"),
     "what differs",
@@ -58,12 +62,7 @@ def merge_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
     for report in reports:
         by_plugin.setdefault(report["experiment"].partition("/")[0], []).append(report)
     merged = {plugin: merge_report(several) for plugin, several in by_plugin.items()}
-    return {plugin: one for plugin, one in merged.items() if has_numbers(one)}
-
-
-def has_numbers(report: Mapping[str, Any]) -> bool:
-    """Return True if we have a number beside any of the paper."""
-    return any(map(is_result, report["entries"]))
+    return {plugin: one for plugin, one in merged.items() if any(map(is_result, one["entries"]))}
 
 
 def is_result(row: Mapping[str, Any]) -> bool:
@@ -72,16 +71,13 @@ def is_result(row: Mapping[str, Any]) -> bool:
 
 
 def merge_report(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the report of one paper from the reports of its experiments."""
+    """Return the report of one paper, in which no number belongs to another experiment."""
     ours = {row["id"]: row for one in reports for row in one["entries"] if row["ours"] is not None}
-    entries = [_place(ours.get(row["id"], row)) for row in reports[-1]["entries"]]
+    entries = [dict(ours.get(row["id"], row)) for row in reports[-1]["entries"]]
+    for row in entries:
+        row["status"] = NOT_RUN if row["status"] == ELSEWHERE else row["status"]
     counts = Counter(row["status"] for row in entries)
     return {**reports[-1], "counts": dict(counts), "entries": entries}
-
-
-def _place(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the merged report, in which no number belongs to another experiment."""
-    return {**row, "status": NOT_RUN if row["status"] == ELSEWHERE else row["status"]}
 
 
 def format_counts(report: Mapping[str, Any]) -> str:
@@ -91,18 +87,6 @@ def format_counts(report: Mapping[str, Any]) -> str:
     n_ours = sum(map(is_result, report["entries"]))
     total = len(report["entries"])
     return f"{n_ours} of {total} numbers have ours beside them: {', '.join(listed)}."
-
-
-def format_row(row: Mapping[str, Any]) -> list[str]:
-    """Return a row for readers: where, quantity, paper, ours, status, what differs."""
-    paper, ours = _format_values(row)
-    return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
-
-
-def _format_values(row: Mapping[str, Any]) -> tuple[str, str]:
-    unit = "" if row["unit"] == "1" else f" {row['unit']}"
-    ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
-    return f"{row['paper']:.10g}{unit}", ours
 
 
 def make_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -148,9 +132,8 @@ def _format_whole(row: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
 
 
 def _format_left(row: Mapping[str, Any]) -> list[str]:
-    paper, _ = _format_values(row)
-    why = f"by {row['experiment']}" if row["status"] == NOT_RUN else row["differs"]
-    return [row["where"], row["quantity"], paper, row["status"], why]
+    *cells, _, status, differs = format_row(row)
+    return [*cells, status, f"by {row['experiment']}" if status == NOT_RUN else differs]
 
 
 def make_chapter(plugin: str, report: Mapping[str, Any]) -> Chapter:
@@ -169,3 +152,37 @@ def make_chapter(plugin: str, report: Mapping[str, Any]) -> Chapter:
         headline=Number(title=title, value=str(n_ours)),
         results=make_tables(report),
     )
+
+
+def tabulate_experiment(report: Mapping[str, Any] | None) -> list[Table]:
+    """Return tables of the paper's numbers beside ours, and of reasons for missing ones.
+
+    Empty if no number has a counterpart in this experiment.
+    """
+    entries = report["entries"] if report else []
+    rows = [r for r in entries if r["ours"] is not None]
+    if report is None or not rows:
+        return []
+    left = [r for r in entries if r["status"] == NOT_ATTEMPTED]
+    elsewhere = Counter(r["experiment"] for r in entries if r["status"] == ELSEWHERE)
+    note = f"{report['paper']}. {len(rows)} of its {len(entries)} numbers have ours beside them."
+    reasons = Counter(r["differs"] for r in left)
+    tables = [
+        Table(
+            title="The paper's numbers beside ours",
+            header=list(HEADER),
+            rows=[format_row(row) for row in rows],
+            note=note,
+        ),
+        Table(
+            title="Compared in other experiments",
+            header=["numbers", "experiment"],
+            rows=[[str(n), name] for name, n in elsewhere.most_common()],
+        ),
+        Table(
+            title="Not attempted",
+            header=["numbers", "why not"],
+            rows=[[str(n), why] for why, n in reasons.most_common()],
+        ),
+    ]
+    return [table for table in tables if table.rows]

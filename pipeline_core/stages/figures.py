@@ -11,7 +11,7 @@ from pipeline_core.project.run import ExperimentRun
 @hookimpl(trylast=True)
 def draw(run: ExperimentRun) -> Summary:
     """Draw the figures of an experiment into `run.folder`."""
-    from pipeline_core.figures.drawing import draw_experiment
+    from pipeline_core.report.experiment import draw_experiment
 
     return draw_experiment(run)
 

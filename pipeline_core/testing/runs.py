@@ -14,9 +14,9 @@ import torch
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.figures.drawing import INDEX
 from pipeline_core.project.project import Project
 from pipeline_core.project.run import Run
+from pipeline_core.report.experiment import INDEX
 from pipeline_core.task import build_task
 from pipeline_core.testing.belonging import OnFinishedRun, draw
 from pipeline_core.testing.damage import find_silent_flips, list_artifacts

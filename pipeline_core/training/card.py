@@ -1,7 +1,7 @@
 """Model card: origin, data and limits of a model, for its users.
 
 The facts lie in the seal of `model.pt`, beside its provenance, as JSON that `store.read_provenance`
-reads without torch. `figures/card.py` makes a page of them.
+reads without torch. `report/card.py` makes a page of them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.figures.findings import Findings
-    from pipeline_core.figures.results import Comparison
+    from pipeline_core.figures.predictions import Comparison
     from pipeline_core.task import Samples, Task
     from pipeline_core.training.micro_batches import SampleDivider
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from pipeline_core.artifacts import store
-from pipeline_core.figures.drawing import INDEX
 from pipeline_core.project.verification import inspect_experiment
 from pipeline_core.report.collect import write_report
+from pipeline_core.report.experiment import INDEX
 from pipeline_core.testing.projects import call
 from tiers import exhaustive, run_first
 from trained_runs import PLUGINS, walk, write_smoke

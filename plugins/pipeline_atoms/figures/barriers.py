@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline_atoms.figures.materials import make_grid
 from pipeline_atoms.figures.properties import make_rows, name_panel, read_properties
 from pipeline_core.figures import Drawn, style
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.formats import format_number
 
 
 def draw_barriers(experiment: ExperimentRun) -> Drawn:

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.ensembles.calibration import Calibration
 from pipeline_atoms.ensembles.predictions import read_joint
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, predictions, results, style
+from pipeline_core.figures.findings import Number
+from pipeline_core.figures.predictions import Comparison
 from pipeline_core.figures.quantities import Quantity, find_quantity
-from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.figures.results import Errors
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Number
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ def compare(run: Run) -> list[Comparison] | None:
         compared.append(replace(one, half_width=half))
     names = {one.quantity.name for one in compared}
     assert single is not None
-    return compared + [c for c in results.read_comparisons(run) if c.quantity.name not in names]
+    return compared + [c for c in predictions.read_comparisons(run) if c.quantity.name not in names]
 
 
 def draw_reliability(experiment: ExperimentRun) -> Drawn:

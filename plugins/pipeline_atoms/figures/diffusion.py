@@ -7,9 +7,9 @@ from typing import Final
 
 from pipeline_atoms.figures.dynamics import Trajectory, draw_band, read_trajectories
 from pipeline_core.figures import Drawn, Rows, style
+from pipeline_core.figures.findings import Table
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.chapter import Table
-from pipeline_core.report.formats import format_number
 
 _COLUMNS: Final = 3
 _KEYS: Final = ("m2_per_s", "error_m2_per_s", "exponent", "displacement_A")

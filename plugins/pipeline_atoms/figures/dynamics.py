@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.formats import format_number
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SYMBOLS
-from pipeline_core.figures import Drawn, results, style
+from pipeline_core.figures import Drawn, predictions, results, style
 from pipeline_core.figures.errors import Errorbook, draw_bars, make_table, read_all_metrics
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics
@@ -101,7 +101,7 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
 
 def _average_held_out(run: Run) -> Floats | None:
     report = results.read_metrics(run)
-    pair = results.read_forces(run).get(report.held_out or "") if report else None
+    pair = predictions.read_forces(run).get(report.held_out or "") if report else None
     enough = pair is not None and len(pair[0]) >= 2 * _FEWEST
     return average_errors(*pair) if pair is not None and enough else None
 

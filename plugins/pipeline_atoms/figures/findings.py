@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from pipeline_atoms.figures import committees, diffusion, dynamics, properties, uncertainty
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures.findings import Findings
+from pipeline_core.figures.findings import Findings, Number
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Number
-from pipeline_core.report.formats import format_number
 
 
 def make_findings(experiment: ExperimentRun) -> Findings:

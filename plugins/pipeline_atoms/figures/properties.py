@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.config.properties import GROUP
 from pipeline_core.figures import Rows, results
+from pipeline_core.figures.findings import Table
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Table
-from pipeline_core.report.formats import format_number
 
 _TITLES: Final = {
     "relax": "Relaxed structures",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pipeline_core.figures import Drawn, Rows, tables
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import format_duration
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.formats import format_number
 from pipeline_gauge_flows.evaluation.cost import find_cheapest
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.runs import EvaluatedRun, Report

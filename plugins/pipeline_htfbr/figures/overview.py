@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline_core.figures import Drawn, Rows, tables
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.formats import format_number
 from pipeline_htfbr.figures import text
 from pipeline_htfbr.figures.fits import Fit, read_fits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_core.report.formats import format_number
+from pipeline_core.figures.formats import format_number
 from pipeline_htfbr.figures.fits import Fit
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pipeline_core.artifacts import store
 from pipeline_core.evaluation.evaluate import evaluate_run
-from pipeline_core.figures.card import read_card, tabulate_card
+from pipeline_core.report.card import read_card, tabulate_card
 from pipeline_core.task import build_task
 from pipeline_core.training.model_file import load_model, write_model
 from plugins.atoms.argon import REFERENCES, SCALE, list_splits, make_run, make_structures

@@ -19,9 +19,9 @@ from pipeline_core.batch import collate
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.figures import numbers, story
-from pipeline_core.figures.findings import collect_findings
 from pipeline_core.project.project import Project
+from pipeline_core.report import numbers, story
+from pipeline_core.report.summary import collect_findings
 from pipeline_core.stages import figures
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import Quantity

@@ -13,7 +13,7 @@ from pipeline_atoms.figures import dynamics
 from pipeline_atoms.figures.errors import average_errors, draw_by_element
 from pipeline_core.artifacts.store import read_json
 from pipeline_core.figures import balance, dataset, errors, learning, results
-from pipeline_core.figures.numbers import collect_training
+from pipeline_core.report.numbers import collect_training
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 

@@ -14,7 +14,8 @@ from pipeline_atoms.figures.catalogue import FIGURES
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
-from pipeline_core.figures.drawing import choose_figures, draw_experiment
+from pipeline_core.figures.drawing import choose_figures
+from pipeline_core.report.experiment import draw_experiment
 
 OF_ATOMS = [*FIGURES, FIGURE]
 SHOWN = [*ENGINE_FIGURES, *OF_ATOMS]

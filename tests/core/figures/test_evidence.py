@@ -12,8 +12,8 @@ import pytest
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.extracts import BULK, Extracts, shorten
 from pipeline_core.figures import archives, evidence
-from pipeline_core.figures.drawing import draw_experiment
 from pipeline_core.project.project import Project
+from pipeline_core.report.experiment import draw_experiment
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call, prepare, write_project
 

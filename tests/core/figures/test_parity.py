@@ -7,9 +7,10 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core.artifacts.store import read_json
-from pipeline_core.figures import parity, results, style
+from pipeline_core.figures import parity, predictions, style
+from pipeline_core.figures.predictions import Comparison
 from pipeline_core.figures.quantities import find_quantity
-from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.figures.results import Errors
 
 
 def make_comparison(label, predicted, name="forces"):
@@ -88,7 +89,7 @@ def test_all_variants_share_the_axes_of_a_quantity(experiment):
 
 def test_the_errors_are_those_of_the_predictions(experiment):
     # Oracle: NumPy on the numbers that are drawn, against the metrics that are printed.
-    for compared in results.read_comparisons(experiment.runs["base"]):
+    for compared in predictions.read_comparisons(experiment.runs["base"]):
         scale = compared.quantity.factor
         errors = compared.predicted - compared.label
         assert len(errors) == compared.errors.count

@@ -130,9 +130,9 @@ def test_a_profile_can_be_pointed_to(folder):
 
 ATTRIBUTES = """\
   - {id: slope, where: Sec. 3, quantity: derivative, value: 2, unit: "1", differs: a CPU,
-     measure: {experiment: toy/alloy, of: base/attributes/derivatives/report/by_name/x/1}}
+     measure: {experiment: toy/alloy, of: base/inference/derivatives/report/by_name/x/1}}
   - {id: count, where: Sec. 3, quantity: number, value: 8, unit: "1", differs: a CPU,
-     measure: {experiment: toy/alloy, of: base/attributes/derivatives/count}}
+     measure: {experiment: toy/alloy, of: base/inference/derivatives/count}}
 """
 
 

@@ -11,8 +11,8 @@ import pytest
 from fake_packages import ATOMS, find_points, install, write_model_source
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.config.sections import Section, TrainOptions
-from pipeline_core.figures.story import list_limits
 from pipeline_core.project.project import Project
+from pipeline_core.report.story import list_limits
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.workflow.rules import Plan
 

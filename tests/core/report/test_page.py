@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
 
 def make(*chapters, folders=None):
-    return make_page(chapters, title="What was computed", lead="All of it.", folders=folders)
+    return make_page(chapters, title="What was computed", lead="All of it.", folders=folders or {})
 
 
 def test_the_page_is_well_formed_and_fetches_nothing():

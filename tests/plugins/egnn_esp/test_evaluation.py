@@ -14,7 +14,7 @@ from pipeline_core.artifacts import store
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import count_samples
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.figures import results
+from pipeline_core.figures import predictions
 from pipeline_core.project.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_core.training.micro_batches import MicroBatch
@@ -211,7 +211,7 @@ def test_the_training_is_described(run):
 
 
 def test_figures_find_the_comparison(run):
-    (actual,) = results.read_comparisons(run)
+    (actual,) = predictions.read_comparisons(run)
     assert actual.quantity.name == "hamiltonian"
     assert actual.split == "test"
     assert len(actual.label) == len(actual.predicted) > 10_000

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.figures import numbers, results
-from pipeline_core.figures.findings import collect_findings
+from pipeline_core.figures import predictions, results
+from pipeline_core.report import numbers
+from pipeline_core.report.summary import collect_findings
 from pipeline_gauge_flows.data.exact import compute_torus_log_z, compute_torus_plaquette
 from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.headline import make_headline
@@ -132,7 +133,7 @@ def test_what_is_said_first(identity, measured):
     ]  # fmt: skip
     # The engine's figures of errors have nothing to say of it, and do not fail.
     assert results.read_metrics(identity) is None
-    assert results.read_comparisons(identity) == []
+    assert predictions.read_comparisons(identity) == []
     experiment = load_project(identity.folder.parents[2]).load_experiment("flow")
     found = numbers.collect_numbers(experiment, collect_findings(experiment))
     assert any(number.title == "Data" for number in found)

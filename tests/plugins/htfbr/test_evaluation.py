@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.figures import learning, results, story, style
+from pipeline_core.figures import learning, results, style
 from pipeline_core.project.project import Project
+from pipeline_core.report import story
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline_core.config.sections import FiguresOptions
-from pipeline_core.figures.drawing import choose_figures, draw_experiment
+from pipeline_core.figures.drawing import choose_figures
+from pipeline_core.report.experiment import draw_experiment
 from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
 from plugins.drawn import select_rows
 from plugins.htfbr import made_up

@@ -19,10 +19,10 @@ from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.cli import app
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import parity, results
-from pipeline_core.figures.artifacts import write_snippet
-from pipeline_core.figures.card import read_card
+from pipeline_core.figures import parity, predictions
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
+from pipeline_core.report.artifacts import write_snippet
+from pipeline_core.report.card import read_card
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
 from pipeline_core.training.model_file import write_model
@@ -166,7 +166,7 @@ def test_parity_has_panels_of_each_head(experiment, evaluated, expected):
     assert len({axes.get_xlim() for axes in figure.axes}) == len(figure.axes)  # levels lie apart
     assert [row[0] for row in table[1:]] == [f"base, {h}" for h in sorted(HEADS) for _ in range(2)]
     for head, numbers in expected.items():
-        for compared in results.read_comparisons(evaluated, head):
+        for compared in predictions.read_comparisons(evaluated, head):
             label, predicted = numbers[compared.quantity.name]
             np.testing.assert_allclose(compared.label, label, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(compared.predicted, predicted, rtol=1e-4, atol=1e-4)

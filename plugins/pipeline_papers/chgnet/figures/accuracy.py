@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import Any, Final
 
-from pipeline_core.figures import Drawn, Rows, parity, reproduction, results, style, tables
+from pipeline_core.figures import Drawn, Rows, parity, reproduction, style, tables
+from pipeline_core.figures.formats import format_number
+from pipeline_core.figures.predictions import Comparison, read_comparisons
 from pipeline_core.figures.quantities import add_unit
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.formats import format_number
 from pipeline_papers.chgnet.figures.courses import NETWORKS, Course, read_courses
 
 _TABLE_1: Final = {
@@ -35,7 +36,7 @@ _TITLES: Final = 84
 """Characters of titles side by side."""
 _PARITY: Final = ("energy_per_atom", "forces")
 
-Compared = dict[str, results.Comparison]
+Compared = dict[str, Comparison]
 """Quantity -> labels and predictions."""
 
 
@@ -121,7 +122,7 @@ def _read_columns(experiment: ExperimentRun) -> dict[str, Compared]:
     """Return name -> panels of published weights and of the longest training of each kind."""
     columns: dict[str, tuple[str, Compared]] = {}
     for course in sorted(read_courses(experiment), key=_rank):
-        compared = results.read_comparisons(course.run)
+        compared = read_comparisons(course.run)
         panels = {c.quantity.name: c for c in compared if c.split == "test"}
         if set(_PARITY) <= set(panels):
             columns.setdefault(course.kind if course.epochs else "", (course.name, panels))

@@ -11,11 +11,11 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import Drawn, Rows, results, style, tables
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import format_duration
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.figures.results import Errors
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.formats import format_number
 from pipeline_papers.chgnet.figures.courses import NETWORKS, Course, read_courses
 
 COLOURS: Final = dict(

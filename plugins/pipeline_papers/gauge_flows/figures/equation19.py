@@ -10,9 +10,9 @@ from typing import Final
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import Drawn, Rows, tables
 from pipeline_core.figures.expected import read_paper
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.formats import format_number
 from pipeline_gauge_flows.evaluation.cost import read_training_seconds
 from pipeline_gauge_flows.figures.costs import format_time
 from pipeline_gauge_flows.figures.derivatives import Derivatives, read_derivatives

@@ -6,10 +6,11 @@ from pipeline_atoms.figures.committees import draw_reliability
 from pipeline_atoms.figures.uncertainty import draw_dynamics
 from pipeline_atoms.simulations import simulate_run
 from pipeline_core.artifacts import store
-from pipeline_core.figures import numbers, parity, story
-from pipeline_core.figures.findings import collect_findings
+from pipeline_core.figures import parity
 from pipeline_core.figures.style import apply_style
 from pipeline_core.project.project import Project
+from pipeline_core.report import numbers, story
+from pipeline_core.report.summary import collect_findings
 from plugins.atoms.calculators.test_committee import MD, make_committee
 
 

@@ -7,9 +7,10 @@ from typing import Final
 
 from pipeline_core.artifacts import store
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures.variants import rank_groups
+from pipeline_core.figures.findings import Table
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Snippet, Table
+from pipeline_core.report.chapter import Snippet
+from pipeline_core.report.variants import rank_groups
 
 _INTERNAL: Final = (
     *("graph.h5", "partition.h5", "history.jsonl", "records.jsonl", "metrics.json"),

@@ -8,23 +8,22 @@ from typing import Final, Literal
 from pipeline_core.artifacts import store
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
-from pipeline_core.figures.findings import Findings
-from pipeline_core.figures.numbers import (
+from pipeline_core.figures.findings import Findings, Number
+from pipeline_core.figures.results import Split
+from pipeline_core.project.run import ExperimentRun
+from pipeline_core.report.numbers import (
     collect_errors,
     compute_relative_error,
     format_percent,
     read_headline,
     read_held_out,
 )
-from pipeline_core.figures.results import Split
-from pipeline_core.figures.variants import (
+from pipeline_core.report.variants import (
     find_main_result,
     group_by_seed,
     name_best,
     rank_groups,
 )
-from pipeline_core.project.run import ExperimentRun
-from pipeline_core.report.chapter import Number
 
 Grade = Literal["small", "moderate", "large", "unknown"]
 
@@ -105,15 +104,6 @@ def choose_headline(experiment: ExperimentRun) -> Number | None:
     if len(ranked) > 1 and ranked[0].group != base:
         notes.insert(0, f"{ranked[0].value} with {ranked[0].group.name}")
     return result.number.model_copy(update={"value": result.value, "note": "; ".join(notes)})
-
-
-def list_commands(experiment: ExperimentRun) -> list[str]:
-    """Return the commands that compute all results again, and that draw again."""
-    name = experiment.experiment
-    return [
-        f"snakemake --config experiments={name}",
-        f"pipeline-core figures --experiment {name}",
-    ]
 
 
 def list_warnings(experiment: ExperimentRun, findings: Findings) -> list[str]:

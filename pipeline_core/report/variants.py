@@ -9,11 +9,11 @@ from statistics import fmean, stdev
 from typing import Final
 
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import numbers
+from pipeline_core.figures.findings import Number, Table
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import format_duration
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Number, Table
-from pipeline_core.report.formats import format_number
+from pipeline_core.report import numbers
 
 _NO_INFLUENCE: Final = ("infer", "profile", "figures")
 """Sections of an experiment without influence on a training and its errors."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_core.report.formats import format_number
+from pipeline_core.figures.formats import format_number
 
 
 @pytest.mark.parametrize(

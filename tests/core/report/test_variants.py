@@ -7,7 +7,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core.artifacts.store import read_json
-from pipeline_core.figures import story, variants
+from pipeline_core.report import story, variants
 
 
 def write_errors(folder, more, errors):

@@ -13,9 +13,10 @@ from core.figures import synthetic
 from core.figures.synthetic import list_numbers, list_warnings
 from pipeline_core.artifacts.store import read_json, write_sealed
 from pipeline_core.config.datasets import Split
-from pipeline_core.figures import results, savers, story, style, summary, variants
+from pipeline_core.figures import results, savers, style
 from pipeline_core.figures.drawing import choose_figures
-from pipeline_core.report.chapter import Number
+from pipeline_core.figures.findings import Number
+from pipeline_core.report import story, summary, variants
 
 
 def change_metrics(folder, change):
@@ -160,8 +161,8 @@ def test_a_training_without_an_end_is_a_warning(folder):
 def draw_picture(experiment, name):
     figure = next(f for f in choose_figures(experiment) if f.name == name)
     with style.apply_style():
-        webp = summary.encode_picture(savers.encode_image(figure.draw(experiment)[0], "png"))
-    return summary.Picture(figure, webp, [f"{name}.pdf", f"{name}.csv"])
+        pictures = savers.encode_pictures(figure.draw(experiment)[0], ["webp"])
+    return summary.illustrate(figure, pictures["webp"], [f"{name}.pdf", f"{name}.csv"])
 
 
 def open_picture(address):

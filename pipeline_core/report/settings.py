@@ -9,25 +9,25 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pipeline_core.config.sections import LossTerm, TrainOptions
-from pipeline_core.figures.variants import Group, group_by_seed
+from pipeline_core.figures.findings import Table
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Table
+from pipeline_core.report.variants import Group, group_by_seed
 
 _SECTIONS: Final = ("graph", "partition", "model", "train")
 _MAIN: Final = {
-    "Cutoff": (("graph.cutoff",), "Å"),
-    "Angle cutoff": (("graph.angle_cutoff",), "Å"),
-    "Epochs": (("train.epochs",), ""),
-    "Time": (("train.minutes",), "min"),
-    "Batch size": (("train.batch_size",), ""),
-    "Optimizer": (("train.optimizer.name",), ""),
-    "Learning rate": (("train.learning_rate",), ""),
-    "Schedule": (("train.schedule.name",), ""),
-    "Precision": (("train.precision",), ""),
+    "Cutoff": ("graph.cutoff", "Å"),
+    "Angle cutoff": ("graph.angle_cutoff", "Å"),
+    "Epochs": ("train.epochs", ""),
+    "Time": ("train.minutes", "min"),
+    "Batch size": ("train.batch_size", ""),
+    "Optimizer": ("train.optimizer.name", ""),
+    "Learning rate": ("train.learning_rate", ""),
+    "Schedule": ("train.schedule.name", ""),
+    "Precision": ("train.precision", ""),
 }
-"""Title -> options that hold it, and their unit."""
+"""Title -> option and its unit."""
 _COVERED: Final = {
-    *(name for names, _ in _MAIN.values() for name in names),
+    *(name for name, _ in _MAIN.values()),
     *("train.optimizer.lr", "train.optimizer.lr_batch_size", "train.loss"),
 }
 """Options that need no line of their own."""
@@ -82,12 +82,10 @@ def _list_main(run: Run, options: Mapping[str, Value]) -> dict[str, str]:
     train = run.sections["train"]
     is_shared = isinstance(train, TrainOptions) and train.uses_shared_trainer
     listed = {}
-    for title, (names, unit) in _MAIN.items():
-        name = next((n for n in names if n in options and options[n][0] is not None), None)
-        if name is not None:
-            value, is_default = options[name]
-            if is_shared or not is_default or not name.startswith("train."):
-                listed[title] = f"{_format(value)} {unit}".rstrip()
+    for title, (name, unit) in _MAIN.items():
+        value, is_default = options.get(name, (None, True))
+        if value is not None and (is_shared or not is_default or not name.startswith("train.")):
+            listed[title] = f"{_format(value)} {unit}".rstrip()
     return listed
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from core.figures import synthetic
-from pipeline_core.figures import settings
-from pipeline_core.figures.variants import group_by_seed
+from pipeline_core.report import settings
+from pipeline_core.report.variants import group_by_seed
 
 TRAINED = """\
 graph: {cutoff: 4.5}

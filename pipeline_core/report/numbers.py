@@ -10,15 +10,14 @@ from pydantic import BaseModel, ConfigDict
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.figures import results
-from pipeline_core.figures.findings import Findings
+from pipeline_core.figures.findings import Findings, Number
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Errors, Split
 from pipeline_core.project.run import ExperimentRun, Run
-from pipeline_core.report.chapter import Number
-from pipeline_core.report.formats import format_number
 
-_SPLITS: Final = {"train": "training", "val": "validation", "test": "test"}
+SPLIT_NAMES: Final = {"train": "training", "val": "validation", "test": "test"}
 _METHODS: Final = {
     "random": "frames drawn at random",
     "group": "whole groups held out, drawn at random",
@@ -48,7 +47,7 @@ def read_held_out(run: Run) -> tuple[str, Split] | None:
     report = results.read_metrics(run)
     if report is None or report.held_out is None:
         return None
-    return _SPLITS.get(report.held_out, report.held_out), report.splits[report.held_out]
+    return SPLIT_NAMES.get(report.held_out, report.held_out), report.splits[report.held_out]
 
 
 def read_headline(run: Run) -> Headline | None:
@@ -90,7 +89,7 @@ def collect_numbers(experiment: ExperimentRun, findings: Findings) -> list[Numbe
 def _collect_data(experiment: ExperimentRun) -> Iterator[Number]:
     report, dataset = results.read_import_report(experiment), experiment.runs[BASE].dataset
     if dataset is not None and report.splits:
-        parts = ", ".join(f"{n:,} {_SPLITS.get(s, s)}" for s, n in report.splits.items())
+        parts = ", ".join(f"{n:,} {SPLIT_NAMES.get(s, s)}" for s, n in report.splits.items())
         if dataset.options.plugin is None and hasattr(dataset.options, "split"):
             parts = f"{parts}; {_METHODS[dataset.options.split.method]}"
         samples = results.name_samples(experiment)

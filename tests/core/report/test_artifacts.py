@@ -7,7 +7,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core.artifacts import store
-from pipeline_core.figures import artifacts
+from pipeline_core.report import artifacts
 
 
 @pytest.fixture

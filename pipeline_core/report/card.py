@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.seals import identify
+from pipeline_core.fields import SPLITS
+from pipeline_core.figures.findings import Table
+from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.project.run import Run
-from pipeline_core.report.chapter import Table
-from pipeline_core.report.formats import format_number
+from pipeline_core.report.numbers import SPLIT_NAMES
+from pipeline_core.report.rendering import render
 
 _RANGES: Final = (
     ("atoms", "atoms of a structure", ""),
@@ -22,7 +25,6 @@ _RANGES: Final = (
     ("force", "force on an atom", "eV/Å"),
 )
 """Name of a range, its title, and its unit."""
-_SPLITS: Final = {"test": "test", "val": "validation", "train": "training"}
 _BEYOND: Final = (
     "Beyond these ranges, and in phases that are not among the data, predictions are "
     "extrapolations that no error here says anything of."
@@ -79,24 +81,21 @@ def format_card(facts: Facts) -> str:
         facts: Result of `read_card`.
     """
     card = facts["card"]
-    parts = [
-        f"# Model card: {facts['experiment']}, variant {facts['variant']}",
-        f"{card['summary']} {card['citation']}",
-        _format_table("Model", ["what", "value"], _list_model(facts)),
-        _format_table(
-            "Data",
-            ["dataset", "what", "licence", "citation"],
-            [
-                [d["name"], d["description"], *(d[key] or _UNKNOWN for key in _OF_DATA)]
-                for d in card["datasets"]
-            ],
-        ),
-        _format_table("Errors", ["samples", "quantity", "MAE", "RMSE"], list(_list_errors(facts))),
-        _format_table("Limits", ["of the training data", "value"], _list_limits(card)),
-        _BEYOND if card["training"] else "",
-        _format_table("Made by", ["what", "value"], _list_origins(facts)),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    text = render(
+        "card.md.tmpl",
+        facts=facts,
+        card=card,
+        model=_list_model(facts),
+        data=[
+            [d["name"], d["description"], *(d[key] or _UNKNOWN for key in _OF_DATA)]
+            for d in card["datasets"]
+        ],
+        errors=list(_list_errors(facts)),
+        limits=_list_limits(card),
+        beyond=_BEYOND,
+        origins=_list_origins(facts),
+    )
+    return f"{text}\n"
 
 
 def tabulate_card(run: Run) -> Table | None:
@@ -137,7 +136,7 @@ def _list_errors(facts: Facts) -> Iterator[list[str]]:
 
 
 def _list_split_errors(errors: Facts, of_head: str) -> Iterator[list[str]]:
-    for split, title in _SPLITS.items():
+    for split in reversed(SPLITS):
         quantities = errors.get(split, {})
         for name, metrics in sorted(quantities.items()):  # a seal keeps no order
             if metrics.get("mae") is None or f"{name}_per_atom" in quantities:
@@ -147,7 +146,7 @@ def _list_split_errors(errors: Facts, of_head: str) -> Iterator[list[str]]:
                 f"{format_number(shown.error_factor * metrics[key])} {shown.error_unit}".rstrip()
                 for key in ("mae", "rmse")
             ]
-            yield [f"{title}{of_head}", shown.title, *values]
+            yield [f"{SPLIT_NAMES[split]}{of_head}", shown.title, *values]
 
 
 def _list_limits(card: Facts) -> list[list[str]]:
@@ -196,16 +195,3 @@ def _name_source(facts: Facts) -> str:
         return ""
     files = ", ".join(f"{name}, SHA-256 {digest}" for name, digest in facts["inputs"].items())
     return f"{files}, of {facts['converted_from']}"
-
-
-def _format_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a heading and a table in Markdown; nothing without rows."""
-    if not rows:
-        return ""
-    lines = [header, ["---"] * len(header), *rows]
-    table = "\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines)
-    return f"## {title}\n\n{table}"
-
-
-def _escape(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")
