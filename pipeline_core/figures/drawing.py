@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline_core.config.yaml_files import find_line
-from pipeline_core.figures import Figure, Rows, provenance, reproduction, savers, style, tabulate
+from pipeline_core.figures import Figure, provenance, reproduction, savers, style, tabulate
 from pipeline_core.figures.expected import is_of_paper
 from pipeline_core.project.run import ExperimentRun
 
@@ -126,7 +126,7 @@ def draw_figure(
 def encode_tables(experiment: ExperimentRun, report: Mapping[str, Any] | None) -> dict[str, bytes]:
     """Return provenance and the paper's numbers beside ours as CSV, by file name."""
     facts = provenance.collect_rows(experiment)
-    tables: dict[str, Rows] = {"provenance.csv": [["what", "value"], *([*fact] for fact in facts)]}
+    tables = {"provenance.csv": tabulate({"what": what, "value": value} for what, value in facts)}
     if report is not None:
         tables["reproduction.csv"] = tabulate(report["entries"])
     return {name: savers.encode_table(rows) for name, rows in tables.items()}
