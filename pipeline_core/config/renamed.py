@@ -64,7 +64,11 @@ def _read_workload(workload: dict[str, Any] | None) -> dict[str, Any]:
     return {"samples": []} if workload is None else {"samples": _SAMPLES} | workload
 
 
-OPTIONS: Final = (RenamedOption("infer.workload", "profile", _read_workload),)
+OPTIONS: Final = (
+    RenamedOption("infer.workload", "profile", _read_workload),
+    RenamedOption("profile.projection.network.alpha", "profile.projection.network.latency"),
+    RenamedOption("profile.network.alpha", "profile.network.latency"),
+)
 """Options of the engine."""
 
 WORDS: Final = (

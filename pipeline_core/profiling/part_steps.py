@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.config.profile import Network
-from pipeline_core.config.sections import TrainOptions
+from pipeline_core.config.sections import Link, TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
@@ -118,14 +117,12 @@ class FittedParts:
     growth: CostModel | None
     before: int | None
 
-    def predict_messages(self, counted: CountedParts, network: Network) -> float:
+    def predict_messages(self, counted: CountedParts, link: Link) -> float:
         """Return the time of the messages of a structure, s; zero if nothing is exchanged."""
         divided = [part for part in self.parts if part.halo]
         if not divided:
             return 0.0
-        last = divided[-1]
-        received = float(counted.rows["halo"].max()) * last.received / last.halo
-        return last.exchanges * counted.peers * network.alpha + received / network.bandwidth
+        return divided[-1].predict_messages(link, float(counted.rows["halo"].max()), counted.peers)
 
 
 def measure_parts(

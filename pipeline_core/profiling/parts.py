@@ -5,15 +5,14 @@ Messages from other ranks are zeros: time, memory and bytes of messages are righ
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import torch
 
-from pipeline_core.profiling.memory import measure_peak
+from pipeline_core.config.sections import Link
+from pipeline_core.profiling.calls import measure
 from pipeline_kernels.halo.transports import Messages, Wait
 
 _REPEATS: Final = 3
@@ -38,6 +37,16 @@ class MeasuredPart:
     memory: int | None
     received: int
     exchanges: int
+
+    def predict_messages(self, link: Link, halo: float, peers: int) -> float:
+        """Return the time of the messages of a step of another part, s.
+
+        Args:
+            link: Link between ranks.
+            halo: Number of its ghost atoms.
+            peers: Number of ranks that it receives them from.
+        """
+        return link.time(halo * self.received / self.halo, self.exchanges * peers)
 
 
 class SilentTransport:
@@ -80,20 +89,9 @@ def measure_part(
         rows: Numbers of own atoms and of ghost atoms.
         device: Device of the calculation.
     """
-
-    def finish() -> None:
-        calculate()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    finish()  # allocates what stays
+    calculate()  # allocates what stays
     before = transport.bytes_received, transport.n_starts
-    finish()
-    received, exchanges = transport.bytes_received - before[0], transport.n_starts - before[1]
-    memory = measure_peak(finish, device)
-    seconds = []
-    for _ in range(_REPEATS):
-        begin = time.perf_counter()
-        finish()
-        seconds.append(time.perf_counter() - begin)
-    return MeasuredPart(*rows, float(np.median(seconds)), memory, received, exchanges)
+    measured, calls = measure(calculate, device, _REPEATS), 2 + _REPEATS
+    received = (transport.bytes_received - before[0]) // calls
+    exchanges = (transport.n_starts - before[1]) // calls
+    return MeasuredPart(*rows, measured.median, measured.memory, received, exchanges)

@@ -76,14 +76,13 @@ def find_capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict
     ]
     rooms = [(line.invert(limit), probe) for probe, line in lines if line and limit is not None]
     full = [(n * probe.atoms, n * probe.cost) for n, probe in rooms if np.isfinite(n)]
-    steps = [(c.probe, step) for c in classes for step in c.steps]
-    probe, last = max(steps, key=lambda pair: pair[0].atoms * pair[1].samples)
+    steps = [(n * c.probe.atoms, n * c.probe.cost, s) for c in classes for n, s in c.steps.items()]
+    n_atoms, cost, last = max(steps, key=lambda step: step[0])
     limits = {c.limit for c in classes}
     reason = next((r for r in ("memory", "time") if r in limits), "the largest batch tried")
-    atoms, cost = last.samples * probe.atoms, last.samples * probe.cost
+    atoms: float = n_atoms
     if full:
         atoms, cost = map(min, zip(*full, strict=True))
-    n_atoms = last.samples * probe.atoms
     return {
         "atoms": round(atoms),
         "cost": float(cost),

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.profiling.calls import Measurement
+
 Limit = Literal["memory", "time"]
 
 
@@ -33,39 +35,23 @@ class SizeProbe:
 
 
 @dataclass(frozen=True)
-class MeasuredStep:
-    """A step of copies of one sample.
-
-    Attributes:
-        samples: Number of copies.
-        seconds: Time of each measured step.
-        memory: Largest growth of memory within a step, bytes; None if the system does not report
-            it.
-    """
-
-    samples: int
-    seconds: tuple[float, ...]
-    memory: int | None
-
-    @property
-    def median(self) -> float:
-        """Median of the seconds."""
-        return float(np.median(self.seconds))
-
-
-@dataclass(frozen=True)
 class MeasuredClass:
     """The steps of one size of samples.
 
     Attributes:
         probe: The sample.
-        steps: Steps by growing numbers of copies; empty if the first did not fit.
+        steps: Steps by number of copies, ascending; empty if the first did not fit.
         limit: Reason why larger batches were not tried; None if all were.
     """
 
     probe: SizeProbe
-    steps: tuple[MeasuredStep, ...]
+    steps: Mapping[int, Measurement]
     limit: Limit | None
+
+    @property
+    def last(self) -> tuple[int, Measurement]:
+        """Number of copies in the largest step, and its measurement."""
+        return list(self.steps.items())[-1]
 
 
 @dataclass(frozen=True)
@@ -85,14 +71,14 @@ class Line:
 
 
 def fit_memory(
-    probe: SizeProbe, steps: Sequence[MeasuredStep], others: Sequence[MeasuredClass]
+    probe: SizeProbe, steps: Mapping[int, Measurement], others: Sequence[MeasuredClass]
 ) -> Line | None:
     """Return the memory of steps of a probe, from its two largest measured ones.
 
     With one measured step it is proportional to the samples, with none to the cost, by the most
     expensive of the other classes. None if no memory has been measured.
     """
-    points = [(s.samples, s.memory) for s in steps if s.memory is not None]
+    points = [(n, s.memory) for n, s in steps.items() if s.memory is not None]
     if len(points) > 1:
         (n, less), (m, more) = points[-2:]
         slope = max(0.0, (more - less) / (m - n))
@@ -100,9 +86,11 @@ def fit_memory(
     if points:
         return Line(0.0, points[0][1] / points[0][0])
     rates = [
-        c.steps[-1].memory / (c.steps[-1].samples * c.probe.cost)
+        step.memory / (n * c.probe.cost)
         for c in others
-        if c.steps and c.steps[-1].memory is not None and c.probe.cost > 0
+        if c.steps
+        for n, step in [c.last]
+        if step.memory is not None and c.probe.cost > 0
     ]
     return Line(0.0, max(rates) * probe.cost) if rates else None
 
@@ -117,17 +105,15 @@ def list_steps(classes: Sequence[MeasuredClass]) -> list[dict[str, Any]]:
         {
             "class": number,
             "class_atoms": one.probe.atoms,
-            "samples": step.samples,
-            **{
-                f"{k}s": step.samples * one.probe.sizes.get(k, 0) for k in ("atom", "edge", "angle")
-            },
-            "cost": step.samples * one.probe.cost,
+            "samples": n,
+            **{f"{k}s": n * one.probe.sizes.get(k, 0) for k in ("atom", "edge", "angle")},
+            "cost": n * one.probe.cost,
             "seconds": step.median,
             "seconds_all": list(step.seconds),
             "memory": step.memory,
         }
         for number, one in enumerate(classes)
-        for step in one.steps
+        for n, step in one.steps.items()
     ]
 
 
@@ -135,6 +121,6 @@ def collect_totals(classes: Sequence[MeasuredClass]) -> dict[str, NDArray[np.flo
     """Return the rows of each kind in each measured step, kind -> (n_steps,)."""
     kinds = classes[0].probe.sizes
     return {
-        kind: np.array([s.samples * c.probe.sizes[kind] for c in classes for s in c.steps], float)
+        kind: np.array([n * c.probe.sizes[kind] for c in classes for n in c.steps], float)
         for kind in kinds
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from pipeline_core.artifacts import store
-from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
@@ -20,9 +21,8 @@ from pipeline_core.profiling.measure import (
     find_memory_limit,
     measure_classes,
 )
-from pipeline_core.profiling.network import describe_network, measure_network
+from pipeline_core.profiling.network import describe_link, measure_network, read_link
 from pipeline_core.profiling.projection import (
-    Cluster,
     count_gradient_bytes,
     describe_set,
     project_epochs,
@@ -145,14 +145,10 @@ def _project(
     wanted = options.projection
     assert wanted is not None
     given = wanted.network
-    network = measure_network(device) if given is None else describe_network(given)
-    cluster = Cluster(
-        model=model,
-        network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
-        gradient_bytes=count_gradient_bytes(task),
-    )
+    network = measure_network(device) if given is None else describe_link(given)
+    add = partial(read_link(network).time_ring, count_gradient_bytes(task))
     partition = run.get_section("partition", PartitionOptions)
     batch_by = run.get_section("train", TrainOptions).batch_by
-    records = project_epochs(task, sizes, wanted, partition, batch_by, cluster, run.seed)
+    records = project_epochs(task, sizes, wanted, partition, batch_by, model, add, run.seed)
     drawn = describe_set(sizes, wanted.sizes, run.seed)
     return {"network": network, "projection": records, **({"set": drawn} if drawn else {})}

@@ -114,17 +114,25 @@ def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:
 def _fit_robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the coefficients, (n_columns,), that bring most products with `rows` close to one."""
     kept = np.ones(len(rows), dtype=bool)
-    solution = _solve(rows)
+    solution = fit_nonnegative(rows)
     for _ in range(_ROUNDS):
         deviations = np.abs(rows @ solution - np.median(rows @ solution))
         close = deviations <= max(_WIDTH * float(np.median(deviations)), _LEAST_WIDTH)
         if (close == kept).all():
             break
-        kept, solution = close, _solve(rows[close])
+        kept, solution = close, fit_nonnegative(rows[close])
     return solution
 
 
-def _solve(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def fit_nonnegative(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return coefficients, none negative, whose products with `rows` are closest to one.
+
+    Args:
+        rows: Quantities of each measurement over its time, (n_measurements, n_columns).
+
+    Returns:
+        (n_columns,)
+    """
     # Slow to import, and not needed by trainings that measure nothing.
     from scipy.optimize import nnls
 

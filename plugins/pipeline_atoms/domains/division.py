@@ -25,7 +25,6 @@ from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, StructureSamples, Task
 from pipeline_core.training.micro_batches import DomainMicroBatch, LoadPart, require_divisible
 from pipeline_kernels.halo import Transport
-from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
 
@@ -55,7 +54,7 @@ class DividedSplits:
         graph = run.get_section("graph", GraphOptions)
         self._experiment, self._task, self._ranks = run.experiment, task, ranks
         self._cutoff, self._section, self._angles = graph.cutoff, section, graph.angle_cutoff
-        self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)
+        self._message = section.link.count_rows(task.bytes_per_atom)
         self._transport = choose_transport(ranks)
 
     def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
@@ -97,7 +96,7 @@ class DividedSplits:
             ValueError: The sample has fewer atoms, or the model cannot work on parts.
         """
         structure, method = _find_structure(samples, number), self._section.method
-        owners = choose_owners(structure, self._cutoff, self._ranks, method, self._link, n_parts)
+        owners = choose_owners(structure, self._cutoff, self._ranks, method, self._message, n_parts)
         owned = {number: _Owned(structure, owners)}
         return lambda transport: self._make_parts(samples, owned, transport)(number)
 
@@ -199,7 +198,7 @@ class DividedSplits:
 
     def _choose_owners(self, structure: Structure) -> Ints:
         method = self._section.method
-        return choose_owners(structure, self._cutoff, self._ranks, method, self._link)
+        return choose_owners(structure, self._cutoff, self._ranks, method, self._message)
 
     def _require_atoms(self, split: str, n_atoms: Ints) -> None:
         n_ranks = self._ranks.size

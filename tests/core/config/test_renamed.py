@@ -48,8 +48,13 @@ def test_workloads_measure_what_they_measured(tmp_path, caplog):
 
 @pytest.mark.parametrize("option", RENAMED, ids=lambda option: option.old)
 def test_an_option_has_one_name(option):
-    section, _, key = option.old.partition(".")
-    content = {section: {key: None}, "profile": {option.new.rpartition(".")[2]: {"samples": [1]}}}
+    content = {}
+    for keys, value in ((option.old, None), (option.new, {"samples": [1]})):
+        *above, key = keys.split(".")
+        holder = content
+        for name in above:
+            holder = holder.setdefault(name, {})
+        holder[key] = value
     with pytest.raises(ValueError, match=rf"old.yaml: {option.old} is called .* both are given"):
         upgrade_options(content, [option], Path("old.yaml"))
 

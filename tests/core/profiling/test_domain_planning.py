@@ -12,8 +12,8 @@ import pytest
 
 from pipeline_atoms.testing.example_data import ALLOYS
 from pipeline_core.cli.plan import format_plan
-from pipeline_core.config.profile import Network
-from pipeline_core.profiling import domain_planning, part_steps, planning
+from pipeline_core.config.sections import Link
+from pipeline_core.profiling import layout, part_steps, planning
 from pipeline_core.profiling.part_steps import CountedParts, FittedParts
 from pipeline_core.profiling.parts import MeasuredPart
 from pipeline_core.profiling.planning import merge_plans, plan_training
@@ -51,7 +51,7 @@ def open_run(folder):
 
 @pytest.mark.slow
 def test_a_plan_of_a_run(folder, monkeypatch):
-    monkeypatch.setattr(domain_planning, "measure_network", lambda device, n_ranks: NETWORK)
+    monkeypatch.setattr(layout, "measure_network", lambda device, n_ranks: NETWORK)
     monkeypatch.setattr(part_steps, "_SECONDS", float("inf"))  # on slow machines, too
     before = sorted(folder.rglob("*"))
     content = plan_training(partial(open_run, folder), [1, 2])
@@ -116,6 +116,6 @@ def test_plans_of_other_numbers_of_ranks_are_one():
     part = MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)
     fitted = FittedParts({}, [part], CostModel(0.0, {}), None, None)
     counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
-    network = Network(alpha=1e-3, bandwidth=1e6)
+    link = Link(latency=1e-3, bandwidth=1e6)
     expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
-    assert fitted.predict_messages(counted, network) == pytest.approx(expected)
+    assert fitted.predict_messages(counted, link) == pytest.approx(expected)

@@ -1,6 +1,5 @@
 """Measured training steps; oracle: NumPy's quantiles, counted steps, memory that is known."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +11,7 @@ from pipeline_atoms.potential.task import count_rows
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.evaluation.trained import load_trained_task
+from pipeline_core.profiling.calls import Measurement
 from pipeline_core.profiling.measure import (
     StepTimer,
     choose_probes,
@@ -20,7 +20,6 @@ from pipeline_core.profiling.measure import (
 )
 from pipeline_core.profiling.steps import (
     MeasuredClass,
-    MeasuredStep,
     SizeProbe,
     collect_totals,
     fit_memory,
@@ -81,7 +80,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     small, large = measure_classes(make_timer(run, task), samples, probes, options, None)
 
     assert seen == 2 * (5 * [[1]] + 5 * [[4]])  # two warm-up steps and three that count
-    assert [s.samples for s in small.steps] == [1, 4]
+    assert [*small.steps] == [1, 4]
     assert small.limit is large.limit is None
     records = list_steps([small, large])
     assert [(r["class"], r["class_atoms"], r["atoms"]) for r in records] == [
@@ -111,7 +110,7 @@ def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
     (weight,) = (p for p in timer._learner._module.parameters() if p.requires_grad)
     before = weight.item()
     for one in measure_classes(timer, samples, probes, options, None):
-        assert [s.samples for s in one.steps] == [1]
+        assert [*one.steps] == [1]
         assert one.limit == "time"
     # What is measured is a whole step: without an optimizer it would learn nothing.
     assert weight.item() != before
@@ -134,7 +133,7 @@ class KnownMemory:
     def measure(self, samples, numbers, repeats):
         memory = 500 + 3 * int(sum(self.costs[n] for n in numbers))
         self.asked.append(memory)
-        return MeasuredStep(len(numbers), (1.0,) * repeats, memory)
+        return Measurement((1.0,) * repeats, memory)
 
 
 def test_no_batch_is_tried_that_would_not_fit():
@@ -154,15 +153,15 @@ def test_no_batch_is_tried_that_would_not_fit():
 
 def test_memory_from_one_step_and_from_none():
     probe = SizeProbe(0, {"atom": 4}, 4.0)
-    one = MeasuredStep(2, (1.0,), 800)
-    other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), (one,), None)
-    assert fit_memory(probe, [one], []).predict(4) == 1600
-    assert fit_memory(probe, [], [other]).predict(3) == 3 * 4 * 800 / (2 * 2)
-    assert fit_memory(probe, [], []) is None
-    assert fit_memory(probe, [replace(one, memory=None)], []) is None
+    one = {2: Measurement((1.0,), 800)}
+    other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), one, None)
+    assert fit_memory(probe, one, []).predict(4) == 1600
+    assert fit_memory(probe, {}, [other]).predict(3) == 3 * 4 * 800 / (2 * 2)
+    assert fit_memory(probe, {}, []) is None
+    assert fit_memory(probe, {2: Measurement((1.0,), None)}, []) is None
     options = ProfileOptions(samples=[1, 2])
     (result,) = measure_classes(Full(), None, [probe], options, None)
-    assert (result.steps, result.limit) == ((), "memory")
+    assert (result.steps, result.limit) == ({}, "memory")
     assert find_memory_limit(ProfileOptions(memory_limit=1e9), CPU) == 1e9
     free = find_memory_limit(options, CPU)
     assert free is None or free > 0

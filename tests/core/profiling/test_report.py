@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from pipeline_core.profiling.calls import Measurement
 from pipeline_core.profiling.report import (
     describe_fit,
     find_capacity,
     find_growth,
     find_saturation,
 )
-from pipeline_core.profiling.steps import MeasuredClass, MeasuredStep, SizeProbe
+from pipeline_core.profiling.steps import MeasuredClass, SizeProbe
 from pipeline_core.training.balance.cost_model import CostModel
 
 
@@ -32,10 +33,10 @@ def test_a_device_saturates_where_time_begins_to_grow():
 
 def make_measured_class(atoms, copies, limit=None, per_atom=50, memory=True):
     probe = SizeProbe(0, {"atom": atoms, "edge": 9 * atoms}, 10.0 * atoms)
-    steps = [
-        MeasuredStep(n, (n * 1.0,), 1000 + per_atom * n * atoms if memory else None) for n in copies
-    ]
-    return MeasuredClass(probe, tuple(steps), limit)
+    steps = {
+        n: Measurement((n * 1.0,), 1000 + per_atom * n * atoms if memory else None) for n in copies
+    }
+    return MeasuredClass(probe, steps, limit)
 
 
 def test_the_batch_from_which_on_larger_ones_take_longer():

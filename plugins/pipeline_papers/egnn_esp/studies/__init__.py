@@ -17,7 +17,6 @@ They need a basis and sizes of a network, no trained weights. Rank 0 does them i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core.artifacts.extracts import BULK
@@ -25,7 +24,7 @@ from pipeline_core.artifacts.extracts import BULK
 if TYPE_CHECKING:
     import torch
 
-    from pipeline_core.config.sections import LinkOptions
+    from pipeline_core.config.sections import Link
     from pipeline_core.project.run import Run
     from pipeline_egnn_esp.data.basis import Basis
     from pipeline_egnn_esp.options import ESPOptions
@@ -87,7 +86,7 @@ def study(
     basis: Basis,
     device: torch.device,
     seed: int,
-    link: LinkOptions,
+    link: Link,
 ) -> dict[str, Any]:
     """Do the selected studies.
 
@@ -112,12 +111,14 @@ def study(
 
         content["throughput"] = study_throughput(options.throughput, model, device)
     if options.partitions is not None:
-        from pipeline_egnn_esp.task import make_link
+        from pipeline_egnn_esp.task import count_bytes_per_atom
         from pipeline_papers.egnn_esp.studies.partitions import study_partitions
 
-        chosen_by = make_link(link, model, _SIZE)
-        divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
-        content["partitions"] = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
+        n_bytes = count_bytes_per_atom(model, _SIZE)
+        message = link.count_rows(n_bytes)
+        divisions = study_partitions(options.partitions, basis.elements, message, seed)
+        chosen_by = link.model_dump() | {"bytes_per_node": n_bytes}
+        content["partitions"] = _tabulate_partitions(divisions) | {"link": chosen_by}
         content["domains"] = divisions.drawn and tabulate_domains(divisions.drawn)
         content[BULK] = ["domains"]
         shared = divisions.shared

@@ -12,18 +12,11 @@ from numpy.typing import NDArray
 from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_kernels.partition import (
-    Link,
     PlaneCoordinates,
     Rows,
-    cut_by_low_nn,
-    cut_by_metis,
-    cut_by_metis_volume,
-    cut_by_slices,
-    find_candidates,
-    find_grids,
+    label_atoms,
     make_adjacency,
     partition,
-    refine,
 )
 from pipeline_kernels.partition.synthetic import find_edges
 from pipeline_papers.egnn_esp.studies.options import Partitions
@@ -103,14 +96,15 @@ class Divisions:
 
 
 def study_partitions(
-    options: Partitions, elements: tuple[int, ...], link: Link, seed: int
+    options: Partitions, elements: tuple[int, ...], message: float, seed: int
 ) -> Divisions:
     """Partition the structure by all methods; processor times are for one thread.
 
     Args:
         options: Structure, methods, and numbers of parts.
         elements: Atomic numbers.
-        link: Latency and bandwidth by which `grid` and `auto` choose.
+        message: Rows of an atom that could be sent in the latency of one message, by which `grid`
+            and `auto` choose.
         seed: Seed of the structure.
 
     Raises:
@@ -132,7 +126,7 @@ def study_partitions(
     for cutoff in options.cutoffs:
         edges = find_edges_within(structure, cutoff)
         n_edges[cutoff] = len(edges)
-        graph = _Graph(structure, edges, cutoff, link)
+        graph = _Graph(structure, edges, cutoff, message)
         del edges
         for parts in options.parts:
             shared += [graph.make_shared(method, parts, drawn) for method in options.methods]
@@ -142,38 +136,22 @@ def study_partitions(
 class _Graph:
     """A graph in the forms that the methods read."""
 
-    def __init__(self, structure: Structure, edges: Ints, cutoff: float, link: Link) -> None:
+    def __init__(self, structure: Structure, edges: Ints, cutoff: float, message: float) -> None:
         places = structure.positions, structure.cell, structure.pbc
         self._atoms = PlaneCoordinates.of(*places, cutoff)
         self._rows = Rows.of(edges, len(structure.positions))
         self._adjacency = make_adjacency(self._rows)
-        self._cutoff, self._link = cutoff, link
+        self._cutoff, self._message = cutoff, message
 
     def make_shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
         begin = time.process_time()
-        labels = self._label_atoms(method, parts)
+        labels = label_atoms(self._atoms, self._rows, parts, method, self._message, self._adjacency)
         seconds = time.process_time() - begin
         metrics = self._rows.measure(labels, parts)
         if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
             drawn.labels[method], drawn.traffic[method] = labels, metrics.traffic
         volumes = count_volumes_of_rows(labels, self._rows, metrics)
         return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summarize())
-
-    def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
-        """Return the part of each atom, as `partition` does, from the common graph."""
-        atoms, rows, link = self._atoms, self._rows, self._link
-        if method == "low_nn":
-            return cut_by_low_nn(atoms, rows.weights, parts)
-        if method == "slices":
-            return cut_by_slices(atoms, parts)
-        if method == "metis":
-            return cut_by_metis(self._adjacency, parts)
-        if method == "metis_volume":
-            return cut_by_metis_volume(self._adjacency, parts, rows.degrees)
-        if method == "grid":
-            return find_grids(atoms, rows, parts, link)[0].labels
-        best = find_candidates(atoms, rows, parts, link)[0]
-        return refine(best.labels, rows, parts, link.message)
 
 
 def _warm_up() -> None:

@@ -3,23 +3,14 @@
 Each rank does the work of the stage `infer` on a structure: its part of the network's passes, a
 halo exchange of atoms after each layer, and an exchange of blocks at the end. Partitioning is not
 measured.
-
-Run as a program by torchrun, this module is one of the ranks:
-
-    torchrun --nproc-per-node=2 -m pipeline_papers.egnn_esp.studies.ranks FOLDER
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +20,8 @@ from torch import Tensor
 
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.structure import Structure
-from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.local_ranks import call_on_ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
@@ -44,7 +36,6 @@ Ints = NDArray[np.int64]
 LINK_ROWS: Final = (1, 4, 16, 64, 256, 1024, 4096)
 """Rows of atoms that two ranks exchange to measure their link."""
 _LINK_REPEATS: Final = 15
-_WHAT: Final = "what.json"
 
 
 @dataclass(frozen=True)
@@ -60,17 +51,6 @@ class Job:
     structure: Structure
     owners: Ints
     cutoff: float
-
-    def save(self, path: Path) -> None:
-        """Write the job for the ranks to read."""
-        np.savez(path, owners=self.owners, cutoff=self.cutoff, **vars(self.structure))
-
-    @classmethod
-    def load(cls, path: Path) -> Job:
-        """Read a job."""
-        with np.load(path) as file:
-            places = (file[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
-            return cls(Structure(*places), file["owners"], float(file["cutoff"]))
 
 
 @dataclass(frozen=True)
@@ -95,32 +75,6 @@ class Measurement:
     jobs: Sequence[Job]
     link: bool = False
 
-    def save(self, folder: Path) -> None:
-        """Write the measurement to a folder for the ranks to read."""
-        content = {
-            "model": self.model.model_dump(mode="json"),
-            "basis": self.basis.to_json(),
-            "work_bytes": self.work_bytes,
-            "device": self.device,
-            "repeats": self.repeats,
-            "jobs": len(self.jobs),
-            "link": self.link,
-        }
-        (folder / _WHAT).write_text(json.dumps(content), encoding="utf-8")
-        for number, job in enumerate(self.jobs):
-            job.save(folder / f"job{number}.npz")
-
-    @classmethod
-    def load(cls, folder: Path) -> Measurement:
-        """Read the measurement from a folder."""
-        content = json.loads((folder / _WHAT).read_text(encoding="utf-8"))
-        objects = {
-            "model": ESPOptions.model_validate_json(json.dumps(content["model"])),
-            "basis": Basis.from_json(content["basis"]),
-            "jobs": [Job.load(folder / f"job{n}.npz") for n in range(content["jobs"])],
-        }
-        return cls(**(content | objects))
-
 
 @dataclass(frozen=True)
 class Passes:
@@ -143,40 +97,18 @@ def measure_passes(what: Measurement, n_ranks: int) -> Passes:
     Raises:
         ValueError: A rank failed.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        what.save(folder)
-        _run(folder, n_ranks)
-        files = [folder / f"{rank}.json" for rank in range(n_ranks)]
-        records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    try:
+        records = call_on_ranks(partial(_measure_jobs, what), n_ranks, what.device)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"profile.scaling: {n_ranks} processes on this machine failed ({error}); use fewer "
+            "ranks or a smaller packing"
+        ) from error
     return Passes(
         seconds=np.array([one["seconds"] for one in records]).T,
         communication=np.array([one["communication"] for one in records]).T,
         link=records[0]["link"],
     )
-
-
-def _run(folder: Path, n_ranks: int) -> None:
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}"]
-    command = [sys.executable, "-m", *launcher, "-m", __name__, str(folder)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
-        raise ValueError(
-            f"profile.scaling: {n_ranks} processes on this machine failed "
-            f"({errors[0] if errors else 'no message'}); use fewer ranks or a smaller packing"
-        )
-
-
-def main() -> None:
-    """Run as one of the ranks: read the measurement from a folder, and write the times there."""
-    folder = Path(sys.argv[1])
-    what = Measurement.load(folder)
-    with connect_ranks(what.device, folder) as ranks:
-        torch.set_num_threads(1)
-        record = _measure_jobs(what, ranks)
-    (folder / f"{ranks.rank}.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
@@ -284,7 +216,3 @@ def _make_pair(n: int, ranks: Ranks, row: tuple[int, int]) -> tuple[HaloPlan, Te
 def _finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,17 +13,18 @@ the other. The pass ends with the slowest part. Coefficients are fitted to passe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import sched_getaffinity
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure
+from pipeline_core.config.sections import Link
+from pipeline_core.profiling.network import fit_link
 from pipeline_core.profiling.report import describe_fit
 from pipeline_core.training.balance.cost_model import CostModel, fit
 from pipeline_egnn_esp.data.basis import Basis
@@ -62,16 +63,14 @@ class Machine:
 
     Attributes:
         cost: Cost model of the computation of a rank, s.
-        latency: α, s.
-        bandwidth: β, bytes/s.
+        link: α and β.
         layers: M.
         row_bytes: Bytes of an atom in an exchange.
         block_bytes: Bytes of a block.
     """
 
     cost: CostModel
-    latency: float
-    bandwidth: float
+    link: Link
     layers: int
     row_bytes: int
     block_bytes: int
@@ -90,8 +89,8 @@ class Machine:
         """
         sizes = {"atom": volumes.atoms, "edge": volumes.edges}
         compute = slowdown * self.cost.predict_batch_seconds(sizes)
-        latency = (self.layers + 1) * self.latency * volumes.neighbours
-        transfer = self.count_bytes_received(volumes) / self.bandwidth
+        latency = (self.layers + 1) * self.link.latency * volumes.neighbours
+        transfer = self.count_bytes_received(volumes) / self.link.bandwidth
         whole = compute + latency + transfer
         return {
             "seconds": float(whole.max()),
@@ -131,16 +130,17 @@ def study_scaling(
     """
     box = pack_box(options.packing, basis.elements, seed)
     cases = _make_cases(options, box)
-    passes = {
-        n: measure_passes(_make_measurement(n, cases, options, model, basis, device), n)
-        for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
-    }
+    what = Measurement(model, basis, options.work_bytes, device.type, options.repeats, [])
+    passes = {}
+    for n in sorted({1, *options.ranks} | ({2} if options.link is None else set())):
+        jobs = [case.job for case in cases if case.n_ranks == n]
+        link_too = n == 2 and options.link is None
+        passes[n] = measure_passes(replace(what, jobs=jobs, link=link_too), n)
     cost, error = _fit_cost(cases, passes[1])
     n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
-    link = _find_link(options, passes.get(2), n_rows)
-    machine = Machine(
-        cost, link["latency"], link["bandwidth"], model.layers, n_rows, basis.n_common**2 * _SIZE
-    )
+    link, record = _find_link(options, passes.get(2), n_rows)
+    block_bytes = basis.n_common**2 * _SIZE
+    machine = Machine(cost, link, model.layers, n_rows, block_bytes)
     processors = _count_processors(device)
     return {
         "device": device.type,
@@ -151,7 +151,7 @@ def study_scaling(
         "block_bytes": machine.block_bytes,
         "cutoff": options.cutoff,
         "cost_model": {**cost.coefficients, "relative_error": error},
-        "link": link,
+        "link": record,
         "measured": _record_measured(cases, passes, machine, processors),
         "projected": _record_strong(shared, machine)
         + (_record_weak(options.weak, machine, basis, seed) if options.weak else []),
@@ -198,25 +198,6 @@ def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutof
     return Case(modes, n, Job(structure, labels, cutoff), volumes)
 
 
-def _make_measurement(
-    n: int,
-    cases: Sequence[Case],
-    options: Scaling,
-    model: ESPOptions,
-    basis: Basis,
-    device: torch.device,
-) -> Measurement:
-    return Measurement(
-        model=model,
-        basis=basis,
-        work_bytes=options.work_bytes,
-        device=device.type,
-        repeats=options.repeats,
-        jobs=[case.job for case in cases if case.n_ranks == n],
-        link=n == 2 and options.link is None,
-    )
-
-
 def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     alone = [case.volumes for case in cases if case.n_ranks == 1]
     totals = {
@@ -228,27 +209,18 @@ def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     return cost, describe_fit(cost, totals, seconds)["relative_error"]
 
 
-def _find_link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
+def _find_link(
+    options: Scaling, passes: Passes | None, row_bytes: int
+) -> tuple[Link, dict[str, Any]]:
+    """Return the given or measured link, and its record."""
     if options.link is not None:
-        given = {"latency": options.link.latency, "bandwidth": options.link.bandwidth}
-        return {**given, "source": "given", "bytes": [], "seconds": []}
+        given = options.link.model_dump()
+        return options.link, {**given, "source": "given", "bytes": [], "seconds": []}
     assert passes is not None
     n_bytes = [n * row_bytes for n in LINK_ROWS]
-    latency, bandwidth = fit_link(n_bytes, passes.link)
-    source = "measured between 2 processes of this machine"
-    facts = {"latency": latency, "bandwidth": bandwidth, "source": source}
-    return {**facts, "bytes": n_bytes, "seconds": passes.link}
-
-
-def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Return α and β of t = α + bytes / β with the least squares of relative errors."""
-    times = np.asarray(seconds, dtype=np.float64)
-    rows = np.stack([np.ones(len(times)), np.asarray(n_bytes, dtype=np.float64)], axis=1)
-    rows /= times[:, None]
-    lengths = np.linalg.norm(rows, axis=0)
-    alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
-    # Noise must not make either zero: bounds are 1 ps and 1 EB/s.
-    return max(float(alpha), 1e-12), 1 / max(float(inverse), 1e-18)
+    link = fit_link(n_bytes, passes.link)
+    facts = link.model_dump() | {"source": "measured between 2 processes of this machine"}
+    return link, {**facts, "bytes": n_bytes, "seconds": passes.link}
 
 
 def _record_measured(
