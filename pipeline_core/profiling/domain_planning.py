@@ -27,10 +27,10 @@ from pipeline_core.config.sections import Link, TrainOptions
 from pipeline_core.profiling.layout import Layout, describe_epoch, find_networks
 from pipeline_core.profiling.measure import find_memory_limit
 from pipeline_core.profiling.network import read_link
-from pipeline_core.profiling.part_steps import (
-    CountedParts,
+from pipeline_core.profiling.parts import (
     FittedParts,
     Parts,
+    Rows,
     choose_ranks,
     measure_parts,
 )
@@ -126,8 +126,8 @@ class _Planner:
         whole = [number for number in self._counted if not is_divided[number]]
         parts = [self._parts.count(number, n_ranks) for number in shared]
         alone = [self._parts.count(number, 1) for number in whole]
-        busy = [fitted.seconds.predict_batch_seconds(one.rows) for one in parts]
-        own = [float(fitted.seconds.predict_batch_seconds(one.rows)[0]) for one in alone]
+        busy = [fitted.seconds.predict(one) for one in parts]
+        own = [float(fitted.seconds.predict(one)[0]) for one in alone]
         # Ranks that share cores take turns: none is idle while one has work.
         turns = layout.ranks_per_node / layout.at_once
         lasts = self._add(shared, [max(one.max(), one.mean() * turns) for one in busy], is_divided)
@@ -143,7 +143,7 @@ class _Planner:
         slowest = lasts + float(np.maximum(loads.max(1), loads.mean(1) * turns).sum())
         seconds = slowest + communication
         epoch = Epoch(len(self._plan), seconds, compute, communication, slowest - compute)
-        memory = self._predict_memory(parts, alone, fitted)
+        memory = self._predict_memory([*parts, *alone], fitted)
         return {
             **describe_epoch(layout, epoch, max(memory) if memory else None, self._options),
             "divided": int(is_divided.sum()),
@@ -164,17 +164,12 @@ class _Planner:
             loads[number] = np.bincount(owners, seconds[whole], n_ranks)
         return loads
 
-    def _predict_memory(
-        self,
-        parts: Sequence[CountedParts],
-        alone: Sequence[CountedParts],
-        fitted: FittedParts,
-    ) -> list[int] | None:
+    def _predict_memory(self, counted: Sequence[Rows], fitted: FittedParts) -> list[int] | None:
         """Return the bytes of each rank, by its largest part or whole structure."""
         growth, before = fitted.growth, fitted.before
         if growth is None or before is None:
             return None
-        added = [growth.predict_batch_seconds(one.rows) for one in (*parts, *alone)]
+        added = [growth.predict(one) for one in counted]
         return [round(before + one) for one in np.stack(np.broadcast_arrays(*added)).max(0)]
 
     def _reduce(self, link: Link, n_ranks: int, n_divided: int) -> float:

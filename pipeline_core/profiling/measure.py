@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.calls import Measurement, measure
 from pipeline_core.profiling.memory import find_free_bytes, measure_peak
-from pipeline_core.profiling.steps import Limit, MeasuredClass, SizeProbe, fit_memory
+from pipeline_core.profiling.steps import Record, SizeProbe, fit_memory
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.balance.sampler import Share
 from pipeline_core.training.division import Load
@@ -36,6 +36,8 @@ _USABLE: Final = 0.8
 
 _WARM: Final = 2
 """First steps, which allocate what stays."""
+
+Limit = Literal["memory", "time"]
 
 
 def find_memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
@@ -154,7 +156,7 @@ def measure_classes(
     probes: Sequence[SizeProbe],
     options: ProfileOptions,
     limit: float | None,
-) -> list[MeasuredClass]:
+) -> tuple[list[Record], list[Limit | None]]:
     """Measure batches of each probe, growing until memory or time run out.
 
     A batch is tried only if it fits by extrapolation from smaller ones.
@@ -165,23 +167,31 @@ def measure_classes(
         probes: By rising size.
         options: Numbers of copies, repeats and limits.
         limit: Bytes that a step may use; None for no limit.
+
+    Returns:
+        The measured steps, see `steps`; for each probe the reason why larger batches were not
+        tried, None if all were.
     """
-    classes: list[MeasuredClass] = []
-    for probe in probes:
-        steps: dict[int, Measurement] = {}
+    records: list[Record] = []
+    limits: list[Limit | None] = []
+    for number, probe in enumerate(probes):
         reason: Limit | None = None
+        seconds = 0.0
         for copies in sorted(set(options.samples)):
-            bound = fit_memory(probe, steps, classes)
-            if limit is not None and bound is not None and bound.predict(copies) > limit:
+            bound = fit_memory(number, probe, records)
+            needed = 0.0 if bound is None else bound.predict({"sample": copies})
+            if limit is not None and needed > limit:
                 reason = "memory"
                 break
-            if steps and list(steps.values())[-1].median > options.seconds_limit:
+            if seconds > options.seconds_limit:
                 reason = "time"
                 break
             try:
-                steps[copies] = timer.measure(samples, [probe.sample] * copies, options.repeats)
+                step = timer.measure(samples, [probe.sample] * copies, options.repeats)
             except torch.OutOfMemoryError:  # others use the GPU too
                 reason = "memory"
                 break
-        classes.append(MeasuredClass(probe, steps, reason))
-    return classes
+            records.append(probe.record(number, copies, step))
+            seconds = step.median
+        limits.append(reason)
+    return records, limits

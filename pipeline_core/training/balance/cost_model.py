@@ -28,11 +28,11 @@ _ROUNDS: Final = 20
 
 @dataclass(frozen=True)
 class CostModel:
-    """The time of a batch from its sizes.
+    """The time of a batch from its sizes, or its memory.
 
     Attributes:
-        constant: c, time of any batch, s.
-        per: c_k, time of each row of a kind, s.
+        constant: c, time of any batch, s, or bytes.
+        per: c_k, time of each row of a kind, s, or bytes.
     """
 
     constant: float
@@ -67,8 +67,8 @@ class CostModel:
         parts = [value * np.asarray(sizes[kind], float) for kind, value in self.per.items()]
         return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
 
-    def predict_batch_seconds(self, totals: Mapping[str, ArrayLike]) -> Seconds:
-        """Return the time of each batch, (n_batches,); its sizes are the sums over its samples."""
+    def predict(self, totals: Mapping[str, ArrayLike]) -> Seconds:
+        """Return the time of each batch, (n_batches,), from the sums of sizes over its samples."""
         return self.constant + self.predict_seconds(totals)
 
 

@@ -8,12 +8,11 @@ extrapolated from one cube, and the time of messages follows from the network.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from pipeline_atoms.config.graph import GraphOptions
@@ -28,6 +27,7 @@ from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.profiling.memory import find_used_bytes
 from pipeline_core.profiling.network import choose_network, read_link
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
+from pipeline_core.profiling.steps import fit_last
 from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.training.balance.cost_model import fit
@@ -115,6 +115,7 @@ class _Projector:
     ) -> None:
         own = np.array([part.own for part in parts])
         self._time = fit({"atom": own}, np.array([part.seconds for part in parts]))
+        self._memory = fit_last([(part.own, part.memory) for part in parts])
         self._parts, self._density, self._reach = parts, density, reach
         self._link = link
 
@@ -123,7 +124,7 @@ class _Projector:
         own = -(-n_atoms // n_ranks)
         halo = 0 if n_ranks == 1 else count_halo(own, self._density, self._reach)
         halo = min(halo, n_atoms - own)
-        compute = float(self._time.predict_batch_seconds({"atom": np.array(own)}))
+        compute = float(self._time.predict({"atom": np.array(own)}))
         messages = moving = 0.0
         if n_ranks > 1:
             peers = min(_NEIGHBOURS, n_ranks - 1)
@@ -137,16 +138,8 @@ class _Projector:
             "compute_s": compute,
             "messages_s": messages,
             "moving_s": moving,
-            "memory": self._project_memory(own),
+            "memory": self._memory and round(float(self._memory.predict({"sample": own}))),
         }
-
-    def _project_memory(self, own: int) -> int | None:
-        measured = [(part.own, part.memory) for part in self._parts if part.memory is not None]
-        if len(measured) < 2:
-            return None
-        (less, small), (more, large) = measured[-2:]
-        slope = (large - small) / (more - less)
-        return max(0, round(large + slope * (own - more)))
 
 
 def count_halo(own: int, density: float, reach: float) -> int:
@@ -229,14 +222,7 @@ def tile_crystal(structure: Structure, n_atoms: int) -> Structure:
     copies = np.ones(3, dtype=int)
     while copies.prod() * len(structure.positions) < n_atoms:
         copies[np.argmin(copies * lengths)] += 1
-    shifts = np.stack(np.meshgrid(*map(np.arange, copies), indexing="ij"), -1).reshape(-1, 3)
-    moved: NDArray[np.float64] = (shifts @ structure.cell)[:, None] + structure.positions
-    return replace(
-        structure,
-        atomic_numbers=np.tile(structure.atomic_numbers, len(shifts)),
-        positions=moved.reshape(-1, 3),
-        cell=structure.cell * copies[:, None],
-    )
+    return structure.repeat(copies.tolist())
 
 
 def measure_density(structure: Structure) -> float:

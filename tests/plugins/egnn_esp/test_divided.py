@@ -141,7 +141,7 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
     messages = []
 
     def choose(*arguments):
-        messages.append(arguments[-1])
+        messages.append(arguments[4])
         return owners.choose_owners(*arguments)
 
     monkeypatch.setattr(division, "choose_owners", choose)

@@ -153,7 +153,7 @@ def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch)
     messages = []
 
     def choose(*arguments):
-        messages.append(arguments[-1])
+        messages.append(arguments[4])
         return choose_owners(*arguments)
 
     monkeypatch.setattr("pipeline_egnn_esp.inference.infer.choose_owners", choose)

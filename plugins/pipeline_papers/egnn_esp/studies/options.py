@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from pipeline_core.config.profile import ProfileOptions
-from pipeline_core.config.sections import Count, Link, PartitionMethod, Positive, Section
+from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
 
 Tiles = tuple[Count, Count, Count]
 Counts = Annotated[list[Count], Field(min_length=1)]
@@ -98,8 +98,6 @@ class Scaling(Section):
     """Measured passes, whose median is reported, after one pass for warm-up."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
     """Memory for the edges of one chunk, as in the section `infer`."""
-    link: Link | None = None
-    """The link of projections; null to measure exchanges between two processes."""
     weak: Weak | None = Weak()
     """Projected weak scaling; null for none. Strong scaling uses the structure of `partitions`."""
 

@@ -30,6 +30,7 @@ from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.halo import HaloPlan, Transport, exchange
+from pipeline_papers.egnn_esp.studies.options import Scaling
 
 Ints = NDArray[np.int64]
 
@@ -54,29 +55,6 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """Description of a measurement on a group of ranks.
-
-    Attributes:
-        model: Sizes of the network; cutoffs are taken from the jobs.
-        basis: Shells of the elements.
-        work_bytes: Memory for a chunk of edges.
-        device: "cpu" or "cuda".
-        repeats: Measured passes of a job.
-        jobs: Structures of the forward passes.
-        link: Whether two ranks measure their link.
-    """
-
-    model: ESPOptions
-    basis: Basis
-    work_bytes: int
-    device: str
-    repeats: int
-    jobs: Sequence[Job]
-    link: bool = False
-
-
-@dataclass(frozen=True)
 class Passes:
     """Measured times, one row for each job, one column for each rank.
 
@@ -91,14 +69,30 @@ class Passes:
     link: list[float]
 
 
-def measure_passes(what: Measurement, n_ranks: int) -> Passes:
-    """Start ranks on this machine and return their measurements.
+def measure_passes(
+    model: ESPOptions,
+    basis: Basis,
+    options: Scaling,
+    jobs: Sequence[Job],
+    device: torch.device,
+    n_ranks: int,
+) -> Passes:
+    """Measure forward passes on ranks of this machine, and the link between two.
+
+    Args:
+        model: Sizes of the network; cutoffs are taken from the jobs.
+        basis: Shells of the elements.
+        options: Memory for a chunk of edges, and measured passes of a job.
+        jobs: Structures of the passes.
+        device: Device of the ranks.
+        n_ranks: Their number.
 
     Raises:
         ValueError: A rank failed.
     """
+    measure = partial(_measure_jobs, model=model, basis=basis, options=options, jobs=jobs)
     try:
-        records = call_on_ranks(partial(_measure_jobs, what), n_ranks, what.device)
+        records = call_on_ranks(measure, n_ranks, device.type)
     except (ValueError, RuntimeError) as error:
         raise ValueError(
             f"profile.scaling: {n_ranks} processes on this machine failed ({error}); use fewer "
@@ -111,33 +105,33 @@ def measure_passes(what: Measurement, n_ranks: int) -> Passes:
     )
 
 
-def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
+def _measure_jobs(
+    ranks: Ranks, model: ESPOptions, basis: Basis, options: Scaling, jobs: Sequence[Job]
+) -> dict[str, Any]:
     transport = choose_transport(ranks)
-    times = [_time_job(what, job, transport, ranks) for job in what.jobs]
-    rows = (what.model.lmax + 1) ** 2, what.model.channels
+    times = [_time_job(model, basis, options, job, transport, ranks) for job in jobs]
+    rows = (model.lmax + 1) ** 2, model.channels
     return {
         "seconds": [seconds for seconds, _ in times],
         "communication": [waiting for _, waiting in times],
-        "link": _time_link(transport, ranks, rows) if what.link else [],
+        "link": _time_link(transport, ranks, rows) if ranks.size == 2 else [],
     }
 
 
 def _time_job(
-    what: Measurement, job: Job, transport: Transport, ranks: Ranks
+    model: ESPOptions, basis: Basis, options: Scaling, job: Job, transport: Transport, ranks: Ranks
 ) -> tuple[float, float]:
     """Return the median time of a pass of one job, and the part spent in messages."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
-    bond = what.model.bond_cutoff
+    bond = model.bond_cutoff
     nearer = {"bond_cutoff": bond and min(bond, job.cutoff / 2)}
-    network = Network(what.model.model_copy(update=nearer), what.basis, job.cutoff)
+    network = Network(model.model_copy(update=nearer), basis, job.cutoff)
     network = network.to(ranks.device).eval()
-    domain = build_domain(job.structure, job.cutoff, job.owners, transport)
-    slots = assign_slots(domain)
-    per_edge = count_edge_bytes(what.model, what.basis, 4, what.device)
-    chunk = max(1, what.work_bytes // per_edge)
+    slots = assign_slots(build_domain(job.structure, job.cutoff, job.owners, transport))
+    chunk = max(1, options.work_bytes // count_edge_bytes(model, basis, 4, ranks.device.type))
     timed = [
         _time_pass(network, slots, Stopwatch(transport, ranks.device), chunk, ranks)
-        for _ in range(1 + what.repeats)
+        for _ in range(1 + options.repeats)
     ][1:]
     middle = sorted(range(len(timed)), key=lambda k: timed[k][0])[len(timed) // 2]
     return timed[middle]

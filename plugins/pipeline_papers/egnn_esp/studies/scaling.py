@@ -13,7 +13,7 @@ the other. The pass ends with the slowest part. Coefficients are fitted to passe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import sched_getaffinity
 from typing import Any, Final
 
@@ -35,7 +35,6 @@ from pipeline_papers.egnn_esp.studies.partitions import Shared
 from pipeline_papers.egnn_esp.studies.ranks import (
     LINK_ROWS,
     Job,
-    Measurement,
     Passes,
     measure_passes,
 )
@@ -45,7 +44,6 @@ from pipeline_papers.egnn_esp.studies.volumes import (
     count_volumes_of_rows,
     find_edges_within,
     pack_box,
-    tile,
 )
 
 Floats = NDArray[np.float64]
@@ -88,7 +86,7 @@ class Machine:
             slowdown: Factor on the computation, where ranks share a core.
         """
         sizes = {"atom": volumes.atoms, "edge": volumes.edges}
-        compute = slowdown * self.cost.predict_batch_seconds(sizes)
+        compute = slowdown * self.cost.predict(sizes)
         latency = (self.layers + 1) * self.link.latency * volumes.neighbours
         transfer = self.count_bytes_received(volumes) / self.link.bandwidth
         whole = compute + latency + transfer
@@ -130,15 +128,15 @@ def study_scaling(
     """
     box = pack_box(options.packing, basis.elements, seed)
     cases = _make_cases(options, box)
-    what = Measurement(model, basis, options.work_bytes, device.type, options.repeats, [])
     passes = {}
-    for n in sorted({1, *options.ranks} | ({2} if options.link is None else set())):
+    for n in sorted({1, 2, *options.ranks}):
         jobs = [case.job for case in cases if case.n_ranks == n]
-        link_too = n == 2 and options.link is None
-        passes[n] = measure_passes(replace(what, jobs=jobs, link=link_too), n)
+        passes[n] = measure_passes(model, basis, options, jobs, device, n)
     cost, error = _fit_cost(cases, passes[1])
     n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
-    link, record = _find_link(options, passes.get(2), n_rows)
+    n_bytes = [n * n_rows for n in LINK_ROWS]
+    link = fit_link(n_bytes, passes[2].link)
+    source = "measured between 2 processes of this machine"
     block_bytes = basis.n_common**2 * _SIZE
     machine = Machine(cost, link, model.layers, n_rows, block_bytes)
     processors = _count_processors(device)
@@ -151,7 +149,12 @@ def study_scaling(
         "block_bytes": machine.block_bytes,
         "cutoff": options.cutoff,
         "cost_model": {**cost.coefficients, "relative_error": error},
-        "link": record,
+        "link": {
+            **link.model_dump(),
+            "source": source,
+            "bytes": n_bytes,
+            "seconds": passes[2].link,
+        },
         "measured": _record_measured(cases, passes, machine, processors),
         "projected": _record_strong(shared, machine)
         + (_record_weak(options.weak, machine, basis, seed) if options.weak else []),
@@ -189,7 +192,7 @@ def _make_cases(options: Scaling, box: Structure) -> list[Case]:
 
 
 def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
-    structure = tile(box, (boxes, 1, 1))
+    structure = box.repeat((boxes, 1, 1))
     places = structure.positions, structure.cell, structure.pbc
     index, _, _ = build_neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
@@ -207,20 +210,6 @@ def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     seconds = passes.seconds[:, 0]
     cost = fit(totals, seconds)
     return cost, describe_fit(cost, totals, seconds)["relative_error"]
-
-
-def _find_link(
-    options: Scaling, passes: Passes | None, row_bytes: int
-) -> tuple[Link, dict[str, Any]]:
-    """Return the given or measured link, and its record."""
-    if options.link is not None:
-        given = options.link.model_dump()
-        return options.link, {**given, "source": "given", "bytes": [], "seconds": []}
-    assert passes is not None
-    n_bytes = [n * row_bytes for n in LINK_ROWS]
-    link = fit_link(n_bytes, passes.link)
-    facts = link.model_dump() | {"source": "measured between 2 processes of this machine"}
-    return link, {**facts, "bytes": n_bytes, "seconds": passes.link}
 
 
 def _record_measured(
@@ -249,8 +238,8 @@ def _record_measured(
 def _record_strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
     records = []
     for one in shared:
-        facts: dict[str, Any] = {"mode": "strong", "method": one.method, "cutoff": one.cutoff}
-        facts["ranks"] = one.parts
+        facts = {"mode": "strong", **{key: one.record[key] for key in ("method", "cutoff")}}
+        facts["ranks"] = one.record["parts"]
         records.append(facts | _compute_sizes(one.volumes, machine) | machine.record(one.volumes))
     return records
 
@@ -276,7 +265,7 @@ def _record_weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> li
 def _compute_copies(
     box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float
 ) -> Volumes:
-    structure = tile(box, tiles)
+    structure = box.repeat(tiles)
     atoms = PlaneCoordinates.of(structure.positions, structure.cell, structure.pbc, cutoff)
     labels = cut_by_low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
     return count_volumes_of_parts(structure, labels, cutoff)

@@ -5,7 +5,7 @@ sums written out by hand.
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import get_args
 
 import numpy as np
@@ -29,7 +29,7 @@ from pipeline_papers.egnn_esp.studies.options import (
     Weak,
 )
 from pipeline_papers.egnn_esp.studies.partitions import study_partitions
-from pipeline_papers.egnn_esp.studies.ranks import Job, Measurement, measure_passes
+from pipeline_papers.egnn_esp.studies.ranks import Job, measure_passes
 from pipeline_papers.egnn_esp.studies.scaling import Machine, study_scaling
 from pipeline_papers.egnn_esp.studies.throughput import study_throughput
 from pipeline_papers.egnn_esp.studies.volumes import Volumes, count_volumes_of_parts, pack_box
@@ -72,19 +72,19 @@ def test_parts_are_those_of_the_kernel():
     options = Partitions(
         packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6, methods=[*methods]
     )
-    actual = study_partitions(options, (1, 8), MESSAGE, 0)
+    content, drawn, shared = study_partitions(options, (1, 8), MESSAGE, 0)
     structure = pack_box(PACKING, (1, 8), 0)
     edges = find_edges(structure.positions, structure.cell, CUTOFF)
-    assert actual.n_edges == {CUTOFF: len(edges)}
+    assert content["edges"] == {f"{CUTOFF:g}": len(edges)}
     places = structure.positions, structure.cell, structure.pbc
-    assert tuple(actual.drawn.labels) == methods
-    for method, labels in actual.drawn.labels.items():
+    assert tuple(drawn["labels"]) == methods
+    for method, labels in drawn["labels"].items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
         known = measure_partition(labels, edges, 6)
-        np.testing.assert_array_equal(actual.drawn.traffic[method], known.traffic)
-        one = next(s for s in actual.shared if (s.method, s.parts) == (method, 6))
-        assert one.summary == known.summarize()
-        exact = count_volumes_of_parts(structure, labels, CUTOFF)
+        np.testing.assert_array_equal(drawn["traffic"][method], known.traffic)
+        of_method = {"method": method, "parts": 6, **known.summarize()}
+        (one,) = (s for s in shared if s.record == s.record | of_method)
+        exact = count_volumes_of_parts(structure, np.array(labels), CUTOFF)
         for name, numbers in asdict(exact).items():
             np.testing.assert_array_equal(getattr(one.volumes, name), numbers)
 
@@ -141,14 +141,14 @@ def test_the_slowest_part_ends_a_pass():
 def one_second_an_edge(monkeypatch):
     """Passes that take a second an edge, in place of processes."""
 
-    def passes(what, n):
+    def passes(model, basis, options, jobs, device, n):
         edges = []
-        for job in what.jobs:
+        for job in jobs:
             actual = count_volumes_of_parts(job.structure, job.owners, job.cutoff)
             edges.append(actual.edges.astype(float))
         seconds = np.array(edges)
         link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
-        return ranks.Passes(seconds, 0 * seconds, link if what.link else [])
+        return ranks.Passes(seconds, 0 * seconds, link if n == 2 else [])
 
     monkeypatch.setattr("pipeline_papers.egnn_esp.studies.scaling.measure_passes", passes)
 
@@ -158,7 +158,7 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
     weak = Weak(packing=PACKING, ranks=2, cutoff=CUTOFF, cube=[(1, 1, 1)])
     options = Scaling(ranks=[1, 2], packing=PACKING, cutoff=CUTOFF, weak=weak)
     sharing = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4], drawn=None)
-    shared = study_partitions(sharing, BASIS.elements, MESSAGE, 0).shared
+    _, _, shared = study_partitions(sharing, BASIS.elements, MESSAGE, 0)
     actual = study_scaling(options, SMALL, BASIS, shared, CPU, 0)
     assert actual["cost_model"]["edge"] == pytest.approx(1.0)
     assert actual["link"]["latency"] == pytest.approx(1e-3)
@@ -172,7 +172,7 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
         assert one["seconds"] == pytest.approx(one["modelled"], rel=1e-3)
     for one, record in zip(shared, actual["projected"], strict=False):
         volumes = one.volumes
-        assert (record["mode"], record["method"]) == ("strong", one.method)
+        assert (record["mode"], record["method"]) == ("strong", one.record["method"])
         n_bytes = 2 * 72 * volumes.received + 64 * volumes.crossing / 2
         seconds = volumes.edges + 3e-3 * volumes.neighbours + n_bytes / 1e6
         assert record["seconds"] == pytest.approx(seconds.max(), rel=1e-4)
@@ -182,24 +182,17 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
     assert edges == [edges[0], 2 * edges[0], 4 * edges[0]]
 
 
-def test_a_given_link_is_not_measured(one_second_an_edge):
-    text = {"ranks": [1], "link": {"latency": 1e-6, "bandwidth": 1e9}, "weak": None}
-    options = Scaling.model_validate({**text, "packing": PACKING, "cutoff": CUTOFF})
-    actual = study_scaling(options, SMALL, BASIS, [], CPU, 0)
-    assert (actual["link"]["source"], actual["link"]["seconds"]) == ("given", [])
-    assert actual["projected"] == []
-
-
-def make_measurement(**changes):
+def measure(n_ranks):
     structure = pack_box(PACKING, BASIS.elements, 0)
     labels = (structure.positions[:, 0] > 7).astype(np.int64)
     jobs = [Job(structure, labels, 3.0), Job(structure, labels, 4.0)]
-    return replace(Measurement(SMALL, BASIS, 2**24, "cpu", 1, jobs, True), **changes)
+    options = Scaling(work_bytes=2**24, repeats=1)
+    return measure_passes(SMALL, BASIS, options, jobs, CPU, n_ranks)
 
 
 @pytest.mark.slow
 def test_two_processes_measure_passes_and_their_link():
-    actual = measure_passes(make_measurement(), 2)
+    actual = measure(2)
     assert actual.seconds.shape == actual.communication.shape == (2, 2)
     assert (actual.communication > 0).all()
     assert (actual.communication < actual.seconds).all()
@@ -213,7 +206,7 @@ def test_a_rank_that_fails_is_explained(monkeypatch):
 
     monkeypatch.setattr(ranks, "call_on_ranks", fail)
     with pytest.raises(ValueError, match=r"3 processes .* \(there is no GPU\); use fewer"):
-        measure_passes(make_measurement(), 3)
+        measure(3)
 
 
 def test_results_are_summed_up(one_second_an_edge):
