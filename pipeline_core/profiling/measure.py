@@ -179,7 +179,7 @@ def measure_classes(
         seconds = 0.0
         for copies in sorted(set(options.samples)):
             bound = fit_memory(number, probe, records)
-            needed = 0.0 if bound is None else bound.predict({"sample": copies})
+            needed = 0.0 if bound is None else float(bound.predict({"sample": copies}))
             if limit is not None and needed > limit:
                 reason = "memory"
                 break

@@ -85,7 +85,9 @@ def find_capacity(
         if line is not None and limit is not None and line.per["sample"] > 0:
             n = max(0.0, limit - line.constant) / line.per["sample"]
             full.append((n * probe.atoms, n * probe.cost))
-    atoms, cost = map(min, zip(*full, strict=True)) if full else (last["atoms"], last["cost"])
+    atoms, cost = last["atoms"], last["cost"]
+    if full:
+        atoms, cost = map(min, zip(*full, strict=True))
     reason = next((r for r in ("memory", "time") if r in limits), "the largest batch tried")
     return {
         "atoms": round(atoms),

@@ -238,8 +238,8 @@ def _record_measured(
 def _record_strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
     records = []
     for one in shared:
-        facts = {"mode": "strong", **{key: one.record[key] for key in ("method", "cutoff")}}
-        facts["ranks"] = one.record["parts"]
+        method, cutoff, ranks = (one.record[key] for key in ("method", "cutoff", "parts"))
+        facts = {"mode": "strong", "method": method, "cutoff": cutoff, "ranks": ranks}
         records.append(facts | _compute_sizes(one.volumes, machine) | machine.record(one.volumes))
     return records
 
