@@ -11,11 +11,11 @@ def suggest(name: str, names: Iterable[str], otherwise: str = "") -> str:
 
     Args:
         name: The unknown name.
-        names: Known names.
+        names: Possible names.
         otherwise: Words before the list of all names, where none is near; if empty, there is no
             list.
     """
-    known = list(names)
-    for near in get_close_matches(name, known, n=1, cutoff=0.5):
+    choices = list(names)
+    for near in get_close_matches(name, choices, n=1, cutoff=0.5):
         return f"; did you mean {near!r}?"
-    return f"; {otherwise} {', '.join(known)}" if otherwise else ""
+    return f"; {otherwise} {', '.join(choices)}" if otherwise else ""

@@ -67,10 +67,10 @@ def fit_last(points: Sequence[tuple[int, int | None]]) -> CostModel | None:
     Args:
         points: Samples and bytes, ascending; None where the system does not report them.
     """
-    known = [(n, n_bytes) for n, n_bytes in points if n_bytes is not None]
-    if len(known) < 2:
-        return CostModel(0.0, {"sample": known[0][1] / known[0][0]}) if known else None
-    (n, less), (m, more) = known[-2:]
+    measured = [(n, n_bytes) for n, n_bytes in points if n_bytes is not None]
+    if len(measured) < 2:
+        return CostModel(0.0, {"sample": measured[0][1] / measured[0][0]}) if measured else None
+    (n, less), (m, more) = measured[-2:]
     slope = max(0.0, (more - less) / (m - n))
     return CostModel(max(0.0, more - slope * m), {"sample": slope})
 
@@ -87,8 +87,8 @@ def fit_memory(number: int, probe: SizeProbe, records: Sequence[Record]) -> Cost
         records: Measured steps of all probes.
     """
     own = [(one["samples"], one["memory"]) for one in records if one["class"] == number]
-    if known := fit_last(own):
-        return known
+    if line := fit_last(own):
+        return line
     largest = {one["class"]: (one["memory"], one["cost"]) for one in records}.values()
     rates = [n_bytes / cost for n_bytes, cost in largest if n_bytes is not None and cost > 0]
     return CostModel(0.0, {"sample": max(rates) * probe.cost}) if rates else None
