@@ -72,7 +72,13 @@ def measure_network(device: torch.device, n_ranks: int = 2) -> dict[str, Any]:
         ValueError: A process failed.
     """
     on_gpus = device.type == "cuda" and torch.cuda.device_count() >= n_ranks
-    seconds = call_on_ranks(_measure_sums, n_ranks, "cuda" if on_gpus else "cpu")[0]
+    try:
+        seconds = call_on_ranks(_measure_sums, n_ranks, "cuda" if on_gpus else "cpu")[0]
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"profile.projection.network: {n_ranks} processes that add gradients failed ({error}); "
+            "give latency and bandwidth instead"
+        ) from error
     return {
         **describe_link(fit_ring(SIZES, seconds, n_ranks)),
         "source": f"measured between {n_ranks} processes here",

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pipeline_core.config.sections import Link
+from pipeline_core.profiling import network
 from pipeline_core.profiling.network import (
     SIZES,
     describe_link,
@@ -62,3 +63,12 @@ def test_processes_are_measured(n_ranks):
     assert result["backend"] == "gloo"
     assert 1e-7 < result["alpha"] < 1
     assert isfinite(result["bandwidth"])
+
+
+def test_processes_that_fail_are_explained(monkeypatch):
+    def fail(function, n_ranks, device):
+        raise ValueError("no network here")
+
+    monkeypatch.setattr(network, "call_on_ranks", fail)
+    with pytest.raises(ValueError, match=r"failed \(no network here\); give latency and bandwidth"):
+        measure_network(CPU)
