@@ -6,7 +6,6 @@ runs that need it. Nothing here is global; tests make registries of their own.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.util
 import re
@@ -22,6 +21,7 @@ from pydantic import BaseModel
 
 from pipeline_core import PROJECT
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.suggestions import suggest
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,9 @@ class Registry:
                 f"plugin {name!r} from {_describe_origin(broken)} cannot be loaded: {broken.error}"
             )
         names = sorted({p.model.name for p in self.plugins if p.model is not None})
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"no plugin {name!r} is installed, only {', '.join(names) or 'none'}{hint}"
+            f"no plugin {name!r} is installed, only {', '.join(names) or 'none'}"
+            f"{suggest(name, names)}"
         )
 
     def _load(self, point: EntryPoint) -> Plugin:
@@ -315,9 +314,7 @@ def find_source_files(module: str) -> list[Path]:
 
 
 def _explain_unknown_hook(name: str, hooks: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"hooks are {', '.join(hooks)}"
-    return f"implements a hook {name!r} that does not exist; {hint}"
+    return f"implements a hook {name!r} that does not exist{suggest(name, hooks, 'hooks are')}"
 
 
 def _explain_version(stated: Any, ours: str) -> str | None:

@@ -6,9 +6,10 @@ CODATA 2018 (https://physics.nist.gov/cuu/Constants), checked against `ase.units
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import Final
+
+from pipeline_core.suggestions import suggest
 
 HARTREE: Final = 27.211386245988
 """eV"""
@@ -80,10 +81,9 @@ def find_factor(dimension: str, unit: str) -> float:
     """
     table = _UNITS[dimension]
     if unit not in table:
-        near = difflib.get_close_matches(unit, table, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"unknown unit of {dimension} {unit!r}; choose from {', '.join(table)}{hint}"
+            f"unknown unit of {dimension} {unit!r}; choose from {', '.join(table)}"
+            f"{suggest(unit, table)}"
         )
     return table[unit]
 

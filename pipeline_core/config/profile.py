@@ -7,20 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from pipeline_core.config.limits import Ranks
-from pipeline_core.config.sections import Count, Positive, Section, Strategy
-
-
-class Network(Section):
-    """Time of adding up gradients over ranks: 2 (p − 1) (alpha + n / (p bandwidth)).
-
-    This is a ring all-reduce over p ranks of n bytes (R. Thakur et al.,
-    doi:10.1177/1094342005051521).
-    """
-
-    alpha: Positive
-    """Latency of one message, s."""
-    bandwidth: Positive
-    """Bandwidth of one rank, bytes/s."""
+from pipeline_core.config.sections import Count, Link, Positive, Section, Strategy
 
 
 class SizeClass(Section):
@@ -57,8 +44,9 @@ class Projection(Section):
     """Numbers of ranks that share the same epoch (strong scaling)."""
     weak: list[tuple[Ranks, Count]] = []
     """Pairs of ranks and samples (weak scaling)."""
-    network: Network | None = None
-    """null to measure it between two processes of this machine."""
+    network: Link | None = None
+    """Link between ranks, which add gradients by a ring all-reduce; null to measure it between two
+    processes of this machine."""
 
 
 class ProfileOptions(Section):

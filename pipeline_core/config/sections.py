@@ -48,8 +48,8 @@ PartitionMethod = Literal["auto", "low_nn", "metis", "metis_volume", "grid", "sl
 """Methods of `pipeline_kernels.partition`, which is too heavy to import here."""
 
 
-class LinkOptions(Section):
-    """Cost of messages between ranks, by which auto and grid choose.
+class Link(Section):
+    """Cost of messages between ranks: n bytes take latency + n / bandwidth.
 
     The defaults are for GPUs: the bandwidth measured in the paper of Low-NN (arXiv:2507.03840), and
     an assumed latency.
@@ -59,6 +59,21 @@ class LinkOptions(Section):
     """Latency of a message, s."""
     bandwidth: Positive = 20.4e9
     """Bandwidth, bytes/s."""
+
+    def time(self, n_bytes: float, n_messages: float = 1) -> float:
+        """Return the time of some messages of `n_bytes` in all, s."""
+        return n_messages * self.latency + n_bytes / self.bandwidth
+
+    def time_ring(self, n_bytes: float, n_ranks: int) -> float:
+        """Return the time of a ring all-reduce of `n_bytes`, s.
+
+        R. Thakur et al., doi:10.1177/1094342005051521: 2 (p - 1) messages of n / p bytes.
+        """
+        return 2 * (n_ranks - 1) * self.time(n_bytes / n_ranks)
+
+    def count_rows(self, n_bytes: float) -> float:
+        """Return the number of rows of `n_bytes` that could be sent in the latency of a message."""
+        return self.latency * self.bandwidth / n_bytes
 
 
 class PartitionOptions(Section):
@@ -74,8 +89,8 @@ class PartitionOptions(Section):
     samples in evaluation. The training log states the choice."""
     method: PartitionMethod = "auto"
     """Domain decomposition of the atoms of a structure, with parts: graph."""
-    link: LinkOptions = LinkOptions()
-    """Cost of a halo exchange between domains, with parts: graph."""
+    link: Link = Link()
+    """Cost of a halo exchange between domains, by which auto and grid choose."""
     capacity: Positive | None = None
     """Largest cost that a rank holds in memory at once (a micro-batch): a larger share of a step is
     split, with gradient accumulation; null for no limit.

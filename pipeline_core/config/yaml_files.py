@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 
 import yaml
 from pydantic import BaseModel, ValidationError
+
+from pipeline_core.suggestions import suggest
 
 _MOST_NODES: Final = 1_000_000
 _MISREAD: Final = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+(\.[0-9_]*)?)")
@@ -34,10 +35,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         _count_nodes(node, path, {})
         content = loader.construct_document(node) if node else None
     except FileNotFoundError:
-        near = difflib.get_close_matches(
-            path.name, [p.name for p in path.parent.glob("*.yaml")], n=1
-        )
-        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        hint = suggest(path.name, (p.name for p in path.parent.glob("*.yaml")))
         raise ValueError(f"{path}: no such file{hint}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read as YAML: {error}") from error
@@ -148,9 +146,8 @@ def _format_error(error: Any, model: type[BaseModel], path: Path, place: Sequenc
                 "is not there"
             )
         names = list(owner.model_fields) if _is_model(owner) else []
-        near = difflib.get_close_matches(keys[-1], names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}"
-        return f"{where}: {'.'.join(keys)}: unknown key; {hint}"
+        hint = suggest(keys[-1], names, "the keys are")
+        return f"{where}: {'.'.join(keys)}: unknown key{hint}"
     message = error["msg"].removeprefix("Value error, ")
     got = (
         f" (got {error['input']!r})"

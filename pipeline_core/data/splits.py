@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline_core.config.datasets import Split
 from pipeline_core.data.duplicates import Ints, find_first_rows, unite_splits
 from pipeline_core.fields import SPLITS
+from pipeline_core.suggestions import suggest
 
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
@@ -254,7 +254,5 @@ def _split_by_name(names: Sequence[str], numbers: Ints, options: Split) -> Codes
 
 
 def _explain_unmatched(key: str, pattern: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
     shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"split.{key}: no group matches {pattern!r}{hint} (groups: {shown})"
+    return f"split.{key}: no group matches {pattern!r}{suggest(pattern, names)} (groups: {shown})"

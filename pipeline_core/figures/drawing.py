@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pipeline_core.config.yaml_files import find_line
 from pipeline_core.figures import Figure, provenance, reproduction, savers, style, tabulate
 from pipeline_core.figures.expected import is_of_paper
 from pipeline_core.project.run import ExperimentRun
+from pipeline_core.suggestions import suggest
 
 
 def draw_compared(experiment: ExperimentRun) -> dict[str, str]:
@@ -50,10 +50,9 @@ def choose_figures(experiment: ExperimentRun) -> list[Figure]:
         return [f for f in figures.values() if not f.paper or is_of_paper(experiment, f.plugin)]
     for name in names:
         if name not in figures:
-            near = difflib.get_close_matches(name, figures, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(figures)}"
+            hint = suggest(name, figures, "there are")
             line = find_line(experiment.path, ["figures", "names"])
-            raise ValueError(f"{experiment.path}:{line}: figures.names: no figure {name!r}; {hint}")
+            raise ValueError(f"{experiment.path}:{line}: figures.names: no figure {name!r}{hint}")
     return [figure for figure in figures.values() if figure.name in names]
 
 

@@ -14,7 +14,7 @@ Small structures are taken whole, as in the training.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -22,23 +22,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.config.profile import Network, ProfileOptions
-from pipeline_core.config.sections import TrainOptions
-from pipeline_core.profiling.layout import Layout, describe_epoch
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import Link, TrainOptions
+from pipeline_core.profiling.layout import Layout, describe_epoch, find_networks
 from pipeline_core.profiling.measure import find_memory_limit
-from pipeline_core.profiling.network import (
-    choose_network,
-    compute_ring_seconds,
-    measure_network,
-)
-from pipeline_core.profiling.part_steps import (
-    CountedParts,
+from pipeline_core.profiling.network import read_link
+from pipeline_core.profiling.parts import (
     FittedParts,
     Parts,
+    Rows,
     choose_ranks,
     measure_parts,
 )
-from pipeline_core.profiling.projection import Epoch, count_gradient_bytes, count_term_bytes
+from pipeline_core.profiling.projection import Epoch, count_gradient_bytes, list_reduced_bytes
 from pipeline_core.profiling.side_by_side import Training
 from pipeline_core.project.run import Run
 from pipeline_core.system.memory import keep_freed_memory
@@ -80,7 +76,7 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
             units: measure_parts(training, options, parts, device, units, limit)
             for units in dict.fromkeys(one.units_per_rank for one in layouts)
         }
-    networks = _find_networks(run, device, layouts)
+    networks = find_networks(run, device, layouts)
     planner = _Planner(training, parts, options)
     records = [
         planner.predict(one, fits[one.units_per_rank], networks.get(one.network)) for one in layouts
@@ -92,30 +88,12 @@ def plan_domains(run: Run, device: torch.device, layouts: Sequence[Layout]) -> d
     ]
     return {
         "gradient_bytes": count_gradient_bytes(training.task),
-        "networks": {name: record for name, (_, record) in networks.items()},
+        "networks": networks,
         "compute": {f"{units} a rank": one.seconds.coefficients for units, one in fits.items()},
         "memory": {"before": first.before, **(first.growth.coefficients if first.growth else {})},
         "measured": measured,
         "ranks": records,
     }
-
-
-def _find_networks(
-    run: Run, device: torch.device, layouts: Sequence[Layout]
-) -> dict[str, tuple[Network, dict[str, Any]]]:
-    """Return the networks within this machine and between machines, with their records."""
-    networks = {}
-    for layout in layouts:
-        if layout.ranks == 1 or layout.network in networks:
-            continue
-        if layout.nodes == 1:
-            record = measure_network(device, layout.adding)
-            network = Network(alpha=record["alpha"], bandwidth=record["bandwidth"])
-            networks[layout.network] = network, record
-        else:
-            given = run.get_section("profile", ProfileOptions).projection
-            networks[layout.network] = choose_network(given)
-    return networks
 
 
 class _Planner:
@@ -138,7 +116,7 @@ class _Planner:
         self,
         layout: Layout,
         fitted: FittedParts,
-        network: tuple[Network, dict[str, Any]] | None,
+        network: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         """Return the record of a number of ranks."""
         n_ranks, costs = layout.ranks, self._parts.costs
@@ -148,8 +126,8 @@ class _Planner:
         whole = [number for number in self._counted if not is_divided[number]]
         parts = [self._parts.count(number, n_ranks) for number in shared]
         alone = [self._parts.count(number, 1) for number in whole]
-        busy = [fitted.seconds.predict_batch_seconds(one.rows) for one in parts]
-        own = [float(fitted.seconds.predict_batch_seconds(one.rows)[0]) for one in alone]
+        busy = [fitted.seconds.predict(one) for one in parts]
+        own = [float(fitted.seconds.predict(one)[0]) for one in alone]
         # Ranks that share cores take turns: none is idle while one has work.
         turns = layout.ranks_per_node / layout.at_once
         lasts = self._add(shared, [max(one.max(), one.mean() * turns) for one in busy], is_divided)
@@ -157,14 +135,15 @@ class _Planner:
         loads = self._share_whole(self._spread(whole, own), limit, n_ranks)
         communication = 0.0
         if network is not None:
-            messages = [fitted.predict_messages(one, network[0]) for one in parts]
+            link = read_link(network)
+            messages = [fitted.predict_messages(one, link) for one in parts]
             communication = self._add(shared, messages, is_divided)
-            communication += self._reduce(network[0], n_ranks, int(is_divided.sum()))
+            communication += self._reduce(link, n_ranks, int(is_divided.sum()))
         compute = means + float(loads.mean(1).sum())
         slowest = lasts + float(np.maximum(loads.max(1), loads.mean(1) * turns).sum())
         seconds = slowest + communication
         epoch = Epoch(len(self._plan), seconds, compute, communication, slowest - compute)
-        memory = self._predict_memory(parts, alone, fitted)
+        memory = self._predict_memory([*parts, *alone], fitted)
         return {
             **describe_epoch(layout, epoch, max(memory) if memory else None, self._options),
             "divided": int(is_divided.sum()),
@@ -185,30 +164,22 @@ class _Planner:
             loads[number] = np.bincount(owners, seconds[whole], n_ranks)
         return loads
 
-    def _predict_memory(
-        self,
-        parts: Sequence[CountedParts],
-        alone: Sequence[CountedParts],
-        fitted: FittedParts,
-    ) -> list[int] | None:
+    def _predict_memory(self, counted: Sequence[Rows], fitted: FittedParts) -> list[int] | None:
         """Return the bytes of each rank, by its largest part or whole structure."""
         growth, before = fitted.growth, fitted.before
         if growth is None or before is None:
             return None
-        added = [growth.predict_batch_seconds(one.rows) for one in (*parts, *alone)]
+        added = [growth.predict(one) for one in counted]
         return [round(before + one) for one in np.stack(np.broadcast_arrays(*added)).max(0)]
 
-    def _reduce(self, network: Network, n_ranks: int, n_divided: int) -> float:
+    def _reduce(self, link: Link, n_ranks: int, n_divided: int) -> float:
         """Return the time of all-reduces in an epoch (gradients, counts, predictions), s."""
-        per_step = [count_gradient_bytes(self._task), count_term_bytes(self._task)]
         fields = [quantity.field for quantity in self._task.quantities]
         per_structure = [8 * int(np.prod(f.shape)) for f in fields if f.kind == "sample"]
         # Predictions of a structure and their gradients are all-reduced, too.
-        times = ((len(self._plan), per_step), (2 * n_divided, per_structure))
+        times = ((len(self._plan), list_reduced_bytes(self._task)), (2 * n_divided, per_structure))
         return sum(
-            count * compute_ring_seconds(network, size, n_ranks)
-            for count, sizes in times
-            for size in sizes
+            count * link.time_ring(size, n_ranks) for count, sizes in times for size in sizes
         )
 
     def _add(

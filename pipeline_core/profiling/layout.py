@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import torch
+
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.threads import count_threads_per_rank
+from pipeline_core.profiling.network import choose_network, measure_network
 from pipeline_core.profiling.projection import Epoch
+from pipeline_core.project.run import Run
 
 _MOST_BESIDE: Final = 2
 """Ranks that are measured at once, per rank that the cores can run at once."""
@@ -63,9 +68,27 @@ class Layout:
         return "between nodes" if self.nodes > 1 else f"here, {self.adding} ranks"
 
     @property
+    def contention(self) -> str:
+        """Condition of a cost model, as named in a plan."""
+        return f"{self.units_per_rank} a rank, {self.beside} at once"
+
+    @property
     def used_units(self) -> int:
         """Cores, or GPUs, that all ranks use."""
         return min(self.ranks * self.units_per_rank, self.nodes * self.units)
+
+
+def find_networks(
+    run: Run, device: torch.device, layouts: Iterable[Layout]
+) -> dict[str, dict[str, Any]]:
+    """Return the records of the links within this machine and between machines, by name."""
+    networks: dict[str, dict[str, Any]] = {}
+    for layout in layouts:
+        if layout.ranks > 1 and layout.network not in networks:
+            is_here = layout.nodes == 1
+            record = measure_network(device, layout.adding) if is_here else choose_network(run)
+            networks[layout.network] = record
+    return networks
 
 
 def describe_epoch(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -19,14 +19,9 @@ from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
+from pipeline_core.profiling.calls import Measurement, measure
 from pipeline_core.profiling.memory import find_free_bytes, measure_peak
-from pipeline_core.profiling.steps import (
-    Limit,
-    MeasuredClass,
-    MeasuredStep,
-    SizeProbe,
-    fit_memory,
-)
+from pipeline_core.profiling.steps import Record, SizeProbe, fit_memory
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.balance.sampler import Share
 from pipeline_core.training.division import Load
@@ -41,6 +36,8 @@ _USABLE: Final = 0.8
 
 _WARM: Final = 2
 """First steps, which allocate what stays."""
+
+Limit = Literal["memory", "time"]
 
 
 def find_memory_limit(options: ProfileOptions, device: torch.device) -> float:
@@ -95,13 +92,10 @@ class StepTimer:
         self._learner.train()
         self._totals = EpochTotals.zero(len(task.objective.weights), device)
 
-    def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> MeasuredStep:
+    def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> Measurement:
         """Measure steps of a batch, after two that do not count."""
-        step = self._make_step([MicroBatch(samples.batch(numbers))], len(numbers))
-        self._time_step(step)  # allocates what stays, as the state of the optimizer
-        memory = self._measure_memory(step)
-        seconds = tuple(self._time_step(step) for _ in range(repeats))
-        return MeasuredStep(len(numbers), seconds, memory)
+        step = self.make_call([MicroBatch(samples.batch(numbers))])
+        return measure(step, self._ranks.device, repeats)
 
     def measure_steps(
         self, plan: Plan, share: Callable[[Plan], Share], load: Load
@@ -133,7 +127,9 @@ class StepTimer:
 
     def make_call(self, pieces: list[MicroBatch]) -> Callable[[], None]:
         """Return a function that starts a step of some micro-batches, without waiting for it."""
-        step = self._make_step(pieces, 1)
+        if self._ranks.device.type == "cuda":
+            pieces = [piece.pin_memory() for piece in pieces]
+        step = Step(pieces, sum_counts(self._objective, pieces), 1, np.ones(1))
 
         def do() -> None:
             self._learner.step(step, self._totals)
@@ -142,22 +138,7 @@ class StepTimer:
 
     def measure_memory(self, pieces: list[MicroBatch]) -> int | None:
         """Return the peak memory of a step of some micro-batches, less what stays, bytes."""
-        return self._measure_memory(self._make_step(pieces, 1))
-
-    def _measure_memory(self, step: Step) -> int | None:
-        return measure_peak(lambda: self._learner.step(step, self._totals), self._ranks.device)
-
-    def _make_step(self, pieces: list[MicroBatch], n_samples: int) -> Step:
-        if self._ranks.device.type == "cuda":
-            pieces = [piece.pin_memory() for piece in pieces]
-        return Step(pieces, sum_counts(self._objective, pieces), n_samples, np.ones(1))
-
-    def _time_step(self, step: Step) -> float:
-        self._wait()
-        begin = time.perf_counter()
-        self._learner.step(step, self._totals)
-        self._wait()
-        return time.perf_counter() - begin
+        return measure_peak(self.make_call(pieces), self._ranks.device)
 
     def _wait(self) -> None:
         if self._ranks.device.type == "cuda":
@@ -170,7 +151,7 @@ def measure_classes(
     probes: Sequence[SizeProbe],
     options: ProfileOptions,
     limit: float | None,
-) -> list[MeasuredClass]:
+) -> tuple[list[Record], list[Limit | None]]:
     """Measure batches of each probe, growing until memory or time run out.
 
     A batch is tried only if it fits by extrapolation from smaller ones.
@@ -181,23 +162,31 @@ def measure_classes(
         probes: By rising size.
         options: Numbers of copies, repeats and limits.
         limit: Bytes that a step may use; None for no limit.
+
+    Returns:
+        The measured steps, see `steps`; for each probe the reason why larger batches were not
+        tried, None if all were.
     """
-    classes: list[MeasuredClass] = []
-    for probe in probes:
-        steps: list[MeasuredStep] = []
+    records: list[Record] = []
+    limits: list[Limit | None] = []
+    for number, probe in enumerate(probes):
         reason: Limit | None = None
+        seconds = 0.0
         for copies in sorted(set(options.samples)):
-            bound = fit_memory(probe, steps, classes)
-            if limit is not None and bound is not None and bound.predict(copies) > limit:
+            bound = fit_memory(number, probe, records)
+            needed = 0.0 if bound is None else float(bound.predict({"sample": copies}))
+            if limit is not None and needed > limit:
                 reason = "memory"
                 break
-            if steps and steps[-1].median > options.seconds_limit:
+            if seconds > options.seconds_limit:
                 reason = "time"
                 break
             try:
-                steps.append(timer.measure(samples, [probe.sample] * copies, options.repeats))
+                step = timer.measure(samples, [probe.sample] * copies, options.repeats)
             except torch.OutOfMemoryError:  # others use the GPU too
                 reason = "memory"
                 break
-        classes.append(MeasuredClass(probe, tuple(steps), reason))
-    return classes
+            records.append(probe.record(number, copies, step))
+            seconds = step.median
+        limits.append(reason)
+    return records, limits

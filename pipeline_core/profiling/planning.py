@@ -15,30 +15,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from pipeline_core.config.profile import Network, ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.profiling.domain_planning import plan_domains
-from pipeline_core.profiling.layout import Layout, describe_epoch
-from pipeline_core.profiling.network import (
-    ASSUMED,
-    choose_network,
-    fit_latency,
-    measure_network,
-)
+from pipeline_core.profiling.layout import Layout, describe_epoch, find_networks
+from pipeline_core.profiling.network import fit_latency, read_link
 from pipeline_core.profiling.projection import (
-    Cluster,
     count_gradient_bytes,
-    count_term_bytes,
-    project_compute,
+    list_reduced_bytes,
+    predict_busy,
     simulate,
 )
 from pipeline_core.profiling.side_by_side import (
     LoadRun,
     Measured,
-    MeasurementRequest,
     Training,
     measure_side_by_side,
 )
@@ -143,6 +136,7 @@ class _Planner:
     def __init__(self, run: Run, device: torch.device, options: TrainOptions) -> None:
         self._run, self._device, self._options = run, device, options
         self._training = Training(run, options, torch.device("cpu"))
+        self._messages = list_reduced_bytes(self._training.task)
 
     def is_divided(self, layout: Layout) -> bool:
         """Return True if ranks of a layout divide large structures, as the training would."""
@@ -155,56 +149,40 @@ class _Planner:
         """Predict all layouts."""
         measured = {
             one: measure_side_by_side(
-                load, MeasurementRequest(one.ranks, one.units_per_rank), one.beside
+                load, one.ranks, one.beside, self._run.device, one.units_per_rank
             )
             for one in layouts
         }
         models = _fit_models(measured)
         networks = self._find_networks(measured, models)
-        records = []
-        for layout in layouts:
-            network = networks.get(layout.network)
-            model = models[_describe_contention(layout)]
-            records.append(self._predict(layout, model, network, measured[layout].memory))
         return {
             "gradient_bytes": count_gradient_bytes(self._training.task),
             "networks": networks,
             "compute": {name: model.coefficients for name, model in models.items()},
-            "ranks": records,
+            "ranks": [
+                self._predict(one, models[one.contention], networks.get(one.network), steps.memory)
+                for one, steps in measured.items()
+            ],
         }
 
     def _find_networks(
         self, measured: Mapping[Layout, Measured], models: Mapping[str, CostModel]
     ) -> dict[str, dict[str, Any]]:
-        """Return the records of the networks within this machine and between machines."""
-        networks = {}
+        """Return the records of links, within this machine with the latency in joint steps."""
+        networks = find_networks(self._run, self._device, measured)
+        fitted: set[str] = set()
         for layout, steps in measured.items():
-            name = layout.network
-            if name in networks or layout.ranks == 1:
+            if layout.nodes > 1 or layout.network in fitted or steps.together is None:
                 continue
-            if layout.nodes == 1:
-                networks[name] = self._find_network_here(layout, steps, models)
-                continue
-            wanted = self._run.get_section("profile", ProfileOptions).projection
-            networks[name] = choose_network(wanted)[1]
+            fitted.add(layout.network)
+            busy = self._predict_busy(layout, models[layout.contention])[:, : layout.beside]
+            computing = simulate(busy, at_once=layout.at_once)
+            rest = steps.together - computing.seconds / computing.steps
+            record = networks[layout.network]
+            link = fit_latency(read_link(record), self._messages, rest, layout.beside)
+            source = f"steps of {layout.beside} ranks here"
+            networks[layout.network] = {**record, "alpha": link.latency, "source": source}
         return networks
-
-    def _find_network_here(
-        self, layout: Layout, steps: Measured, models: Mapping[str, CostModel]
-    ) -> dict[str, Any]:
-        record = measure_network(self._device, layout.adding)
-        if steps.together is None:  # on GPUs
-            return record
-        plan = self._training.sampler.plan_epoch(0, layout.ranks)
-        model = models[_describe_contention(layout)]
-        computing = project_compute(
-            plan, self._training.sizes, model, layout.beside, layout.at_once
-        )
-        network = Network(alpha=record["alpha"], bandwidth=record["bandwidth"])
-        task = self._training.task
-        messages = [count_gradient_bytes(task), count_term_bytes(task)]
-        network = fit_latency(network, messages, steps.together - computing, layout.beside)
-        return {**record, "alpha": network.alpha, "source": f"steps of {layout.beside} ranks here"}
 
     def _predict(
         self,
@@ -213,23 +191,17 @@ class _Planner:
         network: Mapping[str, Any] | None,
         memory: int | None,
     ) -> dict[str, Any]:
-        given = network or ASSUMED.model_dump()  # a single rank has no network
-        cluster = Cluster(
-            model=model,
-            network=Network(alpha=given["alpha"], bandwidth=given["bandwidth"]),
-            gradient_bytes=count_gradient_bytes(self._training.task),
-            count_bytes=count_term_bytes(self._training.task),
-            nodes=layout.nodes,
-            at_once=layout.at_once,
-        )
-        plan = self._training.sampler.plan_epoch(0, layout.ranks)
-        epoch = simulate(plan, self._training.sizes, cluster)
+        adding = 0.0
+        if network is not None:  # a single rank has none
+            link = read_link(network)
+            adding = sum(link.time_ring(n, layout.ranks) for n in self._messages)
+        busy = self._predict_busy(layout, model)
+        epoch = simulate(busy, adding, layout.nodes, layout.at_once)
         return describe_epoch(layout, epoch, memory, self._options)
 
-
-def _describe_contention(layout: Layout) -> str:
-    """Return the condition of a cost model, as named in the plan."""
-    return f"{layout.units_per_rank} a rank, {layout.beside} at once"
+    def _predict_busy(self, layout: Layout, model: CostModel) -> NDArray[np.float64]:
+        plan = self._training.sampler.plan_epoch(0, layout.ranks)
+        return predict_busy(plan, self._training.sizes, model)
 
 
 def _fit_models(measured: Mapping[Layout, Measured]) -> dict[str, CostModel]:
@@ -238,8 +210,8 @@ def _fit_models(measured: Mapping[Layout, Measured]) -> dict[str, CostModel]:
     Where ranks take turns at the cores, the model gives the time of a rank within its turn.
     """
     models = {}
-    for name in dict.fromkeys(map(_describe_contention, measured)):
-        some = {one: m for one, m in measured.items() if _describe_contention(one) == name}
+    for name in dict.fromkeys(one.contention for one in measured):
+        some = {one: m for one, m in measured.items() if one.contention == name}
         parts = list(some.values())
         totals = {k: np.concatenate([m.totals[k] for m in parts]) for k in parts[0].totals}
         turns = [m.seconds * min(1.0, one.at_once / one.beside) for one, m in some.items()]

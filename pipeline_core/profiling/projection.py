@@ -7,16 +7,15 @@ sampler gives it; a step ends when the slowest rank is done and the gradients ha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_core.config.profile import Network, Projection, SizeClass
+from pipeline_core.config.profile import Projection, SizeClass
 from pipeline_core.config.sections import PartitionOptions, Strategy
-from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.task import Sizes, Task
 from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_core.training.balance.sampler import Sampler
@@ -25,27 +24,6 @@ from pipeline_kernels.packing import Plan
 _COUNT_BYTES: Final = 8
 _DRAW: Final = 3_072
 """Stream of the generator of sizes; the generator of the order of samples has the same seed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Cost model, network and machines of a projection.
-
-    Attributes:
-        model: Cost model of a rank's computing.
-        network: Network of the all-reduce.
-        gradient_bytes: Size of the gradients.
-        count_bytes: Size of the counts that ranks add before a step; 0 to leave them out.
-        nodes: Number of machines, with equal numbers of ranks.
-        at_once: Ranks of a machine that compute at the same time; None for all.
-    """
-
-    model: CostModel
-    network: Network
-    gradient_bytes: int
-    count_bytes: int = 0
-    nodes: int = 1
-    at_once: int | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +51,8 @@ def project_epochs(
     options: Projection,
     partition: PartitionOptions,
     batch_by: Literal["count", "cost"],
-    cluster: Cluster,
+    model: CostModel,
+    predict_adding: Callable[[int], float],
     seed: int,
 ) -> list[dict[str, Any]]:
     """Simulate an epoch for each number of ranks and each strategy.
@@ -88,7 +67,8 @@ def project_epochs(
         options: Samples, ranks, strategies.
         partition: Gives the kind of costs, given or fitted, and the capacity.
         batch_by: As `train.batch_by`.
-        cluster: Cost model, network and machines.
+        model: Cost model of a rank's computing.
+        predict_adding: Returns the time of the all-reduces of a step on a number of ranks, s.
         seed: Seed of drawn sizes and of the order of samples.
 
     Returns:
@@ -110,7 +90,7 @@ def project_epochs(
     records = []
     for mode, ranks, samples in epochs:
         fitted = partition.cost == "fitted"
-        costs = cluster.model.predict_seconds(samples) if fitted else task.cost(samples)
+        costs = model.predict_seconds(samples) if fitted else task.cost(samples)
         batch_size = options.batch_size if mode == "strong" else None
         batch_size = batch_size or choose_batch_size(samples, options.atoms_per_rank, ranks)
         for strategy in options.strategies:
@@ -127,7 +107,8 @@ def project_epochs(
             shared = time.perf_counter() - begin
             facts = {"mode": mode, "strategy": strategy, "ranks": ranks, "plan_seconds": shared}
             facts |= {"samples": len(samples["atom"]), **_describe_plan(plan, samples)}
-            records.append({**facts, **asdict(simulate(plan, samples, cluster))})
+            epoch = simulate(predict_busy(plan, samples, model), predict_adding(ranks))
+            records.append({**facts, **asdict(epoch)})
     return records
 
 
@@ -150,59 +131,41 @@ def _describe_plan(plan: Plan, sizes: Sizes) -> dict[str, float]:
     }
 
 
-def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
-    """Return the times that the ranks of a plan compute, communicate and wait.
-
-    Args:
-        plan: Samples of each rank and step.
-        sizes: Sizes of all samples.
-        cluster: Cost model, network and machines.
-    """
-    busy = _predict_busy(plan, sizes, cluster.model)
-    slowest = np.maximum(busy.max(1), _share_cores(busy, cluster))
-    added = [cluster.gradient_bytes, *([cluster.count_bytes] if cluster.count_bytes else [])]
-    adding = sum(compute_ring_seconds(cluster.network, n, plan.n_ranks) for n in added)
-    communication = len(plan) * adding
-    return Epoch(
-        steps=len(plan),
-        seconds=float(slowest.sum()) + communication,
-        compute=float(busy.mean(1).sum()),
-        communication=communication,
-        idle=float((slowest - busy.mean(1)).sum()),
-    )
-
-
-def project_compute(
-    plan: Plan, sizes: Sizes, model: CostModel, n_ranks: int, at_once: int
-) -> float:
-    """Return the mean time of a step without communication of the first ranks of a plan.
+def predict_busy(plan: Plan, sizes: Sizes, model: CostModel) -> NDArray[np.float64]:
+    """Return the computing time of each rank in each step, s, (n_steps, n_ranks).
 
     Args:
         plan: Samples of each rank and step.
         sizes: Sizes of all samples.
         model: Cost model of a rank's computing.
-        n_ranks: Number of ranks, all on one machine.
-        at_once: Number of these that compute at the same time.
     """
-    busy = _predict_busy(plan, sizes, model)[:, :n_ranks]
-    return float(np.maximum(busy.max(1), busy.sum(1) / at_once).mean())
-
-
-def _predict_busy(plan: Plan, sizes: Sizes, model: CostModel) -> NDArray[np.float64]:
-    """Return the computing time of each rank in each step, (n_steps, n_ranks)."""
     return np.asarray(model.constant + plan.sum_loads(model.predict_seconds(sizes)))
 
 
-def _share_cores(busy: NDArray[np.float64], cluster: Cluster) -> NDArray[np.float64]:
-    """Return the time that machines need for ranks sharing their cores, (n_steps,).
+def simulate(
+    busy: NDArray[np.float64], adding: float = 0.0, nodes: int = 1, at_once: int | None = None
+) -> Epoch:
+    """Return the times that ranks compute, communicate and wait.
 
-    A rank that waits leaves its cores to others, so a machine is never idle while one has work.
+    Args:
+        busy: Computing time of each rank in each step, s, (n_steps, n_ranks).
+        adding: Time of the all-reduces of a step, s.
+        nodes: Number of machines, with equal numbers of ranks.
+        at_once: Ranks of a machine that compute at the same time; None for all.
     """
-    if cluster.at_once is None:
-        return np.zeros(len(busy))
-    machines = np.array_split(busy, cluster.nodes, axis=1)
-    work = np.stack([ranks.sum(1) for ranks in machines], axis=1)  # (n_steps, n_nodes)
-    return np.asarray(work.max(1) / cluster.at_once)
+    slowest, n_steps = busy.max(1), len(busy)
+    if at_once is not None:
+        # A rank that waits leaves its cores to others: no machine is idle while one has work.
+        machines = np.array_split(busy, nodes, axis=1)
+        work = np.stack([ranks.sum(1) for ranks in machines], axis=1)  # (n_steps, n_nodes)
+        slowest = np.maximum(slowest, work.max(1) / at_once)
+    return Epoch(
+        steps=n_steps,
+        seconds=float(slowest.sum()) + n_steps * adding,
+        compute=float(busy.mean(1).sum()),
+        communication=n_steps * adding,
+        idle=float((slowest - busy.mean(1)).sum()),
+    )
 
 
 def count_gradient_bytes(task: Task) -> int:
@@ -211,9 +174,9 @@ def count_gradient_bytes(task: Task) -> int:
     return sum(p.numel() * p.element_size() for p in trained)
 
 
-def count_term_bytes(task: Task) -> int:
-    """Return the size of the counts of terms of the loss, which ranks add before each step."""
-    return _COUNT_BYTES * len(task.objective.weights)
+def list_reduced_bytes(task: Task) -> list[int]:
+    """Return the sizes of the all-reduces of a step: gradients, counts of terms of the loss."""
+    return [count_gradient_bytes(task), _COUNT_BYTES * len(task.objective.weights)]
 
 
 def choose_batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:

@@ -8,20 +8,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.profiling.steps import MeasuredClass, fit_memory
+from pipeline_core.profiling.steps import Record, SizeProbe, fit_memory
 from pipeline_core.training.balance.cost_model import CostModel
 
 _WITHIN: Final = 1.1
 """Times per atom up to this factor over the best count as saturated."""
 
 
-def find_saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def find_saturation(records: Sequence[Record]) -> dict[str, float]:
     """Return the size of batches from which on the device is saturated.
 
     As section 5.5 of J. Firoz et al., arXiv:2504.10700: more atoms then take more time.
 
     Args:
-        records: From `steps.list_steps`; at least one.
+        records: Measured steps, see `steps`; at least one.
 
     Returns:
         atoms: the smallest batch from which on no larger one takes less than 1 / 1.1 of its time
@@ -38,11 +38,11 @@ def find_saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"atoms": float(sizes[first]), "seconds_per_atom": float(rates.min())}
 
 
-def find_growth(records: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
+def find_growth(records: Sequence[Record]) -> list[dict[str, int]]:
     """Return the batch from which on larger ones take longer, for each size of samples.
 
     Args:
-        records: From `steps.list_steps`.
+        records: Measured steps, see `steps`.
 
     Returns:
         class_atoms, and samples: the smallest batch that takes more than 1.1 times as long as the
@@ -57,37 +57,42 @@ def find_growth(records: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
     return growth
 
 
-def find_capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str, Any]:
+def find_capacity(
+    probes: Sequence[SizeProbe],
+    records: Sequence[Record],
+    limits: Sequence[str | None],
+    limit: float | None,
+) -> dict[str, Any]:
     """Return the largest step that the device can compute.
 
-    If memory limited the batches of a class, it is the step that would fill the memory, for the
-    class that fits least. Else it is the largest measured step.
+    If memory limited the batches of a probe, it is the step that would fill the memory, for the
+    probe that fits least. Else it is the largest measured step.
 
     Args:
-        classes: Measured classes; at least one step.
+        probes: Measured samples.
+        records: Measured steps; at least one.
+        limits: Limits of the probes, as from `measure_classes`.
         limit: Bytes that a step may use.
 
     Returns:
         atoms; cost, in the units of `partition.capacity`; bytes_per_atom, of the largest measured
         step, None if the system does not report it; limited_by; memory_limit.
     """
-    lines = [
-        (c.probe, fit_memory(c.probe, c.steps, classes)) for c in classes if c.limit == "memory"
-    ]
-    rooms = [(line.invert(limit), probe) for probe, line in lines if line and limit is not None]
-    full = [(n * probe.atoms, n * probe.cost) for n, probe in rooms if np.isfinite(n)]
-    steps = [(c.probe, step) for c in classes for step in c.steps]
-    probe, last = max(steps, key=lambda pair: pair[0].atoms * pair[1].samples)
-    limits = {c.limit for c in classes}
-    reason = next((r for r in ("memory", "time") if r in limits), "the largest batch tried")
-    atoms, cost = last.samples * probe.atoms, last.samples * probe.cost
+    last = max(records, key=lambda one: one["atoms"])
+    full = []
+    for number, probe in enumerate(probes):
+        line = fit_memory(number, probe, records) if limits[number] == "memory" else None
+        if line is not None and limit is not None and line.per["sample"] > 0:
+            n = max(0.0, limit - line.constant) / line.per["sample"]
+            full.append((n * probe.atoms, n * probe.cost))
+    atoms, cost = last["atoms"], last["cost"]
     if full:
         atoms, cost = map(min, zip(*full, strict=True))
-    n_atoms = last.samples * probe.atoms
+    reason = next((r for r in ("memory", "time") if r in limits), "the largest batch tried")
     return {
         "atoms": round(atoms),
         "cost": float(cost),
-        "bytes_per_atom": None if last.memory is None else last.memory / n_atoms,
+        "bytes_per_atom": None if last["memory"] is None else last["memory"] / last["atoms"],
         "limited_by": reason,
         "memory_limit": limit,
     }
@@ -97,7 +102,7 @@ def describe_fit(
     model: CostModel, totals: Mapping[str, NDArray[np.float64]], seconds: NDArray[np.float64]
 ) -> dict[str, float]:
     """Return the coefficients of a cost model, and the median of its relative errors."""
-    errors = np.abs(model.predict_batch_seconds(totals) - seconds) / seconds
+    errors = np.abs(model.predict(totals) - seconds) / seconds
     return {**model.coefficients, "relative_error": float(np.median(errors))}
 
 

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import torch
@@ -25,13 +21,11 @@ from numpy.typing import NDArray
 from torch import distributed as dist
 
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.distributed.rendezvous import init_process_group
+from pipeline_core.distributed.local_ranks import call_on_ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
-from pipeline_core.distributed.world import World
 from pipeline_core.profiling.measure import StepTimer
 from pipeline_core.profiling.memory import find_used_bytes
-from pipeline_core.profiling.network import host_ranks
 from pipeline_core.project.run import Run
 from pipeline_core.system.memory import keep_freed_memory
 from pipeline_core.system.seeds import use_deterministic
@@ -49,34 +43,6 @@ _LEAST_SECONDS: Final = 1.0
 
 Sizes = Mapping[str, NDArray[np.int64]]
 LoadRun = Callable[[], Run]
-
-
-@dataclass(frozen=True)
-class MeasurementRequest:
-    """Training to be measured.
-
-    Attributes:
-        ranks: Number of ranks of the training.
-        threads: Threads of each rank.
-    """
-
-    ranks: int
-    threads: int
-
-
-@dataclass(frozen=True)
-class _JointRun:
-    """Request to compute steps jointly, with the all-reduce of gradients.
-
-    Attributes:
-        size: Number of processes.
-        steps: Number of measured steps, after two that do not count.
-        variables: Environment variables by which the processes connect.
-    """
-
-    size: int
-    steps: int
-    variables: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -100,10 +66,12 @@ class Measured:
     def join(cls, parts: Sequence[Measured]) -> Self:
         """Return the steps of several ranks, and the memory of the largest."""
         measured = [part.memory for part in parts if part.memory is not None]
+        together = [part.together for part in parts if part.together is not None]
         return cls(
             {kind: np.concatenate([p.totals[kind] for p in parts]) for kind in parts[0].totals},
             np.concatenate([part.seconds for part in parts]),
             max(measured, default=None),
+            float(np.mean(together)) if together else None,
         )
 
 
@@ -141,155 +109,92 @@ class Training:
         return MicroBatch(self.samples.batch(numbers.tolist()))
 
 
-def measure_side_by_side(load: LoadRun, request: MeasurementRequest, n_processes: int) -> Measured:
+def measure_side_by_side(
+    load: LoadRun, n_ranks: int, n_processes: int, device: str, threads: int
+) -> Measured:
     """Measure steps of the first ranks of a training while all of them compute.
 
     Args:
         load: Returns the run; must be picklable, since the processes call it.
-        request: Training to be measured.
+        n_ranks: Number of ranks of the training.
         n_processes: Number of ranks that compute at once.
+        device: Device of the training, as for `connect_ranks`.
+        threads: Threads of each rank, unless OMP_NUM_THREADS is set.
 
     Raises:
         ValueError: One of them failed.
     """
-    with ExitStack() as stack:
-        ends = [stack.enter_context(_start(load, request, n)) for n in range(n_processes)]
-        parts: list[Measured] = _receive_all(ends)
-        measured = Measured.join(parts)
-        if n_processes == 1:
-            return measured
-        store, variables = host_ranks(n_processes)
-        for end in ends:  # all are measured, so none has to keep the machine busy
-            end.send(_JointRun(n_processes, len(parts[0].seconds), variables))
-        together = float(np.mean(_receive_all(ends)))
-        del store
-        return replace(measured, together=together)
+    threads = int(os.environ.get("OMP_NUM_THREADS", threads))
+    measure = partial(_measure_rank, load=load, n_ranks=n_ranks)
+    return Measured.join(call_on_ranks(measure, n_processes, device, threads))
 
 
-@contextmanager
-def _start(load: LoadRun, request: MeasurementRequest, number: int) -> Iterator[Connection]:
-    """Start the process of a rank; yield its connection."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process: BaseProcess = context.Process(
-        target=_serve, args=(load, request, number, theirs), daemon=True
-    )
-    process.start()
-    theirs.close()
-    try:
-        yield ours
-    finally:
-        ours.close()
-        process.terminate()
-        process.join()
-
-
-def _receive_all(ends: Sequence[Connection]) -> list[Any]:
-    """Return the answers of all processes, in order; raise the first failure at once."""
-    answers: dict[Connection, Any] = {}
-    while len(answers) < len(ends):
-        for end in wait([one for one in ends if one not in answers]):
-            assert isinstance(end, Connection)
-            answers[end] = _receive(end)
-    return [answers[end] for end in ends]
-
-
-def _receive(end: Connection) -> Any:
-    try:
-        answer = end.recv()
-    except (EOFError, ConnectionResetError):
-        raise ValueError(
-            "a process that measured steps ended without a message: probably it had too little "
-            "memory; plan fewer ranks on a machine, or a smaller train.batch_size"
-        ) from None
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
-
-
-def _serve(load: LoadRun, request: MeasurementRequest, number: int, end: Connection) -> None:
-    """Run one of the processes, until the other end is closed."""
+def _measure_rank(ranks: Ranks, load: LoadRun, n_ranks: int) -> Measured:
+    """Measure the steps of the share of a rank in a training on `n_ranks`."""
     keep_freed_memory()  # as the training does: steps are faster
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", request.threads)))
-    try:
-        run = load()
-        options = run.get_section("train", TrainOptions)
-        with (
-            connect_ranks(run.device, run.state) as world,
-            use_deterministic(options.deterministic),
-            limit_numpy_threads(),
-        ):
-            training = Training(run, options, world.device)
-            rank = _Rank(training, request, number, options, world.device)
-            end.send(rank.run_jointly(rank.measure(end)))
-    except EOFError:
-        pass
-    except Exception as error:  # noqa: BLE001 - the parent raises it
-        end.send(error if isinstance(error, ValueError) else RuntimeError(repr(error)))
+    run = load()
+    options = run.get_section("train", TrainOptions)
+    with use_deterministic(options.deterministic), limit_numpy_threads():
+        training = Training(run, options, ranks.device)
+        return _RankSteps(training, options, ranks, n_ranks).measure()
 
 
-class _Rank:
-    """One of the processes: it computes the steps of a rank of this number."""
+class _RankSteps:
+    """Steps of the share of one rank."""
 
     def __init__(
-        self,
-        training: Training,
-        request: MeasurementRequest,
-        number: int,
-        options: TrainOptions,
-        device: torch.device,
+        self, training: Training, options: TrainOptions, ranks: Ranks, n_ranks: int
     ) -> None:
-        self._training, self._number = training, number
-        self._options, self._device = options, device
-        self._plan = training.sampler.plan_epoch(0, request.ranks)
+        self._training, self._options, self._ranks = training, options, ranks
+        self._plan = training.sampler.plan_epoch(0, n_ranks)
 
-    def measure(self, end: Connection) -> _JointRun:
-        """Send measured steps, then continue with steps until all ranks have been measured."""
-        timer = StepTimer(self._training.task, self._options, self._device)
+    def measure(self) -> Measured:
+        """Measure steps of this rank alone, and of all ranks jointly."""
+        timer = StepTimer(self._training.task, self._options, self._ranks.device)
         memory = self._measure_memory(timer)
-        steps: list[tuple[int, float]] = []
-        is_sent = False
-        for step in self._do_steps(timer):
-            if not is_sent:
-                steps.append(step)
-                is_sent = _are_enough([seconds for _, seconds in steps])
-                if is_sent:
-                    end.send(self._describe(steps, memory))
-            elif end.poll():
-                break
-        joint: _JointRun = end.recv()
-        return joint
+        steps = self._measure_alone(timer)
+        shares = [self._plan.share(step, self._ranks.rank) for step, _ in steps]
+        totals = {
+            kind: np.array([rows[share].sum() for share in shares])
+            for kind, rows in self._training.sizes.items()
+        }
+        seconds = np.array([seconds for _, seconds in steps])
+        return Measured(totals, seconds, memory, self._measure_jointly(len(steps)))
 
-    def run_jointly(self, joint: _JointRun) -> float:
-        """Return the mean time of steps that all processes compute jointly, s."""
-        world = World("torchrun", self._number, joint.size)
-        os.environ.update({**joint.variables, "RANK": str(self._number)})
-        init_process_group(world, Path())
-        try:
-            timer = StepTimer(self._training.task, self._options, self._device, world)
-            steps = islice(self._do_steps(timer), joint.steps)
-            return float(np.mean([seconds for _, seconds in steps]))
-        finally:
-            dist.destroy_process_group()
+    def _measure_alone(self, timer: StepTimer) -> list[tuple[int, float]]:
+        """Measure steps, then continue with steps until all ranks have been measured."""
+        steps: list[tuple[int, float]] = []
+        measured: dist.Work | None = None
+        for step in self._do_steps(timer):
+            if measured is None:
+                steps.append(step)
+                if _are_enough([seconds for _, seconds in steps]):
+                    if self._ranks.size == 1:
+                        break
+                    measured = dist.all_reduce(torch.zeros(1), async_op=True)
+            elif measured.is_completed():
+                break
+        return steps
+
+    def _measure_jointly(self, n_steps: int) -> float | None:
+        """Return the mean time of steps that all ranks compute jointly, s; None for one rank."""
+        if self._ranks.size == 1:
+            return None
+        n_steps = self._ranks.broadcast(n_steps)
+        world = self._ranks.world
+        timer = StepTimer(self._training.task, self._options, self._ranks.device, world)
+        return float(np.mean([seconds for _, seconds in islice(self._do_steps(timer), n_steps)]))
 
     def _do_steps(self, timer: StepTimer) -> Iterator[tuple[int, float]]:
         return timer.measure_steps(self._plan, self._share, self._training.load)
 
     def _share(self, step: Plan) -> Share:
-        return self._training.sampler.share(step, self._number)
+        return self._training.sampler.share(step, self._ranks.rank)
 
     def _measure_memory(self, timer: StepTimer) -> int | None:
         first = self._share(self._plan.step(0))
         added = timer.measure_memory([self._training.load(b) for b in first.micro_batches])
-        return None if added is None else find_used_bytes(self._device) + added
-
-    def _describe(self, steps: Sequence[tuple[int, float]], memory: int | None) -> Measured:
-        shares = [self._plan.share(step, self._number) for step, _ in steps]
-        totals = {
-            kind: np.array([rows[share].sum() for share in shares])
-            for kind, rows in self._training.sizes.items()
-        }
-        return Measured(totals, np.array([seconds for _, seconds in steps]), memory)
+        return None if added is None else find_used_bytes(self._ranks.device) + added
 
 
 def _are_enough(seconds: Sequence[float]) -> bool:

@@ -1,15 +1,23 @@
-"""Measured training steps by class of samples, and the growth of their memory."""
+"""Measured training steps of samples of several sizes, and the growth of their memory.
+
+A measured step is a record, JSON-able: class (the number of its probe), class_atoms, samples,
+atoms, edges, angles, cost, seconds (the median), seconds_all, and memory (bytes; None if the system
+does not report it).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Limit = Literal["memory", "time"]
+from pipeline_core.profiling.calls import Measurement
+from pipeline_core.training.balance.cost_model import CostModel
+
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,110 +39,68 @@ class SizeProbe:
         """Number of its atoms."""
         return self.sizes["atom"]
 
+    def record(self, number: int, samples: int, measured: Measurement) -> Record:
+        """Return the record of a step of copies of the sample.
 
-@dataclass(frozen=True)
-class MeasuredStep:
-    """A step of copies of one sample.
-
-    Attributes:
-        samples: Number of copies.
-        seconds: Time of each measured step.
-        memory: Largest growth of memory within a step, bytes; None if the system does not report
-            it.
-    """
-
-    samples: int
-    seconds: tuple[float, ...]
-    memory: int | None
-
-    @property
-    def median(self) -> float:
-        """Median of the seconds."""
-        return float(np.median(self.seconds))
-
-
-@dataclass(frozen=True)
-class MeasuredClass:
-    """The steps of one size of samples.
-
-    Attributes:
-        probe: The sample.
-        steps: Steps by growing numbers of copies; empty if the first did not fit.
-        limit: Reason why larger batches were not tried; None if all were.
-    """
-
-    probe: SizeProbe
-    steps: tuple[MeasuredStep, ...]
-    limit: Limit | None
-
-
-@dataclass(frozen=True)
-class Line:
-    """Bytes of a step as a linear function of the number of samples."""
-
-    intercept: float
-    slope: float
-
-    def predict(self, samples: float) -> float:
-        """Return the bytes of a step of so many samples."""
-        return self.intercept + self.slope * samples
-
-    def invert(self, limit: float) -> float:
-        """Return the number of samples whose step takes `limit` bytes."""
-        return max(0.0, limit - self.intercept) / self.slope if self.slope > 0 else np.inf
-
-
-def fit_memory(
-    probe: SizeProbe, steps: Sequence[MeasuredStep], others: Sequence[MeasuredClass]
-) -> Line | None:
-    """Return the memory of steps of a probe, from its two largest measured ones.
-
-    With one measured step it is proportional to the samples, with none to the cost, by the most
-    expensive of the other classes. None if no memory has been measured.
-    """
-    points = [(s.samples, s.memory) for s in steps if s.memory is not None]
-    if len(points) > 1:
-        (n, less), (m, more) = points[-2:]
-        slope = max(0.0, (more - less) / (m - n))
-        return Line(max(0.0, more - slope * m), slope)
-    if points:
-        return Line(0.0, points[0][1] / points[0][0])
-    rates = [
-        c.steps[-1].memory / (c.steps[-1].samples * c.probe.cost)
-        for c in others
-        if c.steps and c.steps[-1].memory is not None and c.probe.cost > 0
-    ]
-    return Line(0.0, max(rates) * probe.cost) if rates else None
-
-
-def list_steps(classes: Sequence[MeasuredClass]) -> list[dict[str, Any]]:
-    """Return the measured steps, JSON-able.
-
-    Each has class, class_atoms, samples, atoms, edges, angles, cost, seconds (the median),
-    seconds_all, memory.
-    """
-    return [
-        {
+        Args:
+            number: Number of this probe.
+            samples: Number of copies.
+            measured: The measured step.
+        """
+        return {
             "class": number,
-            "class_atoms": one.probe.atoms,
-            "samples": step.samples,
-            **{
-                f"{k}s": step.samples * one.probe.sizes.get(k, 0) for k in ("atom", "edge", "angle")
-            },
-            "cost": step.samples * one.probe.cost,
-            "seconds": step.median,
-            "seconds_all": list(step.seconds),
-            "memory": step.memory,
+            "class_atoms": self.atoms,
+            "samples": samples,
+            **{f"{k}s": samples * self.sizes.get(k, 0) for k in ("atom", "edge", "angle")},
+            "cost": samples * self.cost,
+            "seconds": measured.median,
+            "seconds_all": list(measured.seconds),
+            "memory": measured.memory,
         }
-        for number, one in enumerate(classes)
-        for step in one.steps
-    ]
 
 
-def collect_totals(classes: Sequence[MeasuredClass]) -> dict[str, NDArray[np.float64]]:
+def fit_last(points: Sequence[tuple[int, int | None]]) -> CostModel | None:
+    """Return bytes as a linear function of samples, from the two largest measured numbers.
+
+    With one it is proportional; None for none.
+
+    Args:
+        points: Samples and bytes, ascending; None where the system does not report them.
+    """
+    measured = [(n, n_bytes) for n, n_bytes in points if n_bytes is not None]
+    if len(measured) < 2:
+        return CostModel(0.0, {"sample": measured[0][1] / measured[0][0]}) if measured else None
+    (n, less), (m, more) = measured[-2:]
+    slope = max(0.0, (more - less) / (m - n))
+    return CostModel(max(0.0, more - slope * m), {"sample": slope})
+
+
+def fit_memory(number: int, probe: SizeProbe, records: Sequence[Record]) -> CostModel | None:
+    """Return the memory of steps of a probe by its samples, see `fit_last`.
+
+    With no measured step it is proportional to the cost, by the largest steps of the other probes.
+    None if no memory has been measured.
+
+    Args:
+        number: Number of the probe.
+        probe: The probe.
+        records: Measured steps of all probes.
+    """
+    own = [(one["samples"], one["memory"]) for one in records if one["class"] == number]
+    if line := fit_last(own):
+        return line
+    largest = {one["class"]: (one["memory"], one["cost"]) for one in records}.values()
+    rates = [n_bytes / cost for n_bytes, cost in largest if n_bytes is not None and cost > 0]
+    return CostModel(0.0, {"sample": max(rates) * probe.cost}) if rates else None
+
+
+def collect_totals(
+    probes: Sequence[SizeProbe], records: Sequence[Record]
+) -> dict[str, NDArray[np.float64]]:
     """Return the rows of each kind in each measured step, kind -> (n_steps,)."""
-    kinds = classes[0].probe.sizes
     return {
-        kind: np.array([s.samples * c.probe.sizes[kind] for c in classes for s in c.steps], float)
-        for kind in kinds
+        kind: np.array(
+            [one["samples"] * probes[one["class"]].sizes[kind] for one in records], float
+        )
+        for kind in probes[0].sizes
     }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from pipeline_core.artifacts import store
-from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling import report
 from pipeline_core.profiling.measure import (
@@ -20,14 +21,13 @@ from pipeline_core.profiling.measure import (
     find_memory_limit,
     measure_classes,
 )
-from pipeline_core.profiling.network import describe_network, measure_network
+from pipeline_core.profiling.network import describe_link, measure_network, read_link
 from pipeline_core.profiling.projection import (
-    Cluster,
     count_gradient_bytes,
     describe_set,
     project_epochs,
 )
-from pipeline_core.profiling.steps import collect_totals, list_steps
+from pipeline_core.profiling.steps import collect_totals
 from pipeline_core.project.run import Run
 from pipeline_core.system.seeds import use_deterministic
 from pipeline_core.task import Samples, Sizes, Task
@@ -56,12 +56,20 @@ def profile_run(run: Run, facts: Mapping[str, Any] | None = None) -> dict[str, A
             f"{run.experiment}: profile.samples names no numbers of samples, so there is nothing "
             "to measure; give some, such as [1, 2, 4, 8, 16, 32]"
         )
+    content = write_profile(
+        run, lambda ranks: {**(facts or {}), **measure_steps(run, options, ranks.device)}
+    )
+    return report.summarize(content) if content else {}
+
+
+def write_profile(run: Run, measure: Callable[[Ranks], dict[str, Any]]) -> dict[str, Any]:
+    """Write what a function measures on rank 0 as `run.profile`; return it, and {} on others."""
     with connect_ranks(run.device, run.state) as ranks:
         if not ranks.is_rank_zero:
             return {}
-        content = {**(facts or {}), **measure_steps(run, options, ranks.device)}
+        content = measure(ranks)
     store.write_json(run.profile, content, run.make_provenance("profile"))
-    return report.summarize(content)
+    return content
 
 
 def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> dict[str, Any]:
@@ -73,7 +81,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         device: Device to measure on.
 
     Returns:
-        device, threads, precision, gradient_bytes; steps, see `steps.list_steps`; saturation,
+        device, threads, precision, gradient_bytes; steps, see `steps`; saturation,
         growth and capacity, see `report`; cost_model, the coefficients and relative_error, the
         median; and with a projection network, projection and, for drawn sizes, set, see
         `projection.describe_set`. JSON-able.
@@ -91,14 +99,14 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
     with use_deterministic(training.deterministic):
         timer = StepTimer(task, training, device)
         probes = choose_probes(task, sizes, options.classes)
-        classes = measure_classes(timer, samples, probes, options, limit)
-    records = list_steps(classes)
+        records, limits = measure_classes(timer, samples, probes, options, limit)
     if not records:
         raise ValueError(
             f"{run.experiment}: profile: the memory does not hold a step of "
             f"{min(options.samples)} of the smallest samples; free memory, or name fewer samples"
         )
-    totals, seconds = collect_totals(classes), np.array([record["seconds"] for record in records])
+    totals = collect_totals(probes, records)
+    seconds = np.array([record["seconds"] for record in records])
     model = fit(totals, seconds)
     content = {
         "device": device.type,
@@ -108,7 +116,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         "steps": records,
         "saturation": report.find_saturation(records),
         "growth": report.find_growth(records),
-        "capacity": report.find_capacity(classes, limit),
+        "capacity": report.find_capacity(probes, records, limits, limit),
         "cost_model": report.describe_fit(model, totals, seconds),
     }
     if options.projection is not None:
@@ -145,14 +153,10 @@ def _project(
     wanted = options.projection
     assert wanted is not None
     given = wanted.network
-    network = measure_network(device) if given is None else describe_network(given)
-    cluster = Cluster(
-        model=model,
-        network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
-        gradient_bytes=count_gradient_bytes(task),
-    )
+    network = measure_network(device) if given is None else describe_link(given)
+    add = partial(read_link(network).time_ring, count_gradient_bytes(task))
     partition = run.get_section("partition", PartitionOptions)
     batch_by = run.get_section("train", TrainOptions).batch_by
-    records = project_epochs(task, sizes, wanted, partition, batch_by, cluster, run.seed)
+    records = project_epochs(task, sizes, wanted, partition, batch_by, model, add, run.seed)
     drawn = describe_set(sizes, wanted.sizes, run.seed)
     return {"network": network, "projection": records, **({"set": drawn} if drawn else {})}

@@ -6,9 +6,7 @@ perhaps after hours of other stages.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from pipeline_core.config.sections import LossTerm, TrainOptions
 from pipeline_core.config.yaml_files import find_line
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.run import Run
+from pipeline_core.suggestions import suggest
 from pipeline_core.units import DIMENSION, find_factor
 
 
@@ -55,8 +54,8 @@ def _check_term(run: Run, name: str, term: LossTerm) -> None:
     key, info = f"train.loss.{name}", run.model_info
     if info.predicts and name not in info.predicts:
         raise ValueError(
-            f"{key}: plugin {info.name!r} predicts {', '.join(info.predicts)} only; "
-            f"{_suggest(name, info.predicts)}remove the term or correct its name"
+            f"{key}: plugin {info.name!r} predicts {', '.join(info.predicts)} only"
+            f"{suggest(name, info.predicts) or ';'} remove the term or correct its name"
         )
     labels = list_labels(run.dataset) if run.dataset is not None else None
     if labels is not None and name not in labels:
@@ -84,8 +83,3 @@ def list_labels(dataset: DatasetRun) -> list[str] | None:
     if None in labels:
         return None
     return list(dict.fromkeys(chain.from_iterable(filter(None, labels))))
-
-
-def _suggest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}? " if near else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from torch import nn
+
+from pipeline_core.suggestions import suggest
 
 
 def freeze(
@@ -46,10 +47,9 @@ def freeze(
 def _explain(name: str, parameters: Sequence[str], parts: Mapping[str, tuple[str, ...]]) -> str:
     """Return the message for a name that matches no parameter."""
     beginnings = list(dict.fromkeys(p.partition(".")[0] for p in parameters))
-    near = difflib.get_close_matches(name, [*parts, *parameters, *beginnings], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = suggest(name, [*parts, *parameters, *beginnings]) or ";"
     named = f"parts {', '.join(parts)}; " if parts else ""
     return (
-        f"train.freeze: the model has no {name!r}; {hint}it has {named}"
+        f"train.freeze: the model has no {name!r}{hint} it has {named}"
         f"parameters whose names begin with {', '.join(beginnings)}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,16 @@ class Structure:
     positions: NDArray[np.float64]
     cell: NDArray[np.float64]
     pbc: NDArray[np.bool_]
+
+    def repeat(self, copies: Sequence[int]) -> Structure:
+        """Return copies along each lattice vector; atoms of one copy stay together."""
+        shifts = np.indices(copies).reshape(3, -1).T @ self.cell  # (n_copies, 3)
+        return Structure(
+            np.tile(self.atomic_numbers, len(shifts)),
+            (shifts[:, None] + self.positions).reshape(-1, 3),
+            self.cell * np.asarray(copies)[:, None],
+            self.pbc,
+        )
 
 
 def parse_start(start: str) -> tuple[str, int] | None:

@@ -11,7 +11,7 @@ from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.task import count_rows
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import LinkOptions, PartitionOptions
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.project.run import Run
 from pipeline_core.task import Quantity, Task
 from pipeline_egnn_esp.data.baselines import TwoCentre
@@ -22,7 +22,6 @@ from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions
 from pipeline_egnn_esp.training.objective import BlockObjective
-from pipeline_kernels.partition import Link
 
 _CLUSTER: Final = 32
 """Atoms of the check of a model whose structures may be too large for one process."""
@@ -81,17 +80,6 @@ def _make_samples(
 def count_bytes_per_atom(options: ESPOptions, size: int) -> float:
     """Return the bytes exchanged for a ghost atom in a layer, for numbers of `size` bytes."""
     return float(size * (options.lmax + 1) ** 2 * options.channels)
-
-
-def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
-    """Return the cost model of the halo exchange of atom features.
-
-    Args:
-        link: Latency and bandwidth of messages.
-        options: Sizes of the network.
-        size: Bytes of a number.
-    """
-    return Link(link.latency, link.bandwidth, count_bytes_per_atom(options, size))
 
 
 def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:

@@ -35,9 +35,10 @@ import numpy as np
 from harness.command import make_parser, read_arguments
 from harness.report import print_report, read_versions, show
 from pipeline_kernels.partition import (
-    Link,
+    MESSAGE,
     PlaneCoordinates,
     Rows,
+    count_exchange,
     count_virtual,
     cut_by_low_nn,
     cut_by_metis,
@@ -51,6 +52,7 @@ from pipeline_kernels.partition import (
 from pipeline_kernels.partition.synthetic import HFO2_BOX, draw_packing, find_edges
 
 DEPTHS = (1, 2, 4)
+LINK = {"latency": 20e-6, "bandwidth": 20.4e9, "bytes_per_node": 1600.0}
 
 Labels = np.ndarray
 
@@ -63,7 +65,7 @@ class Case:
         edges = find_edges(positions, cell, cutoff)
         Rows.of(edges[:1], len(positions))  # compiles
         self.rows, self.rows_s = time_calls(lambda: Rows.of(edges, len(positions)))
-        self.positions, self.cell, self.link = positions, cell, Link()
+        self.positions, self.cell = positions, cell
         self.cutoff = cutoff
         self.graph, self.adjacency_s = time_calls(lambda: make_adjacency(self.rows))
 
@@ -77,12 +79,12 @@ class Case:
 
     def grid(self, n_parts: int) -> Labels:
         """Take the fastest grid."""
-        return find_grids(self.coordinates(), self.rows, n_parts, self.link)[0].labels
+        return find_grids(self.coordinates(), self.rows, n_parts, MESSAGE)[0].labels
 
     def auto(self, n_parts: int) -> Labels:
         """Choose from the Pareto set and refine."""
-        best = find_candidates(self.coordinates(), self.rows, n_parts, self.link)[0]
-        return refine(best.labels, self.rows, n_parts, self.link.message)
+        best = find_candidates(self.coordinates(), self.rows, n_parts, MESSAGE)[0]
+        return refine(best.labels, self.rows, n_parts, MESSAGE)
 
     def metis(self, n_parts: int) -> Labels:
         """Call the baseline."""
@@ -107,7 +109,8 @@ class Case:
         """Return the figures and the time of one method."""
         labels, seconds = time_calls(lambda: getattr(self, name)(n_parts), repeats)
         actual = self.rows.measure(labels, n_parts)
-        model = {"exchange_us": 1e6 * self.link.predict_exchange(actual), "seconds": seconds}
+        exchange = count_exchange(actual, MESSAGE) * LINK["bytes_per_node"] / LINK["bandwidth"]
+        model = {"exchange_us": 1e6 * exchange, "seconds": seconds}
         return {"method": name, "parts": n_parts} | actual.summarize() | model
 
 
@@ -173,11 +176,7 @@ def main() -> None:
         "cutoff": args.cutoff,
         "rows_s": case.rows_s,
         "adjacency_s": case.adjacency_s,
-        "link": {
-            "latency": case.link.latency,
-            "bandwidth": case.link.bandwidth,
-            "bytes_per_node": case.link.bytes_per_node,
-        },
+        "link": LINK,
         "seed": args.seed,
         "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }

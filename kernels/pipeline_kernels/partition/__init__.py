@@ -19,7 +19,7 @@ as the part with the most edges.
 | `partition`         | returns the part of each atom                                            |
 | `measure_partition` | counts neighbours, nodes received, imbalance: figure 5 of [1], exactly   |
 | `count_virtual`     | counts what parts compute that exchange nothing: virtual nodes of [3]    |
-| `Link`              | latency, bandwidth and bytes per node: by these `grid` and `auto` choose |
+| `label_atoms`       | `partition` of a graph that is reused                                    |
 
 METIS reads the graph alone, `slices` places alone; all others read where the atoms are, too, and
 work in cells of any shape, periodic along any axis. The steps can be called one by one:
@@ -36,20 +36,27 @@ from pipeline_kernels.partition.coordinates import PlaneCoordinates
 from pipeline_kernels.partition.graph_cut import cut_by_metis, cut_by_metis_volume, make_adjacency
 from pipeline_kernels.partition.low_nn import cut_by_grid, cut_by_low_nn
 from pipeline_kernels.partition.metrics import PartitionMetrics, measure_partition
-from pipeline_kernels.partition.op import Method, partition
+from pipeline_kernels.partition.op import Method, label_atoms, partition
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
-from pipeline_kernels.partition.search import Candidate, Link, find_candidates, find_grids
+from pipeline_kernels.partition.search import (
+    MESSAGE,
+    Candidate,
+    count_exchange,
+    find_candidates,
+    find_grids,
+)
 from pipeline_kernels.partition.slices import VirtualMetrics, count_virtual, cut_by_slices
 
 __all__ = [
+    "MESSAGE",
     "Candidate",
-    "Link",
     "Method",
     "PartitionMetrics",
     "PlaneCoordinates",
     "Rows",
     "VirtualMetrics",
+    "count_exchange",
     "count_virtual",
     "cut_by_grid",
     "cut_by_low_nn",
@@ -58,6 +65,7 @@ __all__ = [
     "cut_by_slices",
     "find_candidates",
     "find_grids",
+    "label_atoms",
     "make_adjacency",
     "measure_partition",
     "partition",

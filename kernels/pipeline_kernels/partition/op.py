@@ -10,7 +10,7 @@ from pipeline_kernels.partition.graph_cut import cut_by_metis, cut_by_metis_volu
 from pipeline_kernels.partition.low_nn import cut_by_low_nn
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
-from pipeline_kernels.partition.search import Link, find_candidates, find_grids
+from pipeline_kernels.partition.search import MESSAGE, find_candidates, find_grids
 from pipeline_kernels.partition.slices import cut_by_slices
 
 Method = Literal["auto", "low_nn", "metis", "metis_volume", "grid", "slices"]
@@ -24,7 +24,7 @@ def partition(
     n_parts: int,
     cutoff: float,
     method: Method = "auto",
-    link: Link | None = None,
+    message: float = MESSAGE,
 ) -> NDArray[np.int64]:
     """Share the atoms of one large graph between parts, each of which owns its incoming edges.
 
@@ -41,7 +41,7 @@ def partition(
         n_parts: Number of parts, from 1 to the number of atoms.
         cutoff: Longest edge in Å.
         method: One of the table in the package's docstring.
-        link: Cost of a halo exchange, for `grid` and `auto`. Default: `Link()`.
+        message: Nodes that could be sent in the latency of one message, for `grid` and `auto`.
 
     Returns:
         The part of each atom, `(n_atoms,)` int64, from 0 to `n_parts - 1`.
@@ -50,7 +50,7 @@ def partition(
         ValueError: if arrays do not fit together, the method is unknown, or there are fewer atoms
             than parts.
     """
-    atoms, link = PlaneCoordinates.of(positions, cell, pbc, cutoff), link or Link()
+    atoms = PlaneCoordinates.of(positions, cell, pbc, cutoff)
     n_atoms = len(atoms.coordinates)
     if not 1 <= n_parts <= n_atoms:
         raise ValueError(
@@ -59,16 +59,36 @@ def partition(
         )
     if method not in get_args(Method):
         raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
-    rows = Rows.of(edges, n_atoms)
+    return label_atoms(atoms, Rows.of(edges, n_atoms), n_parts, method, message)
+
+
+def label_atoms(
+    atoms: PlaneCoordinates,
+    rows: Rows,
+    n_parts: int,
+    method: Method,
+    message: float = MESSAGE,
+    adjacency: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> NDArray[np.int64]:
+    """Share atoms as `partition` does, given the graph in the forms that the methods read.
+
+    Args:
+        atoms: Their coordinates.
+        rows: Their graph.
+        n_parts: Number of parts, at most one per atom.
+        method: As for `partition`.
+        message: As for `partition`.
+        adjacency: The graph from `make_adjacency`; made for METIS if None.
+    """
     if method == "slices":
         return cut_by_slices(atoms, n_parts)
     if method == "low_nn":
         return cut_by_low_nn(atoms, rows.weights, n_parts)
     if method == "grid":
-        return find_grids(atoms, rows, n_parts, link)[0].labels
+        return find_grids(atoms, rows, n_parts, message)[0].labels
     if method == "metis":
-        return cut_by_metis(make_adjacency(rows), n_parts)
+        return cut_by_metis(adjacency or make_adjacency(rows), n_parts)
     if method == "metis_volume":
-        return cut_by_metis_volume(make_adjacency(rows), n_parts, rows.degrees)
-    best = find_candidates(atoms, rows, n_parts, link)[0]
-    return refine(best.labels, rows, n_parts, link.message)
+        return cut_by_metis_volume(adjacency or make_adjacency(rows), n_parts, rows.degrees)
+    best = find_candidates(atoms, rows, n_parts, message)[0]
+    return refine(best.labels, rows, n_parts, message)

@@ -19,41 +19,17 @@ Shape = tuple[int, int, int]
 
 N_EXACT = 12  # grids that are measured, the best by estimate
 
+MESSAGE = 20e-6 * 20.4e9 / 1600
+"""Nodes that could be sent in the latency of one message.
 
-@dataclass(frozen=True)
-class Link:
-    """Cost of a halo exchange: latency of each message, and bandwidth for the bytes of all.
+For nodes with 25 x 16 numbers of 4 bytes (lmax 4, 16 channels) between GPUs: the bandwidth that the
+paper measures (section 5, 20.4 GB/s), and an assumed 20 µs to pack, post and unpack a message.
+"""
 
-    The defaults hold for nodes with 25 x 16 numbers of 4 bytes (lmax 4, 16 channels) between
-    GPUs: the bandwidth that the paper measures (section 5, 20.4 GB/s), and an assumed 20 µs to
-    pack, post and unpack a message. Put the figures of your own machine in.
 
-    Attributes:
-        latency: Seconds per message.
-        bandwidth: Bytes per second.
-        bytes_per_node: Bytes of one node's embedding.
-    """
-
-    latency: float = 20e-6
-    bandwidth: float = 20.4e9
-    bytes_per_node: float = 1600.0
-
-    def __post_init__(self) -> None:
-        if not (self.latency >= 0 and self.bandwidth > 0 and self.bytes_per_node > 0):
-            raise ValueError(
-                "link: expected latency >= 0 s, bandwidth > 0 B/s and bytes_per_node > 0, "
-                f"got {self.latency}, {self.bandwidth} and {self.bytes_per_node}"
-            )
-
-    @property
-    def message(self) -> float:
-        """Nodes that could be sent in the time of one message's latency."""
-        return self.latency * self.bandwidth / self.bytes_per_node
-
-    def predict_exchange(self, metrics: PartitionMetrics) -> float:
-        """Return the time of one exchange, in which all wait for the slowest part."""
-        in_nodes = self.message * metrics.neighbours + metrics.received
-        return float(in_nodes.max()) * self.bytes_per_node / self.bandwidth
+def count_exchange(metrics: PartitionMetrics, message: float) -> float:
+    """Return the cost of an exchange, in which all wait for the slowest part, in nodes sent."""
+    return float((message * metrics.neighbours + metrics.received).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +60,9 @@ def list_shapes(n_parts: int) -> Iterator[Shape]:
             yield x, y, n_parts // x // y
 
 
-def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+def find_grids(
+    atoms: PlaneCoordinates, rows: Rows, n_parts: int, message: float
+) -> list[Candidate]:
     """Return the grids that promise the shortest exchange, measured, the shortest first.
 
     All factorizations are ranked by `estimate`, and the first twelve cut and measured.
@@ -93,19 +71,21 @@ def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) ->
         atoms: The atoms.
         rows: The graph.
         n_parts: Number of parts, at most one per atom.
-        link: Cost of a halo exchange.
+        message: Nodes that could be sent in the latency of one message.
     """
-    ranked = sorted(list_shapes(n_parts), key=lambda shape: estimate(atoms, len(rows), shape, link))
+    ranked = sorted(
+        list_shapes(n_parts), key=lambda shape: estimate(atoms, len(rows), shape, message)
+    )
     candidates = []
     for shape in ranked[:N_EXACT]:
         labels = cut_by_grid(atoms, rows.weights, shape)
         name = "x".join(map(str, shape))
         candidates.append(Candidate(name, labels, rows.measure(labels, n_parts)))
-    return sorted(candidates, key=lambda one: link.predict_exchange(one.metrics))
+    return sorted(candidates, key=lambda one: count_exchange(one.metrics, message))
 
 
 def find_candidates(
-    atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link
+    atoms: PlaneCoordinates, rows: Rows, n_parts: int, message: float
 ) -> list[Candidate]:
     """Return the Pareto set of the grids and `low_nn`, the shortest exchange first.
 
@@ -113,12 +93,12 @@ def find_candidates(
         atoms: The atoms.
         rows: The graph.
         n_parts: Number of parts, at most one per atom.
-        link: Cost of a halo exchange.
+        message: Nodes that could be sent in the latency of one message.
     """
     labels = cut_by_low_nn(atoms, rows.weights, n_parts)
     bisected = Candidate("low_nn", labels, rows.measure(labels, n_parts))
-    best = find_pareto_set([*find_grids(atoms, rows, n_parts, link), bisected])
-    return sorted(best, key=lambda one: link.predict_exchange(one.metrics))
+    best = find_pareto_set([*find_grids(atoms, rows, n_parts, message), bisected])
+    return sorted(best, key=lambda one: count_exchange(one.metrics, message))
 
 
 def find_pareto_set(candidates: list[Candidate]) -> list[Candidate]:
@@ -133,7 +113,7 @@ def find_pareto_set(candidates: list[Candidate]) -> list[Candidate]:
     return [candidates[number] for number in np.flatnonzero(~(better | earlier).any(0))]
 
 
-def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) -> float:
+def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, message: float) -> float:
     """Return the cost of an exchange, in nodes per part, as if the atoms were spread evenly.
 
     Neighbours are the boxes within the cutoff of a box. Nodes received fill the shell around it,
@@ -143,7 +123,7 @@ def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) ->
         atoms: The atoms.
         n_atoms: Their number.
         shape: Boxes along each axis.
-        link: Cost of a halo exchange.
+        message: Nodes that could be sent in the latency of one message.
     """
     sizes = atoms.extent / shape
     neighbours = math.prod(
@@ -154,7 +134,7 @@ def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) ->
     whole = np.minimum(sizes + 2 * atoms.cutoff, extent) >= extent
     volume = np.prod(extent[whole]) * _compute_steiner_volume(sizes[~whole], atoms.cutoff)
     received = n_atoms * (volume / np.prod(extent) - 1 / math.prod(shape))
-    return link.message * (neighbours - 1) + float(received)
+    return message * (neighbours - 1) + float(received)
 
 
 def _count_boxes_within(n: int, reach: int, periodic: bool) -> float:

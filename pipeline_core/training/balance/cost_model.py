@@ -28,11 +28,11 @@ _ROUNDS: Final = 20
 
 @dataclass(frozen=True)
 class CostModel:
-    """The time of a batch from its sizes.
+    """The time of a batch from its sizes, or its memory.
 
     Attributes:
-        constant: c, time of any batch, s.
-        per: c_k, time of each row of a kind, s.
+        constant: c, time of any batch, s, or bytes.
+        per: c_k, time of each row of a kind, s, or bytes.
     """
 
     constant: float
@@ -67,8 +67,8 @@ class CostModel:
         parts = [value * np.asarray(sizes[kind], float) for kind, value in self.per.items()]
         return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
 
-    def predict_batch_seconds(self, totals: Mapping[str, ArrayLike]) -> Seconds:
-        """Return the time of each batch, (n_batches,); its sizes are the sums over its samples."""
+    def predict(self, totals: Mapping[str, ArrayLike]) -> Seconds:
+        """Return the time of each batch, (n_batches,), from the sums of sizes over its samples."""
         return self.constant + self.predict_seconds(totals)
 
 
@@ -114,17 +114,25 @@ def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:
 def _fit_robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the coefficients, (n_columns,), that bring most products with `rows` close to one."""
     kept = np.ones(len(rows), dtype=bool)
-    solution = _solve(rows)
+    solution = fit_nonnegative(rows)
     for _ in range(_ROUNDS):
         deviations = np.abs(rows @ solution - np.median(rows @ solution))
         close = deviations <= max(_WIDTH * float(np.median(deviations)), _LEAST_WIDTH)
         if (close == kept).all():
             break
-        kept, solution = close, _solve(rows[close])
+        kept, solution = close, fit_nonnegative(rows[close])
     return solution
 
 
-def _solve(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def fit_nonnegative(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return coefficients, none negative, whose products with `rows` are closest to one.
+
+    Args:
+        rows: Quantities of each measurement over its time, (n_measurements, n_columns).
+
+    Returns:
+        (n_columns,)
+    """
     # Slow to import, and not needed by trainings that measure nothing.
     from scipy.optimize import nnls
 

@@ -24,7 +24,6 @@ from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.system.memory import NoRoomError
 from pipeline_core.training.out_of_memory import report_out_of_memory
-from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
 
@@ -42,7 +41,6 @@ class DividedCalculator(PotentialCalculator):
         calculator: The calculator for one rank, of a potential that supports domains or regions.
         ranks: Participating ranks; all of them create this object together.
         method: Partitioning method of the atoms.
-        link: Latency and bandwidth between ranks, by which `auto` chooses.
 
     Attributes:
         part: Neighbour list of the atoms that this rank owns, as the structure moves.
@@ -53,12 +51,11 @@ class DividedCalculator(PotentialCalculator):
         calculator: PotentialCalculator,
         ranks: Ranks,
         method: PartitionMethod = "auto",
-        link: Link | None = None,
     ) -> None:
         graph, module = calculator.graph, calculator.module
         device, dtype = str(ranks.device), calculator.dtype
         super().__init__(module, graph, calculator.elements, device, dtype, calculator.head)
-        self._ranks, options = ranks, (graph, ranks, calculator.dtype, method, link)
+        self._ranks, options = ranks, (graph, ranks, calculator.dtype, method)
         self.part: PartBuilder
         if module.takes_domains:
             self.part = DomainBuilder(*options)

@@ -20,7 +20,6 @@ from pipeline_core.batch import Batch, move_to_device
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_kernels.partition import Link
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,7 +36,6 @@ class PartBuilder(ABC):
         ranks: Ranks that share the structure; all create this object, and search, together.
         dtype: Type of the inputs.
         method: Partitioning method of the atoms.
-        link: Latency and bandwidth between ranks, by which `auto` chooses.
         n_migrated: Number of changes of owner so far, over all atoms.
     """
 
@@ -45,7 +43,6 @@ class PartBuilder(ABC):
     ranks: Ranks
     dtype: torch.dtype
     method: PartitionMethod = "auto"
-    link: Link | None = None
     n_migrated: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +61,7 @@ class PartBuilder(ABC):
         Raises:
             ValueError: There are more ranks than atoms, or as `NeighbourSearch` does.
         """
-        owners = choose_owners(structure, reach, self.ranks, self.method, self.link)
+        owners = choose_owners(structure, reach, self.ranks, self.method)
         if self._owners is not None and len(self._owners) == len(owners):
             self.n_migrated += int(np.count_nonzero(owners != self._owners))
         self._owners = owners

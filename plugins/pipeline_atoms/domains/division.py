@@ -25,7 +25,6 @@ from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, StructureSamples, Task
 from pipeline_core.training.micro_batches import DomainMicroBatch, LoadPart, require_divisible
 from pipeline_kernels.halo import Transport
-from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
 
@@ -55,7 +54,7 @@ class DividedSplits:
         graph = run.get_section("graph", GraphOptions)
         self._experiment, self._task, self._ranks = run.experiment, task, ranks
         self._cutoff, self._section, self._angles = graph.cutoff, section, graph.angle_cutoff
-        self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)
+        self._message = section.link.count_rows(task.bytes_per_atom)
         self._transport = choose_transport(ranks)
 
     def divide(self, split: str, samples: Samples, numbers: Ints | None = None) -> LoadPart:
@@ -96,51 +95,43 @@ class DividedSplits:
         Raises:
             ValueError: The sample has fewer atoms, or the model cannot work on parts.
         """
-        structure, method = _find_structure(samples, number), self._section.method
-        owners = choose_owners(structure, self._cutoff, self._ranks, method, self._link, n_parts)
-        owned = {number: _Owned(structure, owners)}
+        structure = _find_structure(samples, number)
+        owned = {number: _Owned(structure, self._choose_owners(structure, n_parts))}
         return lambda transport: self._make_parts(samples, owned, transport)(number)
 
     def _make_parts(
         self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
     ) -> LoadPart:
         """Return a function that makes the parts of one rank."""
-        if isinstance(samples, DomainSamples):
-            return self._load_domains(samples, owned, transport)
         module = self._task.module
-        if isinstance(module, Potential) and module.takes_domains:
-            return self._divide_potential(samples, owned, transport)
+        if isinstance(samples, DomainSamples) or (
+            isinstance(module, Potential) and module.takes_domains
+        ):
+            return self._divide_into_domains(samples, owned, transport)
         return self._divide_into_regions(samples, owned, transport)
 
-    def _load_domains(
-        self, samples: DomainSamples, owned: Mapping[int, _Owned], transport: Transport
-    ) -> LoadPart:
-        domains = self._build_domains(owned, transport)
-        placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
-        kinds = self._list_kinds()
-
-        def load(number: int) -> DomainMicroBatch:
-            domain, batch = domains[number], samples.read_domain(number, domains[number])
-            own = domain.rows[: domain.n_own]
-            return DomainMicroBatch(batch, batch, own, kinds, self._ranks, placed[number])
-
-        return load
-
-    def _divide_potential(
+    def _divide_into_domains(
         self, samples: Samples, owned: Mapping[int, _Owned], transport: Transport
     ) -> LoadPart:
         kinds = self._list_kinds()
-        require_divisible(kinds)
-        domains = self._build_domains(owned, transport)
+        if not isinstance(samples, DomainSamples):
+            require_divisible(kinds)
+        domains = {
+            number: build_domain(one.structure, self._cutoff, one.owners, transport, self._angles)
+            for number, one in owned.items()
+        }
         placed = {number: domain.to(self._ranks.device) for number, domain in domains.items()}
 
         def load(number: int) -> DomainMicroBatch:
-            whole, domain = _read_plain(samples, number), domains[number]
+            domain = domains[number]
             own = domain.rows[: domain.n_own]
-            labels = _take_labels(whole, own, kinds, transport.rank)
-            inputs = domain.make_batch(
-                domain.structure.positions[domain.rows], whole["positions"].dtype
-            )
+            if isinstance(samples, DomainSamples):
+                labels = inputs = samples.read_domain(number, domain)
+            else:
+                whole, structure = _read_plain(samples, number), domain.structure
+                labels = _take_labels(whole, own, kinds, transport.rank)
+                places = structure.positions[domain.rows]
+                inputs = domain.make_batch(places, whole["positions"].dtype)
             return DomainMicroBatch(labels, inputs, own, kinds, self._ranks, placed[number])
 
         return load
@@ -175,14 +166,6 @@ class DividedSplits:
 
         return load
 
-    def _build_domains(
-        self, owned: Mapping[int, _Owned], transport: Transport
-    ) -> dict[int, Domain]:
-        return {
-            number: build_domain(one.structure, self._cutoff, one.owners, transport, self._angles)
-            for number, one in owned.items()
-        }
-
     def _list_kinds(self) -> dict[str, Kind]:
         return {quantity.name: quantity.field.kind for quantity in self._task.quantities}
 
@@ -197,9 +180,9 @@ class DividedSplits:
         owners = self._choose_owners(structure)
         return build_domain(structure, self._cutoff, owners, self._transport, self._angles)
 
-    def _choose_owners(self, structure: Structure) -> Ints:
-        method = self._section.method
-        return choose_owners(structure, self._cutoff, self._ranks, method, self._link)
+    def _choose_owners(self, structure: Structure, n_parts: int | None = None) -> Ints:
+        how = self._section.method, self._message, n_parts
+        return choose_owners(structure, self._cutoff, self._ranks, *how)
 
     def _require_atoms(self, split: str, n_atoms: Ints) -> None:
         n_ranks = self._ranks.size

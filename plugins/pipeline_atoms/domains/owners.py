@@ -14,7 +14,7 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_kernels.partition import (
-    Link,
+    MESSAGE,
     PlaneCoordinates,
     Rows,
     cut_by_low_nn,
@@ -32,7 +32,7 @@ def choose_owners(
     cutoff: float,
     ranks: Ranks,
     method: PartitionMethod = "auto",
-    link: Link | None = None,
+    message: float = MESSAGE,
     n_parts: int | None = None,
 ) -> Ints:
     """Return the owner rank of each atom, the same on all ranks, which call this together.
@@ -49,7 +49,8 @@ def choose_owners(
         cutoff: Longest edge, Å.
         ranks: Ranks that choose together.
         method: Partitioning method, see `pipeline_kernels.partition`.
-        link: Latency and bandwidth between ranks, by which `auto` and `grid` choose.
+        message: Rows of an atom that could be sent in the latency of one message, by which `auto`
+            and `grid` choose.
         n_parts: Number of owners, to plan for another number of ranks; the number of `ranks` if
             None.
 
@@ -66,12 +67,12 @@ def choose_owners(
         )
     if n_parts == 1:
         return np.zeros(n_atoms, dtype=np.int64)
-    link, where = link or Link(), (structure.positions, structure.cell, structure.pbc)
+    where = (structure.positions, structure.cell, structure.pbc)
     if method in ("metis", "metis_volume"):
         owners = None
         if ranks.is_rank_zero:
             edges, _ = find_edges(structure, cutoff, np.arange(n_atoms))
-            owners = partition(*where, edges, n_parts, cutoff, method, link)
+            owners = partition(*where, edges, n_parts, cutoff, method, message)
         chosen = ranks.broadcast(owners)
         assert chosen is not None
         return chosen
@@ -82,7 +83,7 @@ def choose_owners(
     if method == "low_nn":
         return cut_by_low_nn(planes, rows.weights, n_parts)
     choose = find_grids if method == "grid" else find_candidates
-    return choose(planes, rows, n_parts, link)[0].labels
+    return choose(planes, rows, n_parts, message)[0].labels
 
 
 @dataclass(frozen=True, eq=False)

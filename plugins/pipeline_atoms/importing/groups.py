@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import PurePosixPath
 
 from pipeline_atoms.importing.sources import RawSource
 from pipeline_atoms.readers import Frame
+from pipeline_core.suggestions import suggest
 
 
 def name_group(source: RawSource, file: str, frame: Frame, formula: str) -> str:
@@ -46,9 +46,7 @@ def name_group(source: RawSource, file: str, frame: Frame, formula: str) -> str:
 
 def _refuse_missing(source: RawSource, file: str, frame: Frame, key: str) -> str:
     choices = ["folder", "file", "composition", *sorted(frame.info)]
-    near = difflib.get_close_matches(key, choices, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(
         f"{source.name}: group {key!r} is not in {file}, frame {frame.index}; set `group` to one "
-        f"of {', '.join(choices)}{hint}"
+        f"of {', '.join(choices)}{suggest(key, choices)}"
     )

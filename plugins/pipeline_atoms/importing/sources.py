@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pipeline_atoms.readers.catalogue import READERS, guess_reader
 from pipeline_core.config.raw_files import drop_links, match_names
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.registry import identify_plugin
+from pipeline_core.suggestions import suggest
 from pipeline_core.units import DIMENSION, find_factor, find_stress_factor
 
 
@@ -185,10 +185,9 @@ def _choose_reader(
     if source.reader is not None:
         if source.reader in readers:
             return readers[source.reader]
-        near = difflib.get_close_matches(source.reader, readers, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"{where}.reader: no reader {source.reader!r}, only {', '.join(sorted(readers))}{hint}"
+            f"{where}.reader: no reader {source.reader!r}, only {', '.join(sorted(readers))}"
+            f"{suggest(source.reader, readers)}"
         )
     chosen = {guess_reader(path, readers.values()).name: name for name, path in files.items()}
     if len(chosen) > 1:

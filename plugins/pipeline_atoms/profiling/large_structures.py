@@ -8,12 +8,11 @@ extrapolated from one cube, and the time of messages follows from the network.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from pipeline_atoms.config.graph import GraphOptions
@@ -23,11 +22,12 @@ from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import move_to_device
-from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.sections import Link
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.profiling.memory import find_used_bytes
-from pipeline_core.profiling.network import choose_network
+from pipeline_core.profiling.network import choose_network, read_link
 from pipeline_core.profiling.parts import MeasuredPart, SilentTransport, measure_part
+from pipeline_core.profiling.steps import fit_last
 from pipeline_core.project.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.training.balance.cost_model import fit
@@ -79,9 +79,9 @@ def plan_structure(run: Run, n_atoms: int, ranks: Sequence[int]) -> dict[str, An
     for size in _SIZES:
         if not parts or parts[-1].seconds < _SECONDS:
             parts.append(_measure_part(module, tile_crystal(cell, 2 * size), graph, device))
-    network, record = choose_network(run.get_section("profile", ProfileOptions).projection)
+    record = choose_network(run)
     reach = measure_reach(cell, graph.cutoff)
-    projector = _Projector(parts, measure_density(cell), reach, network)
+    projector = _Projector(parts, measure_density(cell), reach, read_link(record))
     rows = [projector.project(n_atoms, n) for n in ranks]
     for row in rows:
         row["speedup"] = rows[0]["step_s"] * ranks[0] / row["step_s"]
@@ -107,30 +107,29 @@ class _Projector:
         parts: Measured parts, by size.
         density: Atoms per Å³.
         reach: Width of the halo from `measure_reach`, Å.
-        network: Network between ranks.
+        link: Link between ranks.
     """
 
     def __init__(
-        self, parts: Sequence[MeasuredPart], density: float, reach: float, network: Network
+        self, parts: Sequence[MeasuredPart], density: float, reach: float, link: Link
     ) -> None:
         own = np.array([part.own for part in parts])
         self._time = fit({"atom": own}, np.array([part.seconds for part in parts]))
+        self._memory = fit_last([(part.own, part.memory) for part in parts])
         self._parts, self._density, self._reach = parts, density, reach
-        self._network = network
+        self._link = link
 
     def project(self, n_atoms: int, n_ranks: int) -> dict[str, Any]:
         """Project a step of a structure on a number of ranks."""
         own = -(-n_atoms // n_ranks)
         halo = 0 if n_ranks == 1 else count_halo(own, self._density, self._reach)
         halo = min(halo, n_atoms - own)
-        compute = float(self._time.predict_batch_seconds({"atom": np.array(own)}))
-        last, network = self._parts[-1], self._network
+        compute = float(self._time.predict({"atom": np.array(own)}))
         messages = moving = 0.0
         if n_ranks > 1:
             peers = min(_NEIGHBOURS, n_ranks - 1)
-            received = halo * last.received / last.halo
-            messages = last.exchanges * peers * network.alpha + received / network.bandwidth
-            moving = _MOVED_BYTES * n_atoms / network.bandwidth
+            messages = self._parts[-1].predict_messages(self._link, halo, peers)
+            moving = self._link.time(_MOVED_BYTES * n_atoms, n_messages=0)
         return {
             "ranks": n_ranks,
             "own": own,
@@ -139,16 +138,8 @@ class _Projector:
             "compute_s": compute,
             "messages_s": messages,
             "moving_s": moving,
-            "memory": self._project_memory(own),
+            "memory": self._memory and round(float(self._memory.predict({"sample": own}))),
         }
-
-    def _project_memory(self, own: int) -> int | None:
-        measured = [(part.own, part.memory) for part in self._parts if part.memory is not None]
-        if len(measured) < 2:
-            return None
-        (less, small), (more, large) = measured[-2:]
-        slope = (large - small) / (more - less)
-        return max(0, round(large + slope * (own - more)))
 
 
 def count_halo(own: int, density: float, reach: float) -> int:
@@ -231,14 +222,7 @@ def tile_crystal(structure: Structure, n_atoms: int) -> Structure:
     copies = np.ones(3, dtype=int)
     while copies.prod() * len(structure.positions) < n_atoms:
         copies[np.argmin(copies * lengths)] += 1
-    shifts = np.stack(np.meshgrid(*map(np.arange, copies), indexing="ij"), -1).reshape(-1, 3)
-    moved: NDArray[np.float64] = (shifts @ structure.cell)[:, None] + structure.positions
-    return replace(
-        structure,
-        atomic_numbers=np.tile(structure.atomic_numbers, len(shifts)),
-        positions=moved.reshape(-1, 3),
-        cell=structure.cell * copies[:, None],
-    )
+    return structure.repeat(copies.tolist())
 
 
 def measure_density(structure: Structure) -> float:

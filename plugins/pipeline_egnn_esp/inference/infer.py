@@ -53,7 +53,7 @@ from pipeline_egnn_esp.inference.structures import StoredCell, Subject, make_sub
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.model.scaling import ScaledNetwork
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.task import make_link
+from pipeline_egnn_esp.task import count_bytes_per_atom
 
 Ints = NDArray[np.int64]
 
@@ -112,11 +112,10 @@ class _Inference:
         """Divide, plan, predict, write; rank 0 passes the `group` of the artifact."""
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.cutoff
-        section = self._run.get_section("partition", PartitionOptions)
-        link = make_link(
-            section.link, network.options, network.length_embedding.weight.element_size()
-        )
-        owners = choose_owners(structure, cutoff, ranks, self._options.partition, link)
+        link = self._run.get_section("partition", PartitionOptions).link
+        size = network.length_embedding.weight.element_size()
+        message = link.count_rows(count_bytes_per_atom(network.options, size))
+        owners = choose_owners(structure, cutoff, ranks, self._options.partition, message)
         domain = build_domain(structure, cutoff, owners, choose_transport(ranks))
         slots = assign_slots(domain)
         plan = self._make_plan(slots)

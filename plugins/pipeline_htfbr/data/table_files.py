@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.data.files import explain_cut
 from pipeline_core.data.hdf5 import DAMAGE, open_hdf5, read_dataset
+from pipeline_core.suggestions import suggest
 
 Floats = NDArray[np.float64]
 
@@ -76,11 +76,10 @@ class Table:
 
     def _find(self, key: str, option: str) -> NDArray[Any]:
         if key not in self.arrays:
-            near = difflib.get_close_matches(key, self.arrays, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             existing = ", ".join(self.arrays) or "nothing"
             raise ValueError(
-                f"{self.name}: {option} {key!r} is not in the file, which holds {existing}{hint}"
+                f"{self.name}: {option} {key!r} is not in the file, which holds {existing}"
+                f"{suggest(key, self.arrays)}"
             )
         return self.arrays[key]
 

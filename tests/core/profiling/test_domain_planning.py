@@ -12,10 +12,9 @@ import pytest
 
 from pipeline_atoms.testing.example_data import ALLOYS
 from pipeline_core.cli.plan import format_plan
-from pipeline_core.config.profile import Network
-from pipeline_core.profiling import domain_planning, part_steps, planning
-from pipeline_core.profiling.part_steps import CountedParts, FittedParts
-from pipeline_core.profiling.parts import MeasuredPart
+from pipeline_core.config.sections import Link
+from pipeline_core.profiling import layout, parts, planning
+from pipeline_core.profiling.parts import FittedParts, MeasuredPart
 from pipeline_core.profiling.planning import merge_plans, plan_training
 from pipeline_core.project.project import Project
 from pipeline_core.stages.builtin import load_registry
@@ -51,8 +50,8 @@ def open_run(folder):
 
 @pytest.mark.slow
 def test_a_plan_of_a_run(folder, monkeypatch):
-    monkeypatch.setattr(domain_planning, "measure_network", lambda device, n_ranks: NETWORK)
-    monkeypatch.setattr(part_steps, "_SECONDS", float("inf"))  # on slow machines, too
+    monkeypatch.setattr(layout, "measure_network", lambda device, n_ranks: NETWORK)
+    monkeypatch.setattr(parts, "_SECONDS", float("inf"))  # on slow machines, too
     before = sorted(folder.rglob("*"))
     content = plan_training(partial(open_run, folder), [1, 2])
     assert sorted(folder.rglob("*")) == before, "a plan writes nothing"
@@ -115,7 +114,7 @@ def test_plans_of_other_numbers_of_ranks_are_one():
     # two ranks each.
     part = MeasuredPart(50, 100, 0.1, 1000, received=4000, exchanges=6)
     fitted = FittedParts({}, [part], CostModel(0.0, {}), None, None)
-    counted = CountedParts({"halo": np.array([10, 30])}, peers=2)
-    network = Network(alpha=1e-3, bandwidth=1e6)
+    counted = {"halo": np.array([10, 30]), "peers": np.array([2, 1])}
+    link = Link(latency=1e-3, bandwidth=1e6)
     expected = 6 * 2 * 1e-3 + 30 * 40 / 1e6
-    assert fitted.predict_messages(counted, network) == pytest.approx(expected)
+    assert fitted.predict_messages(counted, link) == pytest.approx(expected)

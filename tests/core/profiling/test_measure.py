@@ -1,6 +1,5 @@
 """Measured training steps; oracle: NumPy's quantiles, counted steps, memory that is known."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,20 +11,14 @@ from pipeline_atoms.potential.task import count_rows
 from pipeline_core.config.profile import ProfileOptions
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.evaluation.trained import load_trained_task
+from pipeline_core.profiling.calls import Measurement
 from pipeline_core.profiling.measure import (
     StepTimer,
     choose_probes,
     find_memory_limit,
     measure_classes,
 )
-from pipeline_core.profiling.steps import (
-    MeasuredClass,
-    MeasuredStep,
-    SizeProbe,
-    collect_totals,
-    fit_memory,
-    list_steps,
-)
+from pipeline_core.profiling.steps import SizeProbe, collect_totals, fit_memory
 from pipeline_core.training.learner import Learner
 from plugins.atoms.argon import make_run, make_structures
 
@@ -78,17 +71,16 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     options = ProfileOptions(samples=[4, 1], classes=2, repeats=3)
     probes = choose_probes(task, samples.sizes(), 2)
     assert [p.atoms for p in probes] == [2, 8]
-    small, large = measure_classes(make_timer(run, task), samples, probes, options, None)
+    timer = make_timer(run, task)
+    records, limits = measure_classes(timer, samples, probes, options, None)
 
     assert seen == 2 * (5 * [[1]] + 5 * [[4]])  # two warm-up steps and three that count
-    assert [s.samples for s in small.steps] == [1, 4]
-    assert small.limit is large.limit is None
-    records = list_steps([small, large])
-    assert [(r["class"], r["class_atoms"], r["atoms"]) for r in records] == [
-        (0, 2, 2),
-        (0, 2, 8),
-        (1, 8, 8),
-        (1, 8, 32),
+    assert limits == [None, None]
+    assert [(r["class"], r["class_atoms"], r["samples"], r["atoms"]) for r in records] == [
+        (0, 2, 1, 2),
+        (0, 2, 4, 8),
+        (1, 8, 1, 8),
+        (1, 8, 4, 32),
     ]
     for record in records:
         assert record["seconds"] == np.median(record["seconds_all"]) > 0
@@ -96,7 +88,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
         batch = samples.batch([probes[record["class"]].sample] * record["samples"])
         assert record["edges"] == len(batch["edge_index"])
         assert record["angles"] == 0
-    assert collect_totals([small, large])["edge"].tolist() == [r["edges"] for r in records]
+    assert collect_totals(probes, records)["edge"].tolist() == [r["edges"] for r in records]
     # The task is as it was: what learned is a copy.
     assert all(torch.equal(w, before[n]) for n, w in task.module.state_dict().items())
     assert not task.module.training
@@ -110,9 +102,9 @@ def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
     probes = choose_probes(task, samples.sizes(), 2)
     (weight,) = (p for p in timer._learner._module.parameters() if p.requires_grad)
     before = weight.item()
-    for one in measure_classes(timer, samples, probes, options, None):
-        assert [s.samples for s in one.steps] == [1]
-        assert one.limit == "time"
+    records, limits = measure_classes(timer, samples, probes, options, None)
+    assert [(one["class"], one["samples"]) for one in records] == [(0, 1), (1, 1)]
+    assert limits == ["time", "time"]
     # What is measured is a whole step: without an optimizer it would learn nothing.
     assert weight.item() != before
 
@@ -134,7 +126,7 @@ class KnownMemory:
     def measure(self, samples, numbers, repeats):
         memory = 500 + 3 * int(sum(self.costs[n] for n in numbers))
         self.asked.append(memory)
-        return MeasuredStep(len(numbers), (1.0,) * repeats, memory)
+        return Measurement((1.0,) * repeats, memory)
 
 
 def test_no_batch_is_tried_that_would_not_fit():
@@ -142,27 +134,24 @@ def test_no_batch_is_tried_that_would_not_fit():
     known, limit = KnownMemory(probes), 20_000
     options = ProfileOptions(samples=[1, 2, 4, 8, 16])
 
-    result = measure_classes(known, None, probes, options, limit)
+    records, limits = measure_classes(known, None, probes, options, limit)
     assert max(known.asked) <= limit
     # 500 + 30 n 16 fits; 500 + 3000 n fits up to 6 samples; of the largest not one.
-    assert [len(one.steps) for one in result] == [5, 5, 3, 0]
-    assert [one.limit for one in result] == [None, None, "memory", "memory"]
-    line = fit_memory(probes[2], result[2].steps, result[:2])
-    assert line.invert(limit) == pytest.approx((limit - 500) / 3000)
-    assert line.predict(6) == pytest.approx(500 + 3000 * 6)
+    assert [one["class"] for one in records] == [0] * 5 + [1] * 5 + [2] * 3
+    assert limits == [None, None, "memory", "memory"]
+    line = fit_memory(2, probes[2], records)
+    assert line.predict({"sample": 6}) == pytest.approx(500 + 3000 * 6)
 
 
 def test_memory_from_one_step_and_from_none():
-    probe = SizeProbe(0, {"atom": 4}, 4.0)
-    one = MeasuredStep(2, (1.0,), 800)
-    other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), (one,), None)
-    assert fit_memory(probe, [one], []).predict(4) == 1600
-    assert fit_memory(probe, [], [other]).predict(3) == 3 * 4 * 800 / (2 * 2)
-    assert fit_memory(probe, [], []) is None
-    assert fit_memory(probe, [replace(one, memory=None)], []) is None
+    probe, smaller = SizeProbe(0, {"atom": 4}, 4.0), SizeProbe(1, {"atom": 2}, 2.0)
+    one, other = (p.record(0, 2, Measurement((1.0,), 800)) for p in (probe, smaller))
+    assert fit_memory(0, probe, [one]).predict({"sample": 4}) == 1600
+    assert fit_memory(1, probe, [other]).predict({"sample": 3}) == 3 * 4 * 800 / (2 * 2)
+    assert fit_memory(0, probe, []) is None
+    assert fit_memory(0, probe, [one | {"memory": None}]) is None
     options = ProfileOptions(samples=[1, 2])
-    (result,) = measure_classes(Full(), None, [probe], options, None)
-    assert (result.steps, result.limit) == ((), "memory")
+    assert measure_classes(Full(), None, [probe], options, None) == ([], ["memory"])
     assert find_memory_limit(ProfileOptions(memory_limit=1e9), CPU) == 1e9
     free = find_memory_limit(options, CPU)
     assert free is None or free > 0

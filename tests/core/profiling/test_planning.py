@@ -1,20 +1,18 @@
 """Plans of trainings. Oracles: what the toy model sleeps, and balances by hand."""
 
 import json
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from core.profiling.test_projection import cluster
 from pipeline_core.cli.plan import format_plan, format_seconds
-from pipeline_core.config.profile import Network
-from pipeline_core.profiling import planning
+from pipeline_core.profiling import layout, planning
 from pipeline_core.profiling.planning import Layout, plan_training
-from pipeline_core.profiling.projection import simulate
+from pipeline_core.profiling.projection import predict_busy, simulate
 from pipeline_core.profiling.side_by_side import Measured
+from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_kernels import packing
 from tiers import exhaustive
 from toy_potential import load_run_on_cpu, make_run, sum_edges
@@ -32,7 +30,7 @@ SLEEP = 2e-4  # s an edge
 @pytest.fixture
 def load(tmp_path, monkeypatch):
     """What loads a training whose model sleeps, on two cores."""
-    monkeypatch.setattr(planning, "measure_network", lambda device, n_ranks: NETWORK)
+    monkeypatch.setattr(layout, "measure_network", lambda device, n_ranks: NETWORK)
     monkeypatch.setattr(planning, "_count_units", lambda device: 2)
     model = {"n_train": 40, "seconds_per_edge": SLEEP}
     make_run(tmp_path, {"batch_size": 8, "epochs": 10}, model=model)
@@ -46,8 +44,8 @@ def steps(request, monkeypatch):
         monkeypatch.setattr(planning, "measure_side_by_side", sleep_side_by_side)
 
 
-def sleep_side_by_side(load, request, n_processes):
-    edges = sum_edges(load(), request.ranks)[:, :n_processes]
+def sleep_side_by_side(load, n_ranks, n_processes, device, threads):
+    edges = sum_edges(load(), n_ranks)[:, :n_processes]
     together = SLEEP * edges.max(1).mean() + 2e-3 if n_processes > 1 else None
     return Measured({"edge": edges.ravel()}, SLEEP * edges.ravel(), 2**20, together)
 
@@ -114,20 +112,15 @@ def test_cores_are_shared_by_more_ranks_than_there_are():
     ],
 )
 def test_a_step_ends_when_the_last_core_is_done(nodes, at_once, expected):
-    atoms = np.array([3, 7, 1, 1])
-    plan = packing.Plan(np.arange(4), np.arange(5), 4)
-    network = Network(alpha=1e-12, bandwidth=1e18)
-    machine = replace(cluster(atom=1.0), network=network, nodes=nodes, at_once=at_once)
-    assert simulate(plan, {"atom": atoms}, machine).seconds == pytest.approx(expected)
+    plan, sizes = packing.Plan(np.arange(4), np.arange(5), 4), {"atom": np.array([3, 7, 1, 1])}
+    busy = predict_busy(plan, sizes, CostModel(0.0, {"atom": 1.0}))
+    assert simulate(busy, 0.0, nodes, at_once).seconds == pytest.approx(expected)
 
 
-def test_counts_are_one_message_more():
-    plan = packing.Plan(np.arange(2), np.arange(3), 2)
-    network = Network(alpha=0.5, bandwidth=8.0)
-    machine = replace(cluster(gradient_bytes=16, atom=1.0), network=network, count_bytes=8)
-    # Two messages of a ring of two: 2 * (0.5 + 16 / 16) and 2 * (0.5 + 8 / 16).
-    epoch = simulate(plan, {"atom": np.array([1, 1])}, machine)
-    assert epoch.communication == pytest.approx(3.0 + 2.0)
+def test_all_reduces_are_added_to_each_step():
+    epoch = simulate(np.array([[1.0, 1.0], [2.0, 1.0]]), 2.5)
+    assert (epoch.communication, epoch.seconds) == (5.0, 8.0)
+    assert (epoch.compute, epoch.idle) == (2.5, 0.5)
 
 
 def test_trainings_that_it_does_not_know_are_refused(tmp_path):

@@ -1,16 +1,15 @@
 """Projected epochs; oracle: epochs by hand and by brute force over all orders of the samples."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pipeline_atoms.potential.task import count_rows
-from pipeline_core.config.profile import Network, Projection, SizeClass
-from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.profiling.network import compute_ring_seconds
+from pipeline_core.config.profile import Projection, SizeClass
+from pipeline_core.config.sections import Link, PartitionOptions
 from pipeline_core.profiling.projection import (
-    Cluster,
     describe_set,
     draw_sizes,
     project_epochs,
@@ -19,7 +18,7 @@ from pipeline_core.system.seeds import draw_order
 from pipeline_core.training.balance.cost_model import CostModel
 
 PARTS = ("compute", "communication", "idle")
-NETWORK = Network(alpha=1e-5, bandwidth=1e9)
+LINK = Link(latency=1e-5, bandwidth=1e9)
 
 
 def make_sizes(*atoms):
@@ -28,11 +27,8 @@ def make_sizes(*atoms):
 
 
 def cluster(constant=0.0, gradient_bytes=4000, **per):
-    return Cluster(
-        model=CostModel(constant, per or {"atom": 1e-3}),
-        network=NETWORK,
-        gradient_bytes=gradient_bytes,
-    )
+    """Costs of a rank, and times of the all-reduces of ranks."""
+    return CostModel(constant, per or {"atom": 1e-3}), partial(LINK.time_ring, gradient_bytes)
 
 
 def run_projection(known, machine, cost=count_rows, partition=None, **options):
@@ -42,7 +38,7 @@ def run_projection(known, machine, cost=count_rows, partition=None, **options):
         Projection(**options),
         partition or PartitionOptions(),
         "count",
-        machine,
+        *machine,
         3,
     )
 
@@ -63,7 +59,7 @@ def test_equal_samples_share_the_time_exactly():
         assert record["steps"] == 960 // (4 * ranks)
         assert record["idle"] == pytest.approx(0.0, abs=1e-12)
         assert record["compute"] == pytest.approx(960 * 5e-3 / ranks, rel=1e-12)
-        adding = record["steps"] * compute_ring_seconds(NETWORK, 4000, ranks)
+        adding = record["steps"] * LINK.time_ring(4000, ranks)
         assert record["communication"] == pytest.approx(adding, rel=1e-12)
         assert record["seconds"] == pytest.approx(sum(record[p] for p in PARTS), rel=1e-12)
 

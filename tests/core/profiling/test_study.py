@@ -16,7 +16,8 @@ from plugins.atoms.argon import make_run
 @pytest.mark.slow
 def test_training_steps_are_measured(tmp_path):
     network = {"alpha": 1e-5, "bandwidth": 1e9}
-    projection = {"network": network, "strong": [1, 4], "weak": [[2, 30]], "atoms_per_rank": 16.0}
+    link = {"latency": 1e-5, "bandwidth": 1e9}
+    projection = {"network": link, "strong": [1, 4], "weak": [[2, 30]], "atoms_per_rank": 16.0}
     profile = {"samples": [1, 2, 4], "classes": 2, "repeats": 2, "projection": projection}
     run = make_run(
         tmp_path,

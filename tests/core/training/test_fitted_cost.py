@@ -23,7 +23,7 @@ SLEEPY = {"model": {"seconds_per_edge": 5e-4}}
 
 
 def predict(model, plan, sizes):
-    return model.predict_batch_seconds({kind: plan.sum_loads(n) for kind, n in sizes.items()})
+    return model.predict({kind: plan.sum_loads(n) for kind, n in sizes.items()})
 
 
 @pytest.fixture

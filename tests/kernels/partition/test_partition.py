@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_kernels.partition import (
-    Link,
+    MESSAGE,
     Method,
     PlaneCoordinates,
     Rows,
+    count_exchange,
     cut_by_grid,
     cut_by_low_nn,
     cut_by_metis,
@@ -77,13 +78,13 @@ def test_a_chain_has_two_neighbours(lattice, method, n_parts):
     assert result.received.tolist() == [8] * n_parts
 
 
-def test_the_link_decides_between_slabs_and_cubes(lattice):
+def test_the_latency_decides_between_slabs_and_cubes(lattice):
     positions, cell, edges = lattice(8, 8, 8)
     few, little = (
         measure_partition(
-            partition(positions, cell, PERIODIC, edges, 8, 1.1, "grid", link), edges, 8
+            partition(positions, cell, PERIODIC, edges, 8, 1.1, "grid", message), edges, 8
         )
-        for link in (Link(latency=1.0), Link(latency=0.0))
+        for message in (1e7, 0.0)
     )
     assert few.neighbours.tolist() == [2] * 8  # slabs: no ring of parts has fewer
     assert few.received.tolist() == [128] * 8
@@ -153,14 +154,13 @@ def test_all_factorizations_are_tried():
 
 def test_the_estimate_counts_boxes_exactly_on_a_lattice(lattice):
     positions, cell, _ = lattice(12, 4, 4)
-    atoms, one_message = PlaneCoordinates.of(positions, cell, PERIODIC, 1.1), Link(1.0, 1e12, 1e-6)
+    atoms, message = PlaneCoordinates.of(positions, cell, PERIODIC, 1.1), 1e18
     with_corners = Rows.of(_all_within_cube(positions, cell), len(positions))
     for shape in ((6, 1, 1), (3, 2, 1), (6, 2, 2)):
         n_parts = int(np.prod(shape))
         labels = cut_by_grid(atoms, np.ones(len(positions)), shape)
         measured = with_corners.measure(labels, n_parts).neighbours.mean()
-        message = one_message.message
-        assert round(estimate(atoms, len(positions), shape, one_message) / message) == measured
+        assert round(estimate(atoms, len(positions), shape, message) / message) == measured
 
 
 def _all_within_cube(positions, cell):
@@ -172,21 +172,20 @@ def _all_within_cube(positions, cell):
 def test_the_pareto_set_holds_what_none_dominates(packing):
     positions, cell, edges = packing
     atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), Rows.of(edges, 300)
-    result = find_candidates(atoms, rows, 12, Link())
+    result = find_candidates(atoms, rows, 12, MESSAGE)
     for one in result:
         for other in result:
             better = [a < b for a, b in zip(other.objectives, one.objectives, strict=True)]
             worse = [a > b for a, b in zip(other.objectives, one.objectives, strict=True)]
             assert one is other or not any(better) or any(worse)
-    seconds = [Link().predict_exchange(one.metrics) for one in result]
-    assert seconds == sorted(seconds)
+    costs = [count_exchange(one.metrics, MESSAGE) for one in result]
+    assert costs == sorted(costs)
     assert len(find_pareto_set([result[0], result[0]])) == 1
 
 
-def test_the_link_waits_for_the_slowest_part():
+def test_an_exchange_waits_for_the_slowest_part():
     result = measure_partition([0, 0, 1, 2], [[0, 2], [0, 3], [1, 3], [2, 0]], 3)
-    link = Link(latency=3.0, bandwidth=2.0, bytes_per_node=10.0)
-    assert link.predict_exchange(result) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
+    assert count_exchange(result, 0.6) == pytest.approx(2 * 0.6 + 2)
 
 
 @settings(max_examples=15)
@@ -288,11 +287,6 @@ def test_wrong_input_is_refused(changed, message):
         partition(**arguments | changed)
 
 
-def test_a_link_must_make_sense():
-    with pytest.raises(ValueError, match="bandwidth > 0"):
-        Link(bandwidth=0.0)
-
-
 @exhaustive
 def test_the_structure_of_the_paper():
     positions, cell = draw_packing()
@@ -304,8 +298,8 @@ def test_the_structure_of_the_paper():
     few = rows.measure(cut_by_low_nn(atoms, rows.weights, 64), 64)
     assert few.edge_imbalance <= 1.01
     assert few.neighbours.mean() <= 0.7 * plain.neighbours.mean()
-    best = find_candidates(atoms, rows, 64, Link())[0]
-    refined = rows.measure(refine(best.labels, rows, 64, Link().message), 64)
+    best = find_candidates(atoms, rows, 64, MESSAGE)[0]
+    refined = rows.measure(refine(best.labels, rows, 64, MESSAGE), 64)
     assert refined.neighbours.mean() <= 0.55 * plain.neighbours.mean()
     assert refined.total_sent <= plain.total_sent
     assert refined.edge_imbalance <= 1.01

@@ -20,10 +20,8 @@ from pipeline_core.task import build_task
 from pipeline_core.training.model_file import load_model
 from pipeline_core.training.trainer import train_run
 from pipeline_egnn_esp.evaluation.own_blocks import OwnPredictor
-from pipeline_kernels.partition import Link
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.divided import (
-    LINK,
     STAGES,
     TRAIN,
     WHOLE,
@@ -140,10 +138,10 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(folder, monkeypatch):
 
 
 def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
-    links = []
+    messages = []
 
     def choose(*arguments):
-        links.append(arguments[-1])
+        messages.append(arguments[4])
         return owners.choose_owners(*arguments)
 
     monkeypatch.setattr(division, "choose_owners", choose)
@@ -152,7 +150,7 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
     ranks = Ranks(World("torchrun", 0, 1), torch.device("cpu"))
     division.DividedSplits(run, task, ranks).divide("train", task.samples("train"))
     # Of each structure once: features of degrees 0 to 4 on three channels, in double precision.
-    assert links == len(task.samples("train")) * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
+    assert messages == len(task.samples("train")) * [pytest.approx(5e-5 * 1e9 / (8 * 25 * 3))]
 
 
 def test_parts_are_evaluated_as_the_whole(folder, n_ranks):

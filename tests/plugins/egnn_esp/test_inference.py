@@ -28,7 +28,6 @@ from pipeline_egnn_esp.data.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.data.writers import write_cp2k
 from pipeline_egnn_esp.inference import forward, infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
-from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.reference import assert_same_blocks, name_blocks
 from tiers import exhaustive
@@ -151,10 +150,10 @@ def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
 
 @pytest.mark.slow
 def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch):
-    links = []
+    messages = []
 
     def choose(*arguments):
-        links.append(arguments[-1])
+        messages.append(arguments[4])
         return choose_owners(*arguments)
 
     monkeypatch.setattr("pipeline_egnn_esp.inference.infer.choose_owners", choose)
@@ -163,7 +162,7 @@ def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch)
     section = PartitionOptions.model_validate(section)
     infer_run(replace(run, sections={**run.sections, "partition": section}))
     # Features of degrees 0 to 4 on three channels, in double precision.
-    assert links == [Link(latency=5e-5, bandwidth=1e9, bytes_per_node=8 * 25 * 3)]
+    assert messages == [pytest.approx(5e-5 * 1e9 / (8 * 25 * 3))]
 
 
 def test_another_cutoff_than_that_of_the_model_is_refused(own):

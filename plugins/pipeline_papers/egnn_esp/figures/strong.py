@@ -86,7 +86,7 @@ def _draw_messages(axes: Axes, records: Sequence[Record]) -> None:
 def _draw_link(axes: Axes, link: Record) -> None:
     """Draw the measured exchanges, and the line fitted to them."""
     latency, bandwidth = link["latency"], link["bandwidth"]
-    least, *_, most = link["bytes"] or (_KIB, _KIB**2)
+    least, *_, most = link["bytes"]
     n_bytes = np.geomspace(least, most, 50)
     axes.plot(n_bytes, 1e3 * (latency + n_bytes / bandwidth), ":", color=style.INK, linewidth=1)
     milliseconds = [1e3 * seconds for seconds in link["seconds"]]
@@ -98,8 +98,7 @@ def _draw_link(axes: Axes, link: Record) -> None:
     axes.set_xlim(least / 1.5, 1.5 * most)
     style.set_log_ticks(axes.yaxis)
     text = f"{1e6 * latency:.3g} µs, {bandwidth / 1e9:.2g} GB/s"
-    source = "given" if link["source"] == "given" else "measured"
-    axes.set_title(f"link, {source}: {text}")
+    axes.set_title(f"link, measured: {text}")
 
 
 def _format_bytes(n: float, _: int) -> str:

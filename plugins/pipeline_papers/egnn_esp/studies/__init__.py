@@ -9,7 +9,7 @@ They need a basis and sizes of a network, no trained weights. Rank 0 does them i
 | `throughput` | see `throughput.study_throughput`                                              |
 | `partitions` | atoms, edges by cutoff, link, and `records`, see `partitions.Shared`           |
 | `domains`    | cutoff, parts, positions and cell of the structure, and of the partitions that |
-|              | are drawn labels and traffic by method, see `partitions.Drawn`; null for none  |
+|              | are drawn labels and traffic by method, see `study_partitions`; null for none  |
 | `bulk`       | keys of which evidence keeps only the drawn data                               |
 | `scaling`    | see `scaling.study_scaling`                                                    |
 """
@@ -17,7 +17,7 @@ They need a basis and sizes of a network, no trained weights. Rank 0 does them i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline_core.artifacts.extracts import BULK
@@ -25,12 +25,13 @@ from pipeline_core.artifacts.extracts import BULK
 if TYPE_CHECKING:
     import torch
 
-    from pipeline_core.config.sections import LinkOptions
+    from pipeline_core.config.sections import Link
+    from pipeline_core.distributed.ranks import Ranks
     from pipeline_core.project.run import Run
     from pipeline_egnn_esp.data.basis import Basis
     from pipeline_egnn_esp.options import ESPOptions
     from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
-    from pipeline_papers.egnn_esp.studies.partitions import Divisions, Drawn
+    from pipeline_papers.egnn_esp.studies.partitions import Shared
 
 _SIZE: Final = 4
 """Bytes of a number in messages."""
@@ -52,33 +53,30 @@ def profile_run(run: Run) -> dict[str, Any] | None:
     Raises:
         ValueError: `run.model` is missing or not of this run, or a study is impossible.
     """
-    from pipeline_core.artifacts import store
-    from pipeline_core.config.sections import PartitionOptions
-    from pipeline_core.distributed.ranks import connect_ranks
     from pipeline_core.profiling import report
-    from pipeline_core.profiling.study import measure_steps
-    from pipeline_core.training.model_file import load_model
-    from pipeline_egnn_esp.data.basis import Basis
-    from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_core.profiling.study import write_profile
     from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions
 
     options = run.get_section("profile", ESPStudyOptions)
     if not options.has_studies:
         return None
-    with connect_ranks(run.device, run.state) as ranks:
-        if not ranks.is_rank_zero:
-            return {}
-        content, summary = {}, {}
-        if options.samples:
-            content = measure_steps(run, options, ranks.device)
-            summary = report.summarize(content)
-        basis = Basis.from_json(load_model(run.model, run.model_info)["metadata"]["basis"])
-        link = run.get_section("partition", PartitionOptions).link
-        model = run.get_section("model", ESPOptions)
-        studied = study(options, model, basis, ranks.device, run.seed, link)
-        content, summary = content | studied, summary | summarize(studied)
-    store.write_json(run.profile, content, run.make_provenance("profile"))
-    return summary
+    content = write_profile(run, partial(_measure, run, options))
+    return (report.summarize(content) if "steps" in content else {}) | summarize(content)
+
+
+def _measure(run: Run, options: ESPStudyOptions, ranks: Ranks) -> dict[str, Any]:
+    """Measure the steps and do the studies that options select."""
+    from pipeline_core.config.sections import PartitionOptions
+    from pipeline_core.profiling.study import measure_steps
+    from pipeline_core.training.model_file import load_model
+    from pipeline_egnn_esp.data.basis import Basis
+    from pipeline_egnn_esp.options import ESPOptions
+
+    content = measure_steps(run, options, ranks.device) if options.samples else {}
+    basis = Basis.from_json(load_model(run.model, run.model_info)["metadata"]["basis"])
+    link = run.get_section("partition", PartitionOptions).link
+    model = run.get_section("model", ESPOptions)
+    return content | study(options, model, basis, ranks.device, run.seed, link)
 
 
 def study(
@@ -87,7 +85,7 @@ def study(
     basis: Basis,
     device: torch.device,
     seed: int,
-    link: LinkOptions,
+    link: Link,
 ) -> dict[str, Any]:
     """Do the selected studies.
 
@@ -106,21 +104,22 @@ def study(
         ValueError: A study is impossible.
     """
     content: dict[str, Any] = {}
-    shared = []
+    shared: list[Shared] = []
     if options.throughput is not None:
         from pipeline_papers.egnn_esp.studies.throughput import study_throughput
 
         content["throughput"] = study_throughput(options.throughput, model, device)
     if options.partitions is not None:
-        from pipeline_egnn_esp.task import make_link
+        from pipeline_egnn_esp.task import count_bytes_per_atom
         from pipeline_papers.egnn_esp.studies.partitions import study_partitions
 
-        chosen_by = make_link(link, model, _SIZE)
-        divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
-        content["partitions"] = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
-        content["domains"] = divisions.drawn and tabulate_domains(divisions.drawn)
+        n_bytes = count_bytes_per_atom(model, _SIZE)
+        message = link.count_rows(n_bytes)
+        table, drawn, shared = study_partitions(options.partitions, basis.elements, message, seed)
+        chosen_by = link.model_dump() | {"bytes_per_node": n_bytes}
+        content["partitions"] = table | {"link": chosen_by}
+        content["domains"] = drawn
         content[BULK] = ["domains"]
-        shared = divisions.shared
     if options.scaling is not None:
         from pipeline_papers.egnn_esp.studies.scaling import study_scaling
 
@@ -139,27 +138,6 @@ def summarize(content: Mapping[str, Any]) -> dict[str, Any]:
         "scaling": _summarize_scaling,
     }
     return {name: table(content[name]) for name, table in tables.items() if name in content}
-
-
-def _tabulate_partitions(divisions: Divisions) -> dict[str, Any]:
-    return {
-        "atoms": divisions.n_atoms,
-        "edges": {f"{cutoff:g}": n for cutoff, n in divisions.n_edges.items()},
-        "records": [one.record() for one in divisions.shared],
-    }
-
-
-def tabulate_domains(drawn: Drawn) -> dict[str, Any]:
-    """Return the data of drawn partitions for figures, JSON-able."""
-    structure = drawn.structure
-    return {
-        "cutoff": drawn.cutoff,
-        "parts": drawn.parts,
-        "positions": structure.positions.astype("f4").tolist(),
-        "cell": structure.cell.tolist(),
-        "labels": {method: labels.tolist() for method, labels in drawn.labels.items()},
-        "traffic": {method: traffic.tolist() for method, traffic in drawn.traffic.items()},
-    }
 
 
 def _summarize_throughput(content: Mapping[str, Any]) -> dict[str, Any]:

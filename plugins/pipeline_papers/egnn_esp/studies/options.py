@@ -80,15 +80,6 @@ class Weak(Section):
     """Copies of the box, in all directions."""
 
 
-class GivenLink(Section):
-    """Latency and bandwidth of the link between ranks, where not measured."""
-
-    latency: Positive
-    """Seconds of a message."""
-    bandwidth: Positive
-    """Bytes per second."""
-
-
 class Scaling(Section):
     """Forward passes on few ranks, measured, and on many, projected: figures 6 and 7.
 
@@ -107,8 +98,6 @@ class Scaling(Section):
     """Measured passes, whose median is reported, after one pass for warm-up."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
     """Memory for the edges of one chunk, as in the section `infer`."""
-    link: GivenLink | None = None
-    """The link of projections; null to measure exchanges between two processes."""
     weak: Weak | None = Weak()
     """Projected weak scaling; null for none. Strong scaling uses the structure of `partitions`."""
 

@@ -12,18 +12,11 @@ from numpy.typing import NDArray
 from pipeline_atoms.structure import Structure
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_kernels.partition import (
-    Link,
     PlaneCoordinates,
     Rows,
-    cut_by_low_nn,
-    cut_by_metis,
-    cut_by_metis_volume,
-    cut_by_slices,
-    find_candidates,
-    find_grids,
+    label_atoms,
     make_adjacency,
     partition,
-    refine,
 )
 from pipeline_kernels.partition.synthetic import find_edges
 from pipeline_papers.egnn_esp.studies.options import Partitions
@@ -45,73 +38,31 @@ class Shared:
     """A partition of a structure.
 
     Attributes:
-        method: Partition method.
-        cutoff: Cutoff of the graph, Å.
-        parts: Number of parts.
-        seconds: Processor time from the graph to the labels.
+        record: cutoff (Å), parts, method, seconds (processor time from the graph to the labels),
+            and the numbers of figure 5, see `PartitionMetrics.summarize`.
         volumes: Volumes of each part.
-        summary: The numbers of figure 5, see `PartitionMetrics.summarize`.
     """
 
-    method: PartitionMethod
-    cutoff: float
-    parts: int
-    seconds: float
+    record: dict[str, Any]
     volumes: Volumes
-    summary: dict[str, float]
-
-    def record(self) -> dict[str, Any]:
-        """Return the drawn partitions, JSON-able."""
-        facts = {"cutoff": self.cutoff, "parts": self.parts, "method": self.method}
-        return {**facts, "seconds": self.seconds, **self.summary}
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Domains and messages of the drawn partitions.
-
-    Attributes:
-        structure: All atoms.
-        cutoff: Å
-        parts: Number of parts.
-        labels: Parts of atoms, by method, (n_atoms,).
-        traffic: Atoms that a part, the row, receives from another, by method, (n_parts, n_parts).
-    """
-
-    structure: Structure
-    cutoff: float
-    parts: int
-    labels: dict[PartitionMethod, Ints]
-    traffic: dict[PartitionMethod, Ints]
-
-
-@dataclass(frozen=True)
-class Divisions:
-    """Results of the study.
-
-    Attributes:
-        n_atoms: Number of atoms of the structure.
-        n_edges: Number of edges of its graph, by cutoff.
-        shared: All partitions.
-        drawn: Drawn partitions; None for none.
-    """
-
-    n_atoms: int
-    n_edges: dict[float, int]
-    shared: list[Shared]
-    drawn: Drawn | None
 
 
 def study_partitions(
-    options: Partitions, elements: tuple[int, ...], link: Link, seed: int
-) -> Divisions:
+    options: Partitions, elements: tuple[int, ...], message: float, seed: int
+) -> tuple[dict[str, Any], dict[str, Any] | None, list[Shared]]:
     """Partition the structure by all methods; processor times are for one thread.
 
     Args:
         options: Structure, methods, and numbers of parts.
         elements: Atomic numbers.
-        link: Latency and bandwidth by which `grid` and `auto` choose.
+        message: Rows of an atom that could be sent in the latency of one message, by which `grid`
+            and `auto` choose.
         seed: Seed of the structure.
+
+    Returns:
+        atoms, edges by cutoff, and records of all partitions, JSON-able; of the drawn ones cutoff,
+        parts, positions, cell, and by method labels (the part of each atom) and traffic (the atoms
+        that a part, the row, receives from another), JSON-able, None for none; all partitions.
 
     Raises:
         ValueError: The structure cannot be packed or is too small for a cutoff or for the parts.
@@ -125,55 +76,47 @@ def study_partitions(
         )
     _warm_up()
     shared: list[Shared] = []
-    n_edges: dict[float, int] = {}
-    drawn = None
-    if options.drawn is not None:
-        drawn = Drawn(structure, options.cutoffs[0], options.drawn, {}, {})
+    n_edges: dict[str, int] = {}
+    drawn: dict[str, Any] = {
+        "cutoff": options.cutoffs[0],
+        "parts": options.drawn,
+        "positions": structure.positions.astype("f4").tolist(),
+        "cell": structure.cell.tolist(),
+        "labels": {},
+        "traffic": {},
+    }
     for cutoff in options.cutoffs:
         edges = find_edges_within(structure, cutoff)
-        n_edges[cutoff] = len(edges)
-        graph = _Graph(structure, edges, cutoff, link)
+        n_edges[f"{cutoff:g}"] = len(edges)
+        graph = _Graph(structure, edges, cutoff, message)
         del edges
         for parts in options.parts:
-            shared += [graph.make_shared(method, parts, drawn) for method in options.methods]
-    return Divisions(n_atoms, n_edges, shared, drawn)
+            shared += [graph.share(method, parts, drawn) for method in options.methods]
+    content = {"atoms": n_atoms, "edges": n_edges, "records": [one.record for one in shared]}
+    return content, None if options.drawn is None else drawn, shared
 
 
 class _Graph:
     """A graph in the forms that the methods read."""
 
-    def __init__(self, structure: Structure, edges: Ints, cutoff: float, link: Link) -> None:
+    def __init__(self, structure: Structure, edges: Ints, cutoff: float, message: float) -> None:
         places = structure.positions, structure.cell, structure.pbc
         self._atoms = PlaneCoordinates.of(*places, cutoff)
         self._rows = Rows.of(edges, len(structure.positions))
         self._adjacency = make_adjacency(self._rows)
-        self._cutoff, self._link = cutoff, link
+        self._cutoff, self._message = cutoff, message
 
-    def make_shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
+    def share(self, method: PartitionMethod, parts: int, drawn: dict[str, Any]) -> Shared:
         begin = time.process_time()
-        labels = self._label_atoms(method, parts)
+        labels = label_atoms(self._atoms, self._rows, parts, method, self._message, self._adjacency)
         seconds = time.process_time() - begin
         metrics = self._rows.measure(labels, parts)
-        if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
-            drawn.labels[method], drawn.traffic[method] = labels, metrics.traffic
+        if (parts, self._cutoff) == (drawn["parts"], drawn["cutoff"]):
+            drawn["labels"][method] = labels.tolist()
+            drawn["traffic"][method] = metrics.traffic.tolist()
+        facts = {"cutoff": self._cutoff, "parts": parts, "method": method, "seconds": seconds}
         volumes = count_volumes_of_rows(labels, self._rows, metrics)
-        return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summarize())
-
-    def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
-        """Return the part of each atom, as `partition` does, from the common graph."""
-        atoms, rows, link = self._atoms, self._rows, self._link
-        if method == "low_nn":
-            return cut_by_low_nn(atoms, rows.weights, parts)
-        if method == "slices":
-            return cut_by_slices(atoms, parts)
-        if method == "metis":
-            return cut_by_metis(self._adjacency, parts)
-        if method == "metis_volume":
-            return cut_by_metis_volume(self._adjacency, parts, rows.degrees)
-        if method == "grid":
-            return find_grids(atoms, rows, parts, link)[0].labels
-        best = find_candidates(atoms, rows, parts, link)[0]
-        return refine(best.labels, rows, parts, link.message)
+        return Shared(facts | metrics.summarize(), volumes)
 
 
 def _warm_up() -> None:

@@ -3,23 +3,14 @@
 Each rank does the work of the stage `infer` on a structure: its part of the network's passes, a
 halo exchange of atoms after each layer, and an exchange of blocks at the end. Partitioning is not
 measured.
-
-Run as a program by torchrun, this module is one of the ranks:
-
-    torchrun --nproc-per-node=2 -m pipeline_papers.egnn_esp.studies.ranks FOLDER
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +20,8 @@ from torch import Tensor
 
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.structure import Structure
-from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.local_ranks import call_on_ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
@@ -38,13 +30,13 @@ from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.halo import HaloPlan, Transport, exchange
+from pipeline_papers.egnn_esp.studies.options import Scaling
 
 Ints = NDArray[np.int64]
 
 LINK_ROWS: Final = (1, 4, 16, 64, 256, 1024, 4096)
 """Rows of atoms that two ranks exchange to measure their link."""
 _LINK_REPEATS: Final = 15
-_WHAT: Final = "what.json"
 
 
 @dataclass(frozen=True)
@@ -60,66 +52,6 @@ class Job:
     structure: Structure
     owners: Ints
     cutoff: float
-
-    def save(self, path: Path) -> None:
-        """Write the job for the ranks to read."""
-        np.savez(path, owners=self.owners, cutoff=self.cutoff, **vars(self.structure))
-
-    @classmethod
-    def load(cls, path: Path) -> Job:
-        """Read a job."""
-        with np.load(path) as file:
-            places = (file[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
-            return cls(Structure(*places), file["owners"], float(file["cutoff"]))
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Description of a measurement on a group of ranks.
-
-    Attributes:
-        model: Sizes of the network; cutoffs are taken from the jobs.
-        basis: Shells of the elements.
-        work_bytes: Memory for a chunk of edges.
-        device: "cpu" or "cuda".
-        repeats: Measured passes of a job.
-        jobs: Structures of the forward passes.
-        link: Whether two ranks measure their link.
-    """
-
-    model: ESPOptions
-    basis: Basis
-    work_bytes: int
-    device: str
-    repeats: int
-    jobs: Sequence[Job]
-    link: bool = False
-
-    def save(self, folder: Path) -> None:
-        """Write the measurement to a folder for the ranks to read."""
-        content = {
-            "model": self.model.model_dump(mode="json"),
-            "basis": self.basis.to_json(),
-            "work_bytes": self.work_bytes,
-            "device": self.device,
-            "repeats": self.repeats,
-            "jobs": len(self.jobs),
-            "link": self.link,
-        }
-        (folder / _WHAT).write_text(json.dumps(content), encoding="utf-8")
-        for number, job in enumerate(self.jobs):
-            job.save(folder / f"job{number}.npz")
-
-    @classmethod
-    def load(cls, folder: Path) -> Measurement:
-        """Read the measurement from a folder."""
-        content = json.loads((folder / _WHAT).read_text(encoding="utf-8"))
-        objects = {
-            "model": ESPOptions.model_validate_json(json.dumps(content["model"])),
-            "basis": Basis.from_json(content["basis"]),
-            "jobs": [Job.load(folder / f"job{n}.npz") for n in range(content["jobs"])],
-        }
-        return cls(**(content | objects))
 
 
 @dataclass(frozen=True)
@@ -137,18 +69,35 @@ class Passes:
     link: list[float]
 
 
-def measure_passes(what: Measurement, n_ranks: int) -> Passes:
-    """Start ranks on this machine and return their measurements.
+def measure_passes(
+    model: ESPOptions,
+    basis: Basis,
+    options: Scaling,
+    jobs: Sequence[Job],
+    device: torch.device,
+    n_ranks: int,
+) -> Passes:
+    """Measure forward passes on ranks of this machine, and the link between two.
+
+    Args:
+        model: Sizes of the network; cutoffs are taken from the jobs.
+        basis: Shells of the elements.
+        options: Memory for a chunk of edges, and measured passes of a job.
+        jobs: Structures of the passes.
+        device: Device of the ranks.
+        n_ranks: Their number.
 
     Raises:
         ValueError: A rank failed.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        what.save(folder)
-        _run(folder, n_ranks)
-        files = [folder / f"{rank}.json" for rank in range(n_ranks)]
-        records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    measure = partial(_measure_jobs, model=model, basis=basis, options=options, jobs=jobs)
+    try:
+        records = call_on_ranks(measure, n_ranks, device.type)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"profile.scaling: {n_ranks} processes on this machine failed ({error}); use fewer "
+            "ranks or a smaller packing"
+        ) from error
     return Passes(
         seconds=np.array([one["seconds"] for one in records]).T,
         communication=np.array([one["communication"] for one in records]).T,
@@ -156,56 +105,33 @@ def measure_passes(what: Measurement, n_ranks: int) -> Passes:
     )
 
 
-def _run(folder: Path, n_ranks: int) -> None:
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}"]
-    command = [sys.executable, "-m", *launcher, "-m", __name__, str(folder)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
-        raise ValueError(
-            f"profile.scaling: {n_ranks} processes on this machine failed "
-            f"({errors[0] if errors else 'no message'}); use fewer ranks or a smaller packing"
-        )
-
-
-def main() -> None:
-    """Run as one of the ranks: read the measurement from a folder, and write the times there."""
-    folder = Path(sys.argv[1])
-    what = Measurement.load(folder)
-    with connect_ranks(what.device, folder) as ranks:
-        torch.set_num_threads(1)
-        record = _measure_jobs(what, ranks)
-    (folder / f"{ranks.rank}.json").write_text(json.dumps(record), encoding="utf-8")
-
-
-def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
+def _measure_jobs(
+    ranks: Ranks, model: ESPOptions, basis: Basis, options: Scaling, jobs: Sequence[Job]
+) -> dict[str, Any]:
     transport = choose_transport(ranks)
-    times = [_time_job(what, job, transport, ranks) for job in what.jobs]
-    rows = (what.model.lmax + 1) ** 2, what.model.channels
+    times = [_time_job(model, basis, options, job, transport, ranks) for job in jobs]
+    rows = (model.lmax + 1) ** 2, model.channels
     return {
         "seconds": [seconds for seconds, _ in times],
         "communication": [waiting for _, waiting in times],
-        "link": _time_link(transport, ranks, rows) if what.link else [],
+        "link": _time_link(transport, ranks, rows) if ranks.size == 2 else [],
     }
 
 
 def _time_job(
-    what: Measurement, job: Job, transport: Transport, ranks: Ranks
+    model: ESPOptions, basis: Basis, options: Scaling, job: Job, transport: Transport, ranks: Ranks
 ) -> tuple[float, float]:
     """Return the median time of a pass of one job, and the part spent in messages."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
-    bond = what.model.bond_cutoff
+    bond = model.bond_cutoff
     nearer = {"bond_cutoff": bond and min(bond, job.cutoff / 2)}
-    network = Network(what.model.model_copy(update=nearer), what.basis, job.cutoff)
+    network = Network(model.model_copy(update=nearer), basis, job.cutoff)
     network = network.to(ranks.device).eval()
-    domain = build_domain(job.structure, job.cutoff, job.owners, transport)
-    slots = assign_slots(domain)
-    per_edge = count_edge_bytes(what.model, what.basis, 4, what.device)
-    chunk = max(1, what.work_bytes // per_edge)
+    slots = assign_slots(build_domain(job.structure, job.cutoff, job.owners, transport))
+    chunk = max(1, options.work_bytes // count_edge_bytes(model, basis, 4, ranks.device.type))
     timed = [
         _time_pass(network, slots, Stopwatch(transport, ranks.device), chunk, ranks)
-        for _ in range(1 + what.repeats)
+        for _ in range(1 + options.repeats)
     ][1:]
     middle = sorted(range(len(timed)), key=lambda k: timed[k][0])[len(timed) // 2]
     return timed[middle]
@@ -284,7 +210,3 @@ def _make_pair(n: int, ranks: Ranks, row: tuple[int, int]) -> tuple[HaloPlan, Te
 def _finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-if __name__ == "__main__":
-    main()

@@ -20,10 +20,11 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure
+from pipeline_core.config.sections import Link
+from pipeline_core.profiling.network import fit_link
 from pipeline_core.profiling.report import describe_fit
 from pipeline_core.training.balance.cost_model import CostModel, fit
 from pipeline_egnn_esp.data.basis import Basis
@@ -34,7 +35,6 @@ from pipeline_papers.egnn_esp.studies.partitions import Shared
 from pipeline_papers.egnn_esp.studies.ranks import (
     LINK_ROWS,
     Job,
-    Measurement,
     Passes,
     measure_passes,
 )
@@ -44,7 +44,6 @@ from pipeline_papers.egnn_esp.studies.volumes import (
     count_volumes_of_rows,
     find_edges_within,
     pack_box,
-    tile,
 )
 
 Floats = NDArray[np.float64]
@@ -62,16 +61,14 @@ class Machine:
 
     Attributes:
         cost: Cost model of the computation of a rank, s.
-        latency: α, s.
-        bandwidth: β, bytes/s.
+        link: α and β.
         layers: M.
         row_bytes: Bytes of an atom in an exchange.
         block_bytes: Bytes of a block.
     """
 
     cost: CostModel
-    latency: float
-    bandwidth: float
+    link: Link
     layers: int
     row_bytes: int
     block_bytes: int
@@ -89,9 +86,9 @@ class Machine:
             slowdown: Factor on the computation, where ranks share a core.
         """
         sizes = {"atom": volumes.atoms, "edge": volumes.edges}
-        compute = slowdown * self.cost.predict_batch_seconds(sizes)
-        latency = (self.layers + 1) * self.latency * volumes.neighbours
-        transfer = self.count_bytes_received(volumes) / self.bandwidth
+        compute = slowdown * self.cost.predict(sizes)
+        latency = (self.layers + 1) * self.link.latency * volumes.neighbours
+        transfer = self.count_bytes_received(volumes) / self.link.bandwidth
         whole = compute + latency + transfer
         return {
             "seconds": float(whole.max()),
@@ -131,16 +128,17 @@ def study_scaling(
     """
     box = pack_box(options.packing, basis.elements, seed)
     cases = _make_cases(options, box)
-    passes = {
-        n: measure_passes(_make_measurement(n, cases, options, model, basis, device), n)
-        for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
-    }
+    passes = {}
+    for n in sorted({1, 2, *options.ranks}):
+        jobs = [case.job for case in cases if case.n_ranks == n]
+        passes[n] = measure_passes(model, basis, options, jobs, device, n)
     cost, error = _fit_cost(cases, passes[1])
     n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
-    link = _find_link(options, passes.get(2), n_rows)
-    machine = Machine(
-        cost, link["latency"], link["bandwidth"], model.layers, n_rows, basis.n_common**2 * _SIZE
-    )
+    n_bytes = [n * n_rows for n in LINK_ROWS]
+    link = fit_link(n_bytes, passes[2].link)
+    source = "measured between 2 processes of this machine"
+    block_bytes = basis.n_common**2 * _SIZE
+    machine = Machine(cost, link, model.layers, n_rows, block_bytes)
     processors = _count_processors(device)
     return {
         "device": device.type,
@@ -151,7 +149,12 @@ def study_scaling(
         "block_bytes": machine.block_bytes,
         "cutoff": options.cutoff,
         "cost_model": {**cost.coefficients, "relative_error": error},
-        "link": link,
+        "link": {
+            **link.model_dump(),
+            "source": source,
+            "bytes": n_bytes,
+            "seconds": passes[2].link,
+        },
         "measured": _record_measured(cases, passes, machine, processors),
         "projected": _record_strong(shared, machine)
         + (_record_weak(options.weak, machine, basis, seed) if options.weak else []),
@@ -189,32 +192,13 @@ def _make_cases(options: Scaling, box: Structure) -> list[Case]:
 
 
 def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
-    structure = tile(box, (boxes, 1, 1))
+    structure = box.repeat((boxes, 1, 1))
     places = structure.positions, structure.cell, structure.pbc
     index, _, _ = build_neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
     labels = cut_by_low_nn(PlaneCoordinates.of(*places, cutoff), rows.weights, n)
     volumes = count_volumes_of_rows(labels, rows, rows.measure(labels, n))
     return Case(modes, n, Job(structure, labels, cutoff), volumes)
-
-
-def _make_measurement(
-    n: int,
-    cases: Sequence[Case],
-    options: Scaling,
-    model: ESPOptions,
-    basis: Basis,
-    device: torch.device,
-) -> Measurement:
-    return Measurement(
-        model=model,
-        basis=basis,
-        work_bytes=options.work_bytes,
-        device=device.type,
-        repeats=options.repeats,
-        jobs=[case.job for case in cases if case.n_ranks == n],
-        link=n == 2 and options.link is None,
-    )
 
 
 def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
@@ -226,29 +210,6 @@ def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     seconds = passes.seconds[:, 0]
     cost = fit(totals, seconds)
     return cost, describe_fit(cost, totals, seconds)["relative_error"]
-
-
-def _find_link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
-    if options.link is not None:
-        given = {"latency": options.link.latency, "bandwidth": options.link.bandwidth}
-        return {**given, "source": "given", "bytes": [], "seconds": []}
-    assert passes is not None
-    n_bytes = [n * row_bytes for n in LINK_ROWS]
-    latency, bandwidth = fit_link(n_bytes, passes.link)
-    source = "measured between 2 processes of this machine"
-    facts = {"latency": latency, "bandwidth": bandwidth, "source": source}
-    return {**facts, "bytes": n_bytes, "seconds": passes.link}
-
-
-def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Return α and β of t = α + bytes / β with the least squares of relative errors."""
-    times = np.asarray(seconds, dtype=np.float64)
-    rows = np.stack([np.ones(len(times)), np.asarray(n_bytes, dtype=np.float64)], axis=1)
-    rows /= times[:, None]
-    lengths = np.linalg.norm(rows, axis=0)
-    alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
-    # Noise must not make either zero: bounds are 1 ps and 1 EB/s.
-    return max(float(alpha), 1e-12), 1 / max(float(inverse), 1e-18)
 
 
 def _record_measured(
@@ -277,8 +238,8 @@ def _record_measured(
 def _record_strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
     records = []
     for one in shared:
-        facts: dict[str, Any] = {"mode": "strong", "method": one.method, "cutoff": one.cutoff}
-        facts["ranks"] = one.parts
+        method, cutoff, ranks = (one.record[key] for key in ("method", "cutoff", "parts"))
+        facts = {"mode": "strong", "method": method, "cutoff": cutoff, "ranks": ranks}
         records.append(facts | _compute_sizes(one.volumes, machine) | machine.record(one.volumes))
     return records
 
@@ -304,7 +265,7 @@ def _record_weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> li
 def _compute_copies(
     box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float
 ) -> Volumes:
-    structure = tile(box, tiles)
+    structure = box.repeat(tiles)
     atoms = PlaneCoordinates.of(structure.positions, structure.cell, structure.pbc, cutoff)
     labels = cut_by_low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
     return count_volumes_of_parts(structure, labels, cutoff)

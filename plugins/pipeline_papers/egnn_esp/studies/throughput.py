@@ -7,14 +7,14 @@ summed by attention. Frames are made before. Weights are random, as times do not
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline_core.profiling.calls import measure
 from pipeline_egnn_esp.model.irreps import make_node_stage
 from pipeline_egnn_esp.model.layers import NodeBlock
 from pipeline_egnn_esp.model.messages import Edges
@@ -79,26 +79,13 @@ def _measure_curve(
     seconds: list[float] = []
     for n in sorted(options.messages):
         x, e, edges = _make_inputs(n, options.degree, model, device)
-        times = [_time_block(block, x, e, edges) for _ in range(1 + options.repeats)][1:]
+        with torch.no_grad():
+            measured = measure(partial(block, x, e, edges), device, options.repeats)
         messages.append(n)
-        seconds.append(float(np.median(times)))
+        seconds.append(measured.median)
         if seconds[-1] > options.seconds_limit:
             break
     return messages, seconds
-
-
-@torch.no_grad()
-def _time_block(block: NodeBlock, x: Tensor, e: Tensor, edges: Edges) -> float:
-    _wait(x.device)
-    begin = time.perf_counter()
-    block(x, e, edges)
-    _wait(x.device)
-    return time.perf_counter() - begin
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _make_inputs(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline_core.config.limits import Ranks
-from pipeline_core.config.profile import Network, ProfileOptions
+from pipeline_core.config.profile import ProfileOptions
+from pipeline_core.config.sections import Link
 from pipeline_htfbr.options import HTTrainOptions
 
 
@@ -22,7 +23,7 @@ class SharingOptions(ProfileOptions):
 
     shares: list[Ranks] = []
     """Numbers of devices, such as [1, 2, 4, 8]; none to measure nothing."""
-    network: Network | None = None
+    network: Link | None = None
     """Network between the devices; null to measure it between two processes of this machine."""
 
     @property

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import time
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from pipeline_core.artifacts import store
-from pipeline_core.config.profile import Network
-from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.profiling.network import (
-    compute_ring_seconds,
-    describe_network,
-    measure_network,
-)
+from pipeline_core.profiling.network import describe_link, measure_network, read_link
+from pipeline_core.profiling.study import write_profile
 from pipeline_core.project.run import Run
 from pipeline_core.system.seeds import use_deterministic
 from pipeline_htfbr.model import Surface
@@ -62,11 +58,10 @@ def profile_sharing(run: Run) -> dict[str, Any] | None:
     if not options.shares:
         return None
     training = run.get_section("train", HTTrainOptions)
-    with connect_ranks(run.device, run.state) as ranks, use_deterministic(training.deterministic):
-        if not ranks.is_rank_zero:
-            return {}
-        content = project_sharing(run, options, training, ranks)
-    store.write_json(run.profile, content, run.make_provenance("profile"))
+    with use_deterministic(training.deterministic):
+        content = write_profile(run, partial(project_sharing, run, options, training))
+    if not content:
+        return {}
     summary: dict[str, dict[str, float]] = {method: {} for method in METHODS}
     for entry in content["projection"]:
         summary[entry["strategy"]][f"{entry['ranks']} devices"] = entry["seconds"]
@@ -94,15 +89,15 @@ def project_sharing(
     (table,) = tabulate(run, module, gradients=False, splits=("train",))
     n_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
     given = options.network
-    network = measure_network(ranks.device) if given is None else describe_network(given)
-    link = Network(alpha=network["alpha"], bandwidth=network["bandwidth"])
+    network = measure_network(ranks.device) if given is None else describe_link(given)
+    link = read_link(network)
     records = []
     for name, method in METHODS.items():
         for n in options.shares:
             plan = _make_plan(table, training, run.seed, n)
             steps = plan.plan_epoch(0)
             compute = _measure_epoch(method, plan, table, deepcopy(module), training, ranks)
-            adding = len(steps) * compute_ring_seconds(link, n_bytes, n)
+            adding = len(steps) * link.time_ring(n_bytes, n)
             facts = {"mode": "strong", "strategy": name, "ranks": n, "steps": len(steps)}
             facts["points"] = sum(len(batch) for step in steps for batch in step.batches)
             parts = {"compute": compute, "communication": adding}

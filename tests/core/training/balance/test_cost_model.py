@@ -31,14 +31,14 @@ def assert_same(model, expected, rtol):
 @pytest.mark.parametrize("n", [4, 10, 300])
 def test_exact_times_give_the_coefficients_back(n):
     totals = draw_batches(n)
-    assert_same(fit(totals, TRUE.predict_batch_seconds(totals)), TRUE, rtol=1e-9)
+    assert_same(fit(totals, TRUE.predict(totals)), TRUE, rtol=1e-9)
 
 
 @pytest.mark.parametrize("factor", [10.0, 1000.0, 0.1])
 @pytest.mark.parametrize("part", [0.05, 0.2])
 def test_outliers_change_nothing(factor, part):
     totals = draw_batches(400)
-    seconds = TRUE.predict_batch_seconds(totals)
+    seconds = TRUE.predict(totals)
     outliers = np.random.default_rng(1).choice(400, int(part * 400), replace=False)
     seconds[outliers] *= factor
     assert_same(fit(totals, seconds), TRUE, rtol=1e-9)
@@ -47,7 +47,7 @@ def test_outliers_change_nothing(factor, part):
 def test_outliers_among_noise_change_little():
     totals = draw_batches(1000)
     noise = np.random.default_rng(1).normal(size=1000)
-    seconds = TRUE.predict_batch_seconds(totals) * np.exp(0.05 * noise)
+    seconds = TRUE.predict(totals) * np.exp(0.05 * noise)
     clean = fit(totals, seconds)
     seconds[::20] *= 10
     assert_same(fit(totals, seconds), clean, rtol=0.05)
@@ -66,7 +66,7 @@ def test_relative_errors_count():
     """Two times of the same batch: Σ (f/t - 1)² is least at Σ 1/t over Σ 1/t²."""
     seconds = np.array([1.0, 2.0])
     model = fit({"atom": [5, 5]}, seconds)
-    assert model.predict_batch_seconds({"atom": [5]})[0] == pytest.approx(1.5 / 1.25)
+    assert model.predict({"atom": [5]})[0] == pytest.approx(1.5 / 1.25)
 
 
 def test_a_kind_that_speeds_up_is_left_out():
@@ -92,7 +92,7 @@ def test_the_time_of_samples_leaves_the_constant_out():
     each = [3e-6 + 12e-8, 6e-6 + 16e-8 + 5e-8]
     assert_allclose(TRUE.predict_seconds(sizes), each)
     together = {kind: [sum(rows)] for kind, rows in sizes.items()}
-    assert_allclose(TRUE.predict_batch_seconds(together), [2e-3 + sum(each)])
+    assert_allclose(TRUE.predict(together), [2e-3 + sum(each)])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pipeline_atoms.profiling.large_structures import (
     plan_structure,
 )
 from pipeline_atoms.structure import Structure
-from pipeline_core.config.profile import Network
+from pipeline_core.config.sections import Link
 from pipeline_core.testing.projects import prepare, write_project
 
 CUTOFF = 4.0
@@ -82,8 +82,8 @@ def test_times_are_those_of_the_parts():
         MeasuredPart(100, 50, 0.1, 1000, 4000, 3),
         MeasuredPart(400, 100, 0.4, 4000, 8000, 3),
     ]
-    network = Network(alpha=1e-3, bandwidth=1e6)
-    projector = large_structures._Projector(parts, 0.1, CUTOFF, network)
+    link = Link(latency=1e-3, bandwidth=1e6)
+    projector = large_structures._Projector(parts, 0.1, CUTOFF, link)
     whole, half = (projector.project(1000, n) for n in (1, 2))
     assert whole["step_s"] == pytest.approx(1.0, rel=1e-3)
     assert whole["memory"] == 10_000

@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from pipeline_core.artifacts import store
-from pipeline_kernels.partition import Link
-from pipeline_papers.egnn_esp.studies import summarize, tabulate_domains
+from pipeline_kernels.partition import MESSAGE
+from pipeline_papers.egnn_esp.studies import summarize
 from pipeline_papers.egnn_esp.studies.options import ESPStudyOptions, Packing, Partitions
 from pipeline_papers.egnn_esp.studies.partitions import study_partitions
 from pipeline_papers.egnn_esp.studies.throughput import find_saturation
@@ -187,4 +187,4 @@ def make_domains():
     """Return real partitions of a small packing between 16 parts."""
     packing = Packing(atoms=250, box=(26.5, 14.5, 14.5))
     options = Partitions(packing=packing, cutoffs=[6.0], parts=[16], drawn=16)
-    return tabulate_domains(study_partitions(options, (8, 72), Link(), 0).drawn)
+    return study_partitions(options, (8, 72), MESSAGE, 0)[1]

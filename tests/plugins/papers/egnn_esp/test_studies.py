@@ -5,21 +5,18 @@ sums written out by hand.
 """
 
 import json
-import subprocess
-import sys
-from dataclasses import asdict, replace
-from types import SimpleNamespace
+from dataclasses import asdict
 from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
-from pipeline_core.config.sections import LinkOptions
+from pipeline_core.config.sections import Link
 from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_kernels.partition import Link, Method, measure_partition, partition
+from pipeline_kernels.partition import MESSAGE, Method, measure_partition, partition
 from pipeline_kernels.partition.synthetic import find_edges
 from pipeline_papers.egnn_esp import studies
 from pipeline_papers.egnn_esp.studies import ranks
@@ -32,7 +29,7 @@ from pipeline_papers.egnn_esp.studies.options import (
     Weak,
 )
 from pipeline_papers.egnn_esp.studies.partitions import study_partitions
-from pipeline_papers.egnn_esp.studies.ranks import Job, Measurement, measure_passes
+from pipeline_papers.egnn_esp.studies.ranks import Job, measure_passes
 from pipeline_papers.egnn_esp.studies.scaling import Machine, study_scaling
 from pipeline_papers.egnn_esp.studies.throughput import study_throughput
 from pipeline_papers.egnn_esp.studies.volumes import Volumes, count_volumes_of_parts, pack_box
@@ -75,19 +72,19 @@ def test_parts_are_those_of_the_kernel():
     options = Partitions(
         packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6, methods=[*methods]
     )
-    actual = study_partitions(options, (1, 8), Link(), 0)
+    content, drawn, shared = study_partitions(options, (1, 8), MESSAGE, 0)
     structure = pack_box(PACKING, (1, 8), 0)
     edges = find_edges(structure.positions, structure.cell, CUTOFF)
-    assert actual.n_edges == {CUTOFF: len(edges)}
+    assert content["edges"] == {f"{CUTOFF:g}": len(edges)}
     places = structure.positions, structure.cell, structure.pbc
-    assert tuple(actual.drawn.labels) == methods
-    for method, labels in actual.drawn.labels.items():
+    assert tuple(drawn["labels"]) == methods
+    for method, labels in drawn["labels"].items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
         known = measure_partition(labels, edges, 6)
-        np.testing.assert_array_equal(actual.drawn.traffic[method], known.traffic)
-        one = next(s for s in actual.shared if (s.method, s.parts) == (method, 6))
-        assert one.summary == known.summarize()
-        exact = count_volumes_of_parts(structure, labels, CUTOFF)
+        np.testing.assert_array_equal(drawn["traffic"][method], known.traffic)
+        of_method = {"method": method, "parts": 6, **known.summarize()}
+        (one,) = (s for s in shared if s.record == s.record | of_method)
+        exact = count_volumes_of_parts(structure, np.array(labels), CUTOFF)
         for name, numbers in asdict(exact).items():
             np.testing.assert_array_equal(getattr(one.volumes, name), numbers)
 
@@ -97,7 +94,7 @@ def test_what_cannot_be_studied_is_refused():
         ESPStudyOptions.model_validate({"partitions": {"parts": [8], "drawn": 16}})
     options = Partitions(packing=PACKING, parts=[200], drawn=None)
     with pytest.raises(ValueError, match="120 atoms cannot be shared between 200 parts"):
-        study_partitions(options, (1,), Link(), 0)
+        study_partitions(options, (1,), MESSAGE, 0)
     with pytest.raises(ValueError, match="less than twice as wide as the cutoff of 7 Å"):
         count_volumes_of_parts(pack_box(PACKING, (1,), 0), np.zeros(120, dtype=np.int64), 7.0)
 
@@ -122,7 +119,8 @@ def test_slow_calls_end_a_curve():
 
 def test_the_slowest_part_ends_a_pass():
     """Two parts of which one has twice the work and three neighbours; all by hand."""
-    machine = Machine(CostModel(0.5, {"atom": 0.1, "edge": 0.01}), 1e-3, 1e4, 2, 100, 40)
+    link = Link(latency=1e-3, bandwidth=1e4)
+    machine = Machine(CostModel(0.5, {"atom": 0.1, "edge": 0.01}), link, 2, 100, 40)
     volumes = Volumes(*np.array([[10, 20], [100, 200], [1, 3], [5, 7], [50, 10]]))
     received = [2 * 100 * 5 + 40 * 25, 2 * 100 * 7 + 40 * 5]
     np.testing.assert_allclose(machine.count_bytes_received(volumes), received)
@@ -143,14 +141,14 @@ def test_the_slowest_part_ends_a_pass():
 def one_second_an_edge(monkeypatch):
     """Passes that take a second an edge, in place of processes."""
 
-    def passes(what, n):
+    def passes(model, basis, options, jobs, device, n):
         edges = []
-        for job in what.jobs:
+        for job in jobs:
             actual = count_volumes_of_parts(job.structure, job.owners, job.cutoff)
             edges.append(actual.edges.astype(float))
         seconds = np.array(edges)
         link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
-        return ranks.Passes(seconds, 0 * seconds, link if what.link else [])
+        return ranks.Passes(seconds, 0 * seconds, link if n == 2 else [])
 
     monkeypatch.setattr("pipeline_papers.egnn_esp.studies.scaling.measure_passes", passes)
 
@@ -160,7 +158,7 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
     weak = Weak(packing=PACKING, ranks=2, cutoff=CUTOFF, cube=[(1, 1, 1)])
     options = Scaling(ranks=[1, 2], packing=PACKING, cutoff=CUTOFF, weak=weak)
     sharing = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4], drawn=None)
-    shared = study_partitions(sharing, BASIS.elements, Link(), 0).shared
+    _, _, shared = study_partitions(sharing, BASIS.elements, MESSAGE, 0)
     actual = study_scaling(options, SMALL, BASIS, shared, CPU, 0)
     assert actual["cost_model"]["edge"] == pytest.approx(1.0)
     assert actual["link"]["latency"] == pytest.approx(1e-3)
@@ -174,7 +172,7 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
         assert one["seconds"] == pytest.approx(one["modelled"], rel=1e-3)
     for one, record in zip(shared, actual["projected"], strict=False):
         volumes = one.volumes
-        assert (record["mode"], record["method"]) == ("strong", one.method)
+        assert (record["mode"], record["method"]) == ("strong", one.record["method"])
         n_bytes = 2 * 72 * volumes.received + 64 * volumes.crossing / 2
         seconds = volumes.edges + 3e-3 * volumes.neighbours + n_bytes / 1e6
         assert record["seconds"] == pytest.approx(seconds.max(), rel=1e-4)
@@ -184,24 +182,17 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
     assert edges == [edges[0], 2 * edges[0], 4 * edges[0]]
 
 
-def test_a_given_link_is_not_measured(one_second_an_edge):
-    text = {"ranks": [1], "link": {"latency": 1e-6, "bandwidth": 1e9}, "weak": None}
-    options = Scaling.model_validate({**text, "packing": PACKING, "cutoff": CUTOFF})
-    actual = study_scaling(options, SMALL, BASIS, [], CPU, 0)
-    assert (actual["link"]["source"], actual["link"]["seconds"]) == ("given", [])
-    assert actual["projected"] == []
-
-
-def make_measurement(**changes):
+def measure(n_ranks):
     structure = pack_box(PACKING, BASIS.elements, 0)
     labels = (structure.positions[:, 0] > 7).astype(np.int64)
     jobs = [Job(structure, labels, 3.0), Job(structure, labels, 4.0)]
-    return replace(Measurement(SMALL, BASIS, 2**24, "cpu", 1, jobs, True), **changes)
+    options = Scaling(work_bytes=2**24, repeats=1)
+    return measure_passes(SMALL, BASIS, options, jobs, CPU, n_ranks)
 
 
 @pytest.mark.slow
 def test_two_processes_measure_passes_and_their_link():
-    actual = measure_passes(make_measurement(), 2)
+    actual = measure(2)
     assert actual.seconds.shape == actual.communication.shape == (2, 2)
     assert (actual.communication > 0).all()
     assert (actual.communication < actual.seconds).all()
@@ -209,24 +200,13 @@ def test_two_processes_measure_passes_and_their_link():
     assert min(actual.link) > 0
 
 
-@pytest.mark.parametrize(("said", "message"), [
-    ("Traceback\nValueError: there is no GPU\nChildFailedError: rank 0\n",
-     r"3 processes .* \(ValueError: there is no GPU\)"),
-    ("", "no message"),
-])  # fmt: skip
-def test_a_rank_that_fails_is_explained(monkeypatch, said, message):
-    seen = {}
+def test_a_rank_that_fails_is_explained(monkeypatch):
+    def fail(function, n_ranks, device):
+        raise ValueError("there is no GPU")
 
-    def run(command, env, **_):
-        seen.update(command=command, env=env)
-        return SimpleNamespace(returncode=1, stderr=said)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(ValueError, match=message):
-        measure_passes(make_measurement(), 3)
-    assert seen["command"][0] == sys.executable
-    assert "--nproc-per-node=3" in seen["command"]
-    assert seen["env"]["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setattr(ranks, "call_on_ranks", fail)
+    with pytest.raises(ValueError, match=r"3 processes .* \(there is no GPU\); use fewer"):
+        measure(3)
 
 
 def test_results_are_summed_up(one_second_an_edge):
@@ -238,7 +218,7 @@ def test_results_are_summed_up(one_second_an_edge):
     for place in (wanted["partitions"], wanted["scaling"], wanted["scaling"]["weak"]):
         place["packing"] = PACKING.model_dump(mode="json")
     options = ESPStudyOptions.model_validate_json(json.dumps(wanted))
-    content = studies.study(options, SMALL, BASIS, CPU, 0, LinkOptions())
+    content = studies.study(options, SMALL, BASIS, CPU, 0, Link())
     assert json.loads(json.dumps(content)) == content
     assert set(content) == {"throughput", "partitions", "domains", "scaling", "bulk"}
     assert np.shape(content["domains"]["labels"]["auto"]) == (120,)

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from pipeline_core.artifacts import store
-from pipeline_core.config.profile import Network
-from pipeline_core.profiling.network import compute_ring_seconds
+from pipeline_core.config.sections import Link
 from pipeline_htfbr.plugin import train
 from pipeline_papers.htfbr.studies import sharing
 from pipeline_papers.htfbr.studies.options import SharingOptions
 from pipeline_papers.plugin import profile
 
-NETWORK = {"alpha": 1e-3, "bandwidth": 1e6}
+LINK = {"latency": 1e-3, "bandwidth": 1e6}
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def trained(fit, monkeypatch):
 
     def make(**profile_options):
         steps = {"method": "resident", "epochs": 4, "batch_size": 30}
-        run = fit(train=steps, profile={"shares": [1, 2, 4], "network": NETWORK, **profile_options})
+        run = fit(train=steps, profile={"shares": [1, 2, 4], "network": LINK, **profile_options})
         train(run=run)
         return run
 
@@ -42,7 +41,7 @@ def test_an_epoch_is_that_of_a_share_and_the_adding_of_gradients(trained):
         # The largest share of each step, which has 30 points or what is left.
         sizes = [30] * (n_train // 30) + [n_train % 30] * (n_train % 30 > 0)
         assert record["points"] == sum(-(-size // record["ranks"]) for size in sizes)
-        ring = compute_ring_seconds(Network(**NETWORK), content["gradient_bytes"], record["ranks"])
+        ring = Link(**LINK).time_ring(content["gradient_bytes"], record["ranks"])
         assert record["communication"] == pytest.approx(record["steps"] * ring)
         assert record["seconds"] == pytest.approx(record["compute"] + record["communication"])
         assert record["compute"] > 0
