@@ -35,9 +35,7 @@ from pipeline_kernels.message import Segments
 from pipeline_kernels.message.gated import Route, gated_messages
 from pipeline_kernels.su3 import (
     draw_haar,
-    eigenangles,
     exponential,
-    logarithm,
     path_products,
     polar,
     residual_step,
@@ -145,9 +143,7 @@ def list_matrix_cases(n: int, n_colours: int, dtype: torch.dtype) -> Iterator[tu
     U = draw_haar(n, n_colours, torch.Generator().manual_seed(0), dtype)
     M = torch.randn(n, n_colours, n_colours, dtype=dtype)
     parameters = torch.randn(n, n_colours - 1, 3 * BINS + 1, dtype=torch.float64)
-    yield "su3_angles", make_gradient(eigenangles, U)
     yield "su3_exponential", make_gradient(exponential, M - M.mH)
-    yield "su3_logarithm", make_gradient(logarithm, U)
     yield "su3_projection", make_gradient(polar, M)
     paths = draw_haar(6 * n, n_colours, None, dtype).view(n, 6, n_colours, n_colours)
     steps = torch.rand(n, 6, dtype=torch.float64) / 6

@@ -312,10 +312,3 @@ def sin_cos(x):
     sine, cosine = tl.where(odd, c, s), tl.where(odd, s, c)
     sine = tl.where((quadrant & 2) != 0, -sine, sine)
     return sine, tl.where(((quadrant + 1) & 2) != 0, -cosine, cosine)
-
-
-@triton.jit
-def inverse_sinc(x):
-    """Return x / sin x."""
-    safe = tl.maximum(tl.abs(x), TINY)
-    return safe / tl.sin(safe)
