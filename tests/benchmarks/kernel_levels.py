@@ -20,7 +20,7 @@ from torch import Tensor
 from harness.command import make_parser, read_arguments
 from harness.report import collect_columns, print_report, read_versions
 from pipeline_kernels import compiler, native
-from pipeline_kernels.dirac import hop
+from pipeline_kernels.dirac import DiracOperator
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -164,7 +164,8 @@ def list_matrix_cases(n: int, n_colours: int, dtype: torch.dtype) -> Iterator[tu
     )
     links = draw_haar(4 * 256, n_colours, None, dtype).view(1, 4, 256, n_colours, n_colours)
     psi = torch.randn(1, 4, 256, 4, n_colours, dtype=dtype)
-    yield "dirac", make_gradient(lambda psi, U: hop(psi, U, (4, 4, 4, 4)), psi, links)
+    hop = lambda psi, U: DiracOperator(U, (4, 4, 4, 4), 1.0).hop(psi)  # noqa: E731
+    yield "dirac", make_gradient(hop, psi, links)
 
 
 def list_cases(args: argparse.Namespace) -> Iterator[tuple[str, Call]]:

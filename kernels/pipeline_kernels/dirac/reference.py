@@ -96,6 +96,12 @@ def _hop(
 def hop_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     """Return the derivative of Re(chi^dagger H psi) by the links, `(batch, D, V, N, N)`.
 
+        G_mu(x) = sum_s [ ((1 - gamma_mu) chi(x))_s psi(x+mu)_s^dagger
+                        + ((1 + gamma_mu) psi(x))_s chi(x+mu)_s^dagger ],
+
+    summed over right-hand sides. If links move as exp(t X) U, the derivative by t is
+    Re tr(X U G^dagger).
+
     Args:
         chi: spinors where `combine_hops` has its result.
         psi: spinors that it takes.

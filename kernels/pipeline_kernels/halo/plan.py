@@ -114,14 +114,6 @@ class HaloPlan:
         """Number of rows that this rank sends; a row counts once for each rank that gets it."""
         return self.send.n_elements
 
-    def count_bytes_sent(self, row_bytes: int) -> int:
-        """Count bytes that an exchange sends from this rank, and its derivative receives."""
-        return self.n_sent * row_bytes
-
-    def count_bytes_received(self, row_bytes: int) -> int:
-        """Count bytes that an exchange receives on this rank, and its derivative sends."""
-        return self.n_halo * row_bytes
-
     def to(self, device: torch.device | str) -> Self:
         """Return the same plan on another device."""
         names = ("own", "halo", "send", "edges", "edge_ids")

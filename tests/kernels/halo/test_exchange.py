@@ -214,11 +214,10 @@ def test_bytes_are_those_of_the_plan(outcomes, case, n):
         plan = HaloPlan.of(owners, edges, rank, n)
         sent = sum(int(owners[node]) == rank for _, node in pairs)
         received = sum(to == rank for to, _ in pairs)
-        assert plan.count_bytes_sent(10) == 10 * sent
-        assert plan.count_bytes_received(10) == 10 * received
-        forward = plan.count_bytes_sent(N_LAYERS * x_bytes + position_bytes)
+        assert (plan.n_sent, plan.n_halo) == (sent, received)
+        forward = sent * (N_LAYERS * x_bytes + position_bytes)
         # The features that enter the first layer do not depend on positions.
-        backward = plan.count_bytes_received((N_LAYERS - 1) * x_bytes + position_bytes)
+        backward = received * ((N_LAYERS - 1) * x_bytes + position_bytes)
         assert outcomes[rank][f"{case} {n}"]["bytes"] == (forward, forward + backward)
 
 

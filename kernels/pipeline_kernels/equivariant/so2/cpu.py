@@ -9,7 +9,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.ends import Ends, Rows
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.native import C_TYPES, call_routine, load_library
 from pipeline_kernels.sources import write_layout
@@ -31,43 +31,19 @@ class Work(ctypes.Structure):
     )
 
 
-def lift(
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def lift(y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
     """Implement `reference.lift`."""
-    _run("lift", [x, frames, factors, y], factors, y, ends, layout, turned)
+    _run("lift", [x, frames, factors, y], factors, y, *rows)
 
 
-def lower(
-    x: Tensor,
-    y: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def lower(x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
     """Implement `reference.lower`."""
-    _run("lower", [y, frames, factors, x], factors, y, ends, layout, turned)
+    _run("lower", [y, frames, factors, x], factors, y, *rows)
 
 
-def factor_gradient(
-    by_factors: Tensor,
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def factor_gradient(by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, *rows: *Rows) -> None:
     """Implement `reference.factor_gradient`."""
-    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
+    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, *rows)
 
 
 def load(layout: Layout, dtype: torch.dtype) -> ctypes.CDLL:

@@ -19,7 +19,7 @@ from pipeline_core.config.sections import LinkOptions
 from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_kernels.partition import Link, Method, measure_partition, partition
+from pipeline_kernels.partition import Link, Method, Rows, partition
 from pipeline_kernels.partition.synthetic import find_edges
 from pipeline_papers.egnn_esp import studies
 from pipeline_papers.egnn_esp.studies import ranks
@@ -56,7 +56,7 @@ def test_volumes_are_those_of_the_edges():
     labels = np.random.default_rng(0).integers(5, size=120)
     actual, known = (
         count_volumes_of_parts(structure, labels, CUTOFF),
-        measure_partition(labels, edges, 5),
+        Rows.of(edges, len(labels)).measure(labels, 5),
     )
     for name in ("neighbours", "received", "edges"):
         np.testing.assert_array_equal(getattr(actual, name), getattr(known, name))
@@ -83,7 +83,7 @@ def test_parts_are_those_of_the_kernel():
     assert tuple(actual.drawn.labels) == methods
     for method, labels in actual.drawn.labels.items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
-        known = measure_partition(labels, edges, 6)
+        known = Rows.of(edges, len(labels)).measure(labels, 6)
         np.testing.assert_array_equal(actual.drawn.traffic[method], known.traffic)
         one = next(s for s in actual.shared if (s.method, s.parts) == (method, 6))
         assert one.summary == known.summarize()
