@@ -3,8 +3,6 @@
 Oracles: the formula in plain PyTorch; finite differences.
 """
 
-import ctypes
-
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -37,7 +35,6 @@ from pipeline_kernels.equivariant.so2 import (
 )
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
-from pipeline_kernels.native import compute_size
 
 LAYOUTS = [Layout(3, 3), Layout(4, 4), Layout(6, 2), Layout(0, 0)]
 
@@ -251,11 +248,3 @@ def test_what_does_not_fit_is_refused():
             from_edges(y, frames, Layout(2, 2))
     with pytest.raises(ValueError, match="tables: expected at least one, got none"):
         so2_convolution([], frames, [], torch.zeros(3), Layout(2, 2))
-
-
-def test_python_writes_a_pass_as_c_reads_it(use_implementation):
-    """Products, sums and tables go to C as lists: a size that differs shifts all that follow."""
-    kinds = passes.NativePass, passes.Step, passes.Sum, passes.NativeTable
-    with use_implementation("C"):
-        library = cpu.load(Layout(2, 2), torch.float32)
-        assert compute_size(library, "count_pass_bytes") == sum(map(ctypes.sizeof, kinds))

@@ -1,10 +1,7 @@
 """The map and its derivatives on the CPU, in C. No sum depends on the number of threads."""
 
-import ctypes
 from collections.abc import Sequence
-from ctypes import c_int64, c_void_p
 from functools import lru_cache
-from typing import NamedTuple, Self
 
 import numpy as np
 from torch import Tensor
@@ -16,20 +13,9 @@ from pipeline_kernels.native import (
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
-
-POINTERS = ("x", "g", "out", "panels", "weights", "offsets", "counts", "factors", "bias")
-SIZES = ("n_groups", "n_degrees", "n_blocks", "C", "D", "dim_in", "is_transposed")
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in POINTERS),
-        *((name, c_int64) for name in SIZES),
-    )
 
 
 def linear(
@@ -52,12 +38,10 @@ def linear(
     columns = compute_size(library, "count_columns")
     panels = x.new_empty(n_groups * n_blocks * depth * (-(-width // columns) * columns))
     x, plain = make_plain(x), [make_plain(W) for W in weights]
-    lists = _Lists.of(plain, _find_ends(offsets, len(x)), plan, factors)
+    lists = pack(*plain), _find_ends(offsets, len(x)), *_make_lists(plan.counts, tuple(factors))
     bias = None if bias is None else make_plain(bias)
-    start = None if bias is None else bias.data_ptr()
-    pointers = x.data_ptr(), None, out.data_ptr(), panels.data_ptr(), *lists.addresses, start
-    sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, int(is_transposed)
-    work = Work(*pointers, *sizes)
+    sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, is_transposed
+    work = pack(x, None, out, panels, *lists, bias, *sizes)
     call_routine(library, "lay_panels", work, n_threads=choose_threads(panels.numel()))
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
     call_routine(library, "map_rows", work, n_threads=n_threads)
@@ -75,32 +59,12 @@ def by_weights(
     if C * D == 0:
         return results
     x, g = make_plain(x), make_plain(g)
-    lists = _Lists.of(results, _find_ends(offsets, len(x)), plan, factors)
-    pointers = x.data_ptr(), g.data_ptr(), None, None, *lists.addresses, None
+    lists = pack(*results), _find_ends(offsets, len(x)), *_make_lists(plan.counts, tuple(factors))
     sizes = n_groups, len(plan.counts), sum(plan.counts), C, D, plan.dim_in, 0
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
-    call_routine(library, "sum_rows", Work(*pointers, *sizes), n_threads=n_threads)
+    work = pack(x, g, None, None, *lists, None, *sizes)
+    call_routine(library, "sum_rows", work, n_threads=n_threads)
     return results
-
-
-class _Lists(NamedTuple):
-    """Addresses of weights of all degrees and sizes of a map for C; kept while it lives."""
-
-    addresses: tuple[int, int, int, int]
-    kept: tuple[object, ...]
-
-    @classmethod
-    def of(
-        cls,
-        weights: Sequence[Tensor],
-        ends: np.ndarray,
-        plan: LinearPlan,
-        factors: Sequence[float],
-    ) -> Self:
-        own = np.array([W.data_ptr() for W in weights])
-        lists = own, ends, *_make_lists(plan.counts, tuple(factors))
-        a, b, c, d = (numbers.ctypes.data for numbers in lists)
-        return cls((a, b, c, d), lists)
 
 
 def _count_groups(offsets: Tensor | None) -> int:
