@@ -18,16 +18,13 @@ from pipeline_kernels.native import (
 from pipeline_kernels.threads import choose_threads
 
 
-def linear(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    bias: Tensor | None,
-    offsets: Tensor | None,
-    code: Sequence[int],
-    factors: Sequence[float],
-    is_transposed: bool,
-) -> Tensor:
+# Offsets of groups, code of the plan, factors, whether the map is transposed.
+How = tuple[Tensor | None, Sequence[int], Sequence[float], bool]
+
+
+def linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How) -> Tensor:
     """Implement `op._linear`."""
+    offsets, code, factors, is_transposed = how
     plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
     (height, D), n_groups = weights[0].shape[-2:], _count_groups(offsets)
     C, n_blocks = height // plan.counts[0], sum(plan.counts)

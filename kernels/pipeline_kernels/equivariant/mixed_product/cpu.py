@@ -25,6 +25,8 @@ PART_BYTES: Final = 2**24
 """Bytes that the edges of a part send to their senders."""
 READ: Final = ("g", "h", "Y", "w", "dh", "dY", "dw", "x", "dx", "A_T")
 WRITTEN: Final = ("by_Y", "by_x", "by_A")
+Where = tuple[Tensor, Sequence[Tensor], Sequence[int]]
+"""Weights of the rows, or none, and the codes of the graph and of the plan."""
 
 
 def mix(x: Tensor, A: Tensor) -> Tensor:
@@ -32,16 +34,9 @@ def mix(x: Tensor, A: Tensor) -> Tensor:
     return multiply(x, A)
 
 
-def product(
-    h: Tensor,
-    Y: Tensor,
-    x: Tensor,
-    A: Tensor,
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
+def product(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, *where: *Where) -> Tensor:
     """Implement `op._product`."""
+    w, edges, code = where
     task = _Task(A, edges, code)
     w, rows = task.take(w, x), task.graph.rows.index
     out = one_by_one.product(task.fill_up(h), Y, w, task.graph.ends, code, rows)
@@ -49,14 +44,10 @@ def product(
 
 
 def gradient(
-    operands: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-    wanted: Sequence[bool],
+    operands: Sequence[Tensor], wanted: Sequence[bool], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Implement `op._gradient`."""
-    g, h, Y, x, A = operands
+    (g, h, Y, x, A), (w, edges, code) = operands, where
     task = _Task(A, edges, code)
     by_Y, by_x = Y.new_empty(Y.shape), x.new_empty(x.shape)
     by_A = task.make_sums() if wanted[3] else None
@@ -70,15 +61,10 @@ def gradient(
 
 
 def tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
+    operands: Sequence[Tensor], directions: Sequence[Tensor], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Implement `op._tangents`."""
-    g, h, Y, x, A = operands
-    dh, dY, dx = directions
+    (g, h, Y, x, A), (dh, dY, dx), (w, edges, code) = operands, directions, where
     task = _Task(A, edges, code)
     g, h, dh = (task.fill_up(t) for t in (g, h, dh))
     w, dw = task.take(w, x), task.weigh(dx)
