@@ -17,7 +17,6 @@ from pipeline_kernels.native import (
 )
 from pipeline_kernels.threads import choose_threads
 
-
 # Offsets of groups, code of the plan, factors, whether the map is transposed.
 How = tuple[Tensor | None, Sequence[int], Sequence[float], bool]
 

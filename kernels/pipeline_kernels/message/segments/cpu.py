@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_kernels.message.segments.plan import Segments
+from pipeline_kernels.message.segments.plan import Plans, Segments
 from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
@@ -21,17 +21,12 @@ MAX_TABLES: Final = 4
 MAX_SUMS: Final = 5
 
 
-def gather_sum(
-    tables: Sequence[Tensor],
-    indices: Sequence[Tensor],
-    orders: Sequence[Tensor],
-    offsets: Sequence[Tensor],
-) -> Tensor:
+def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
-    first = tables[0]
+    first, indices = tables[0], plans[0]
     if first.dtype not in NATIVE:
         wide = [table.float() for table in tables]
-        return gather_sum(wide, indices, orders, offsets).to(first.dtype)
+        return gather_sum(wide, *plans).to(first.dtype)
     out = first.new_empty(len(indices[0]), *first.shape[1:])
     plain, rows = ([make_plain(x) for x in lists] for lists in (tables, indices))
     n_threads, n_ranges = _share(out.numel())
