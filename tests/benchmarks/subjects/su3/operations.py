@@ -63,12 +63,6 @@ def count_polar(steps: float) -> float:
     return steps * (COFACTORS + DETERMINANT + norms + 3 + 9 * 16)
 
 
-def count_polar_gradient() -> int:
-    """Derivative by the matrix: an equation X P + P X = Z."""
-    solved = 3 * PRODUCT + HERMITIAN_PRODUCT + COFACTORS + 2 * TRACE_PRODUCT + 3 * REAL_ADDED
-    return solved + PRODUCT + 3 * PART + 40 + 2 * DIVISION
-
-
 def count_splines(bins: int) -> int:
     """Two splines, with their slopes."""
     bins_of = 4 * (bins * (EXPONENTIAL + 4) + DIVISION + 2)
