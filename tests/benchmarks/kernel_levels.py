@@ -28,7 +28,7 @@ from pipeline_kernels.equivariant.contraction import (
     combine_coefficients,
     contract,
 )
-from pipeline_kernels.equivariant.so2 import Layout, from_edges, to_edges
+from pipeline_kernels.equivariant.so2 import Layout, from_edges
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
@@ -109,8 +109,8 @@ def list_graph_cases(n: int, channels: int, dtype: torch.dtype) -> Iterator[tupl
     yield (
         "so2",
         make_gradient(
-            lambda x: from_edges(to_edges(x, frames, layout), frames, layout, receivers),
-            draw(n, (layout.lmax + 1) ** 2, channels),
+            lambda y: from_edges(y, frames, layout, receivers),
+            draw(n, layout.n_rows, channels),
         ),
     )
     route = Route((receivers, senders, None), make_segments(n, n_atoms), receivers, n)
