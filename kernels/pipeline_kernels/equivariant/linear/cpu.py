@@ -9,6 +9,7 @@ from torch import Tensor
 from pipeline_kernels.equivariant.linear.plan import LinearPlan
 from pipeline_kernels.native import (
     C_TYPES,
+    Argument,
     call_routine,
     compute_size,
     load_library,
@@ -34,7 +35,7 @@ def linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How
     columns = compute_size(library, "count_columns")
     panels = x.new_empty(n_groups * n_blocks * depth * (-(-width // columns) * columns))
     x, plain = make_plain(x), [make_plain(W) for W in weights]
-    lists = pack(*plain), _find_ends(offsets, len(x)), *_make_lists(plan.counts, tuple(factors))
+    lists = _list_members(plain, offsets, len(x), plan, factors)
     bias = None if bias is None else make_plain(bias)
     sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, is_transposed
     work = pack(x, None, out, panels, *lists, bias, *sizes)
@@ -55,7 +56,7 @@ def by_weights(
     if C * D == 0:
         return results
     x, g = make_plain(x), make_plain(g)
-    lists = pack(*results), _find_ends(offsets, len(x)), *_make_lists(plan.counts, tuple(factors))
+    lists = _list_members(results, offsets, len(x), plan, factors)
     sizes = n_groups, len(plan.counts), sum(plan.counts), C, D, plan.dim_in, 0
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
     work = pack(x, g, None, None, *lists, None, *sizes)
@@ -63,13 +64,20 @@ def by_weights(
     return results
 
 
+def _list_members(
+    weights: Sequence[Tensor],
+    offsets: Tensor | None,
+    n_rows: int,
+    plan: LinearPlan,
+    factors: Sequence[float],
+) -> tuple[Argument, ...]:
+    """Return weights, offsets of groups, counts and factors for C; to be kept while it runs."""
+    ends = _make_ends(n_rows) if offsets is None else make_plain(offsets)
+    return pack(*weights), ends, *_make_lists(plan.counts, tuple(factors))
+
+
 def _count_groups(offsets: Tensor | None) -> int:
     return 1 if offsets is None else len(offsets) - 1
-
-
-def _find_ends(offsets: Tensor | None, n_rows: int) -> np.ndarray:
-    """Return the offsets of groups."""
-    return _make_ends(n_rows) if offsets is None else make_plain(offsets).numpy()
 
 
 @lru_cache(1024)
