@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import native
-from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs
+from pipeline_kernels.dirac.geometry import ALL, How, Where, apply_signs
 from pipeline_kernels.dirac.lanes import Lanes, make_lanes
 from pipeline_kernels.threads import choose_threads
 
@@ -83,16 +83,9 @@ def pack_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -
     return packed
 
 
-def combine_hops(
-    psi: Tensor,
-    other: Tensor | None,
-    links: Tensor,
-    packed: Tensor | None,
-    factors: Sequence[float],
-    *where: *Where,
-) -> Tensor:
+def combine_hops(psi: Tensor, other: Tensor | None, links: Tensor, *how: *How) -> Tensor:
     """Implement `reference.combine_hops`."""
-    extents, boundary, parity, adjoint = where
+    packed, factors, extents, boundary, parity, adjoint = how
     plain = native.make_plain(psi)
     out = torch.empty_like(plain)
     if psi.numel() == 0:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline_kernels.dirac import cpu, reference
-from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, Where, check_extents
+from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, How, Where, check_extents
 from pipeline_kernels.operators import define_derivative, define_operator
 from pipeline_kernels.su3.matrices import DTYPES, check_matrices
 
@@ -86,16 +86,9 @@ def _make_links(chi: Tensor, psi: Tensor, extents: Sequence[int], *_: object) ->
     cuda="pipeline_kernels.dirac.cuda:combine_hops",
     fake=_make_spinors,
 )
-def combine_hops(
-    psi: Tensor,
-    other: Tensor | None,
-    links: Tensor,
-    packed: Tensor | None,
-    factors: Sequence[float],
-    *where: *Where,
-) -> Tensor:
+def combine_hops(psi: Tensor, other: Tensor | None, links: Tensor, *how: *How) -> Tensor:
     """Operator of `reference.combine_hops`."""
-    return reference.combine_hops(psi, other, links, packed, factors, *where)
+    return reference.combine_hops(psi, other, links, *how)
 
 
 @define_operator(
