@@ -210,7 +210,7 @@ def test_autocast_chooses_the_type_of_the_products(implementation):
 
 
 def test_narrow_types_are_rotated_back_in_those_of_the_frames():
-    call = TestRotations().make(torch.float32, function="from_edges")
+    call = TestRotations().make(torch.float32)
     y, f = (x.bfloat16() for x in call.tensors)
     ours = call.function(y, f, *call.constants)
     assert torch.equal(ours, call.function(y.float(), f.float(), *call.constants))
