@@ -21,6 +21,6 @@ Rules that hold for each of them:
   that the public functions take, not inside the operator.
 - Results are reproducible to the last bit on one device: one thread (or one GPU program) sums each
   output element in a fixed order, however many threads there are.
-- numba follows torch's number of threads (`threads.py`), and compiled code is kept on disk.
+- Threads are as many as torch's (`threads.py`), and compiled code is kept on disk.
 - Wrong shapes, dtypes and devices raise `ValueError` in the public function, before any kernel.
 """

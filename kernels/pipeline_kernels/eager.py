@@ -89,7 +89,7 @@ class _Differentiable(torch.autograd.Function):
         assert operator.derivative is not None
         output = operator.run(args, tensors)
         save, ctx.backward = operator.derivative
-        ctx.counts = [len(x) if _is_list(x) else None for x in args]
+        ctx.counts = [len(x) if is_tensor_list(x) else None for x in args]
         ctx.are_tensors = [isinstance(x, Tensor) for x in args]
         ctx.returns_list = isinstance(output, list)
         save(ctx, tuple(args), output)
@@ -152,11 +152,12 @@ def _list_tensors(args: Sequence[Any]) -> Iterator[Tensor]:
     for x in args:
         if isinstance(x, Tensor):
             yield x
-        elif _is_list(x):
+        elif is_tensor_list(x):
             yield from x
 
 
-def _is_list(x: object) -> bool:
+def is_tensor_list(x: object) -> bool:
+    """Test for a list of tensors, not an empty one."""
     return isinstance(x, list | tuple) and len(x) > 0 and isinstance(x[0], Tensor)
 
 

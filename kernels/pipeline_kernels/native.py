@@ -13,6 +13,7 @@ nor a compiler, operators run their reference, and the user is warned once.
 
 import ctypes
 import shlex
+import struct
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -42,7 +43,8 @@ R = TypeVar("R")
 
 _failures: dict[str, str] = {}
 
-Argument = Tensor | np.ndarray | ctypes.Structure | int | None
+Words = ctypes.Array[ctypes.c_int64]
+Argument = Tensor | np.ndarray | Words | int | None
 
 
 class _Call(ctypes.Structure):
@@ -139,7 +141,7 @@ def call_routine(
         name: of the routine. It takes the arguments, the address of the counter, and with
             `n_bytes` the address of a workspace of the thread.
         arguments: tensors and arrays are passed by the address of their contiguous numbers (null
-            without any), structures by theirs, numbers as `int64_t`.
+            without any), structures (`pack`) by theirs, numbers as `int64_t`.
         n_threads: number of threads.
         n_bytes: of the workspace of each thread.
 
@@ -151,6 +153,20 @@ def call_routine(
     call = _Call(_find_address(library, name), len(numbers), n_bytes, (*numbers,))
     if load_library("thread_pool").run(ctypes.byref(call), ctypes.c_int64(n_threads)):
         raise MemoryError(f"{n_threads} threads of {n_bytes / 2**20:.0f} MiB each for {name}")
+
+
+def pack(*members: Argument | float) -> Words:
+    """Return a structure of C whose members are all words: addresses, `int64_t` and `double`.
+
+    Args:
+        members: in the order of the structure, passed as `call_routine` passes arguments. Tensors
+            and arrays must be kept until C has read them.
+    """
+    words = (
+        struct.unpack("q", struct.pack("d", x))[0] if isinstance(x, float) else _convert(x)
+        for x in members
+    )
+    return (ctypes.c_int64 * len(members))(*words)
 
 
 def compute_size(library: ctypes.CDLL, name: str, *arguments: Argument) -> int:
@@ -170,14 +186,14 @@ def make_plain(tensor: Tensor) -> Tensor:
 
 def _convert(argument: Argument) -> int:
     """Return an address or a number as a word."""
+    if argument is None or isinstance(argument, int):
+        return argument or 0
     if isinstance(argument, Tensor):
         assert argument.is_contiguous()
         return argument.data_ptr() if argument.numel() else 0
     if isinstance(argument, np.ndarray):
         return argument.ctypes.data
-    if isinstance(argument, ctypes.Structure):
-        return ctypes.addressof(argument)
-    return argument or 0
+    return ctypes.addressof(argument)
 
 
 @cache

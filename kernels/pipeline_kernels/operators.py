@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pipeline_kernels import native
 from pipeline_kernels.cache import protect_triton
-from pipeline_kernels.eager import EagerOperator
+from pipeline_kernels.eager import EagerOperator, is_tensor_list
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,7 +138,7 @@ def define_derivative(
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.mark_non_differentiable(*(outputs[i] for i in constant_outputs))
         ctx.set_materialize_grads(materialize)
-        ctx.lengths = [len(x) if _is_tensor_list(x) else None for x in inputs]
+        ctx.lengths = [len(x) if is_tensor_list(x) else None for x in inputs]
         kept = [None if i in drop else x for i, x in enumerate(inputs)]
         _keep(ctx, [*kept, *(outputs[i] for i in keep_outputs)])
 
@@ -155,7 +155,7 @@ def _keep(ctx: Any, items: Sequence[Any]) -> None:
     tensors: list[Tensor] = []
     ctx.items = []
     for x in items:
-        group = [x] if isinstance(x, Tensor) else x if _is_tensor_list(x) else None
+        group = [x] if isinstance(x, Tensor) else x if is_tensor_list(x) else None
         if group is None:
             ctx.items.append(x)
             continue
@@ -175,10 +175,6 @@ class _Place:
     """Stands for a tensor or a list of tensors that autograd keeps."""
 
     place: int | slice
-
-
-def _is_tensor_list(x: object) -> bool:
-    return isinstance(x, list | tuple) and len(x) > 0 and isinstance(x[0], Tensor)
 
 
 def differentiate_reference(

@@ -123,6 +123,7 @@ SOURCES = {
             "message/silu/native.c",
         )
     ),
+    "softmax": Source((LANES, "message/softmax/native.c")),
     "so2": Source(
         (
             LANES,
@@ -132,9 +133,7 @@ SOURCES = {
         ),
         preludes=lambda: [write_layout(lmax, mmax) for lmax, mmax in LAYOUTS],
     ),
-    "su3_angles": Source((*MATRICES, "su3/angles/native.c"), COLOURS),
     "su3_exponential": Source((*MATRICES, "su3/exponential/native.c"), COLOURS),
-    "su3_logarithm": Source((*MATRICES, "su3/logarithm/native.c"), COLOURS),
     "su3_paths": Source((*SAMPLES, "su3/paths/native.c"), COLOURS),
     "su3_projection": Source((*MATRICES, "su3/projection/native.c"), COLOURS),
     "su3_residual": Source(
@@ -148,7 +147,12 @@ SOURCES = {
         COLOURS,
     ),
     "su3_spectral": Source(
-        (*MATRICES, *(f"su3/{family}/native.c" for family in ("angles", "splines", "spectral"))),
+        (
+            *MATRICES,
+            "su3/spectral/decomposition.c",
+            "su3/splines/native.c",
+            "su3/spectral/native.c",
+        ),
         COLOURS,
     ),
     "su3_staples": Source((*SAMPLES, "su3/staples/native.c"), COLOURS),

@@ -1,12 +1,10 @@
 """Threads of a kernel: up to the number of torch's threads, as many as the work justifies.
 
-Routines in C run on the thread pool of thread_pool.c (`native.call_routine`). Loops of numba run on
-numba's own (`prange`), which starts sooner than Python's threads; long ones that share pieces by a
-counter of Python run on `run_in_threads`.
+Routines in C run on the thread pool of thread_pool.c (`native.call_routine`); long loops of numba
+that share pieces by a counter of Python run on `run_in_threads`.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -17,11 +15,7 @@ GRAIN_SIZE = 32_768  # elements per thread below which starting it costs more th
 
 
 def choose_threads(n_elements: int) -> int:
-    """Choose the number of threads for a kernel, and set numba to it where it is loaded.
-
-    A caller that gets 1 must run the plain body instead of the parallel driver: entering numba's
-    thread pool costs time, and GNU OpenMP ends a forked process (a data loader's worker, where
-    torch has one thread) that enters the pool of its parent.
+    """Choose the number of threads for a kernel.
 
     Args:
         n_elements: number of elements that the kernel reads or writes.
@@ -29,13 +23,7 @@ def choose_threads(n_elements: int) -> int:
     Returns:
         The number of threads, at least 1, at most `torch.get_num_threads()`.
     """
-    # A caller with a loop of numba has imported it, which takes longer than many a stage.
-    numba = sys.modules.get("numba")
-    n: int = max(1, min(torch.get_num_threads(), n_elements // GRAIN_SIZE))
-    if numba and n > 1:
-        n = min(n, numba.config.NUMBA_NUM_THREADS)
-        numba.set_num_threads(n)
-    return n
+    return max(1, min(torch.get_num_threads(), n_elements // GRAIN_SIZE))
 
 
 def run_in_threads(work: Callable[[], None], n_threads: int) -> None:

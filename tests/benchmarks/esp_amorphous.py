@@ -32,8 +32,9 @@ from harness.ranks import run_ranks
 from harness.report import print_report, read_versions
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.structure import Structure
-from pipeline_kernels.partition import Method, Rows, count_virtual, partition
+from pipeline_kernels.partition import Method, Rows, partition
 from subjects.esp.amorphous import REPEAT, STAGES, build_crystal, make_calculator, melt_and_quench
+from subjects.virtual_nodes import count_virtual
 
 Stages = tuple[tuple[float, int], ...]
 PAPER_CUTOFF = 8.0  # Å
@@ -67,7 +68,7 @@ def count_cuts(atoms: Atoms, parts: list[int]) -> dict[str, list[dict[str, Any]]
             facts = {"method": method, "parts": n}
             cuts.append(facts | rows.measure(labels, n).summarize() | {"edges": len(edges)})
             if method == "slices":
-                counted = (count_virtual(labels, rows, n, depth).summarize() for depth in DEPTHS)
+                counted = (count_virtual(labels, rows, n, depth) for depth in DEPTHS)
                 virtual += [facts | one for one in counted]
     return {"cuts": cuts, "without_exchange": virtual}
 

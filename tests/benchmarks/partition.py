@@ -39,7 +39,6 @@ from pipeline_kernels.partition import (
     PlaneCoordinates,
     Rows,
     count_exchange,
-    count_virtual,
     cut_by_low_nn,
     cut_by_metis,
     cut_by_metis_volume,
@@ -50,6 +49,7 @@ from pipeline_kernels.partition import (
     refine,
 )
 from pipeline_kernels.partition.synthetic import HFO2_BOX, draw_packing, find_edges
+from subjects.virtual_nodes import count_virtual
 
 DEPTHS = (1, 2, 4)
 LINK = {"latency": 20e-6, "bandwidth": 20.4e9, "bytes_per_node": 1600.0}
@@ -101,9 +101,7 @@ class Case:
     def count_virtual(self, name: str, n_parts: int) -> list[dict[str, Any]]:
         """Return what parts compute without an exchange, by depth."""
         labels, facts = getattr(self, name)(n_parts), {"method": name, "parts": n_parts}
-        return [
-            facts | count_virtual(labels, self.rows, n_parts, depth).summarize() for depth in DEPTHS
-        ]
+        return [facts | count_virtual(labels, self.rows, n_parts, depth) for depth in DEPTHS]
 
     def measured(self, name: str, n_parts: int, repeats: int) -> dict[str, Any]:
         """Return the figures and the time of one method."""

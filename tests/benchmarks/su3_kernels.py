@@ -4,7 +4,6 @@
 
 | case                       | ours            | peer                                              |
 |----------------------------|-----------------|---------------------------------------------------|
-| eigenangles                | `eigenangles`   | angles of the eigenvalues of `torch.linalg.eig`   |
 | polar projection           | `polar`         | `U Vh` of `torch.linalg.svd`                      |
 | spectral map               | `spectral_map`  | the same by `torch.linalg.eig` and plain PyTorch  |
 | exponential                | `exponential`   | `torch.matrix_exp`                                |

@@ -3,15 +3,15 @@
     class TestSoftmax(KernelContract):
         folder = "message/softmax"
         tolerances = {torch.float32: 2e-5, torch.float64: 1e-13}
-        options = {"n_edges": [40, 3], "shape": [(4, 3, 5), (1, 1, 1)]}
+        options = {"n_edges": [40, 3], "n_heads": [3, 1]}
         few, many, empty = {"n_edges": 5}, {"n_edges": 4000}, {"n_edges": 0}
         random = {"n_edges": st.integers(0, 60)}
         refused = [(0, lambda logits: logits[1:], "logits: expected")]
 
-        def draw(self, generator, n_edges, shape):
-            logits = torch.randn(n_edges, shape[1], generator=generator, dtype=torch.float64)
+        def draw(self, generator, n_edges, n_heads):
+            logits = torch.randn(n_edges, n_heads, generator=generator, dtype=torch.float64)
             ...
-            return Call(softmax_sum, plain_softmax_sum, [logits, values], [segments])
+            return Call(segment_softmax, plain_softmax, [logits], [segments])
 
 `draw` makes a call from the options, in float64 or complex128; the contract chooses the precision,
 the device and the layout, and compares with the reference in double precision: some thirty tests.

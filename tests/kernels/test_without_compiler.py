@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 KERNELS = """
 import torch
-from pipeline_kernels.equivariant.so2 import Layout, to_edges
+from pipeline_kernels.equivariant.so2 import Layout, from_edges
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
@@ -24,7 +24,7 @@ for dtype in (torch.float32, torch.float64):
 segments, plan = Segments.of(torch.tensor([0, 0]), 1), ProductPlan.of("0e", 0, "0e")
 h, Y, w = torch.ones(1, 1, 3), torch.ones(2, 1), torch.ones(2, 1, 3)
 frames = compute_edge_frames(torch.eye(3), 0)
-assert (to_edges(torch.ones(3, 1, 2), frames, Layout(0, 0)) == 1).all()
+assert (from_edges(torch.ones(3, 1, 2), frames, Layout(0, 0)) == 1).all()
 assert torch.allclose(tensor_product(h, Y, w, segments, segments, plan), torch.tensor(2.0))
 """
 

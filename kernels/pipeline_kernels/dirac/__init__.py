@@ -29,9 +29,7 @@ real function f, the tensor G with df = Re sum conj(G) dU.
 
 | function or class  | what it calculates                                          |
 |--------------------|-------------------------------------------------------------|
-| `DiracOperator`    | M, Mhat, their adjoints and derivatives for given links     |
-| `hop`              | H psi, or a half of it, differentiable by spinors and links |
-| `hop_gradient`     | derivative of Re(chi^dagger H psi) by the links: forces     |
+| `DiracOperator`    | H, M, Mhat, their adjoints and derivatives for given links  |
 | `split`, `join`    | spinors on all sites to halves and back                     |
 | `NormalSolver`     | conjugate gradients on Mhat^dagger Mhat in one precision    |
 | `compute_residual` | b - Mhat^dagger Mhat x                                      |
@@ -47,7 +45,6 @@ configurations of a batch, do (`lanes.py`).
 """
 
 from pipeline_kernels.dirac.geometry import join, split
-from pipeline_kernels.dirac.op import hop, hop_gradient
 from pipeline_kernels.dirac.operator import DiracOperator
 from pipeline_kernels.dirac.solver import NormalSolver, compute_residual
 
@@ -55,8 +52,6 @@ __all__ = [
     "DiracOperator",
     "NormalSolver",
     "compute_residual",
-    "hop",
-    "hop_gradient",
     "join",
     "split",
 ]

@@ -9,33 +9,11 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import native
-from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs
+from pipeline_kernels.dirac.geometry import ALL, How, Where, apply_signs
 from pipeline_kernels.dirac.lanes import Lanes, make_lanes
 from pipeline_kernels.threads import choose_threads
 
 HALVES = 5  # of a lattice of spinors, in the memory of a routine
-
-
-class Task(ctypes.Structure):
-    """Lattice and fields: `Lattice` in lattice.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("sites", "neighbours", "permutations")),
-        *((name, ctypes.c_int64) for name in ("half", "n_parts", "batch", "n_rhs")),
-    )
-    lanes: Lanes  # keeps the tables
-
-
-class Factors(ctypes.Structure):
-    """Numbers before hops and other spinors: `Factors` in hops.c."""
-
-    _fields_ = (("numbers", ctypes.c_double * 4),)
-
-
-@lru_cache(maxsize=64)
-def make_factors(a: float, b: float, c: float, d: float) -> Factors:
-    """Return the argument of `combine_hops`."""
-    return Factors((a, b, c, d))
 
 
 def load_library(n_colours: int, dimension: int, dtype: torch.dtype) -> ctypes.CDLL:
@@ -58,13 +36,15 @@ class Plan(NamedTuple):
     """Sizes and layout of fields of one shape.
 
     Attributes:
-        task: the argument of the routines.
+        task: the argument of the routines: `Lattice` in lattice.c.
+        lanes: sites of the lanes, whose tables it has.
         n_groups: vectors of configurations.
         n_units: vectors of fields.
         n_bytes: memory of a thread for `HALVES` of a unit.
     """
 
-    task: Task
+    task: native.Words
+    lanes: Lanes
     n_groups: int
     n_units: int
     n_bytes: int
@@ -75,14 +55,12 @@ def make_plan(library: ctypes.CDLL, extents: tuple[int, ...], batch: int, n_rhs:
     """Return the plan for fields `(batch, n_rhs, ...)`."""
     lanes = make_lanes(extents, count_lanes(library))
     tables = lanes.sites, lanes.neighbours, lanes.permutations
-    pointers = [table.data_ptr() for table in tables]
-    task = Task(*pointers, lanes.half, lanes.n_parts, batch, n_rhs)
-    task.lanes = lanes
+    task = native.pack(*tables, lanes.half, lanes.n_parts, batch, n_rhs)
     n_groups, n_units = (
         native.compute_size(library, name, task) for name in ("count_groups", "count_units")
     )
     n_bytes = native.compute_size(library, "memory_size", task, HALVES)
-    return Plan(task, n_groups, n_units, n_bytes)
+    return Plan(task, lanes, n_groups, n_units, n_bytes)
 
 
 def pack_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> Tensor | None:
@@ -96,25 +74,18 @@ def pack_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -
         library = load_library(links.shape[-1], len(extents), links.dtype)
     except native.UnavailableError:  # of which the user has been warned
         return None
-    task, n_groups, _, _ = make_plan(library, tuple(extents), len(links), 1)
+    task, lanes, n_groups, _, _ = make_plan(library, tuple(extents), len(links), 1)
     signed = native.make_plain(apply_signs(links.detach(), extents, boundary))
-    shape = n_groups, 2, task.half, len(extents), links[0, 0, 0].numel() * 2, count_lanes(library)
+    shape = n_groups, 2, lanes.half, len(extents), links[0, 0, 0].numel() * 2, count_lanes(library)
     packed = torch.empty(shape, dtype=links.real.dtype)
     n_threads = min(n_groups, choose_threads(packed.numel()))
     native.call_routine(library, "pack_links", signed, packed, task, n_threads=n_threads)
     return packed
 
 
-def combine_hops(
-    psi: Tensor,
-    other: Tensor | None,
-    links: Tensor,
-    packed: Tensor | None,
-    factors: Sequence[float],
-    *where: *Where,
-) -> Tensor:
+def combine_hops(psi: Tensor, other: Tensor | None, links: Tensor, *how: *How) -> Tensor:
     """Implement `reference.combine_hops`."""
-    extents, boundary, parity, adjoint = where
+    packed, factors, extents, boundary, parity, adjoint = how
     plain = native.make_plain(psi)
     out = torch.empty_like(plain)
     if psi.numel() == 0:
@@ -124,7 +95,7 @@ def combine_hops(
         packed = pack_links(links, extents, boundary)
     assert packed is not None
     batch, n_rhs = psi.shape[:2]
-    task, _, n_units, n_bytes = make_plan(library, tuple(extents), batch, n_rhs)
+    task, _, _, n_units, n_bytes = make_plan(library, tuple(extents), batch, n_rhs)
     added = None if other is None else plain if other is psi else native.make_plain(other)
     native.call_routine(
         library,
@@ -134,7 +105,7 @@ def combine_hops(
         packed,
         out,
         task,
-        make_factors(*factors),
+        native.pack(*map(float, factors)),
         parity,
         int(adjoint),
         n_threads=min(n_units, choose_threads(8 * out.numel())),
@@ -151,8 +122,8 @@ def hop_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     if psi.numel() == 0:
         return psi.new_zeros(batch, *shape)
     library = load_library(n, len(extents), psi.dtype)
-    task, n_groups, _, _ = make_plan(library, tuple(extents), batch, n_rhs)
-    copies = count_lanes(library) // task.n_parts if batch == 1 else batch
+    task, lanes, n_groups, _, _ = make_plan(library, tuple(extents), batch, n_rhs)
+    copies = count_lanes(library) // lanes.n_parts if batch == 1 else batch
     out = torch.empty(copies, *shape, dtype=psi.dtype)
     native.call_routine(
         library,

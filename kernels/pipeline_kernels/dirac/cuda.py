@@ -12,7 +12,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs, find_neighbours, find_parities
+from pipeline_kernels.dirac.geometry import (
+    ALL,
+    How,
+    Where,
+    apply_signs,
+    find_neighbours,
+    find_parities,
+)
 from pipeline_kernels.su3.matrices_cuda import adjoint as adjoint_of
 from pipeline_kernels.su3.matrices_cuda import multiply_numbers
 
@@ -20,16 +27,9 @@ BLOCK = tl.constexpr(64)  # sites of a program
 HERE, THERE = 1, 2  # chi at the begin of a link, at its end
 
 
-def combine_hops(
-    psi: Tensor,
-    other: Tensor | None,
-    links: Tensor,
-    packed: Tensor | None,
-    factors: Sequence[float],
-    *where: *Where,
-) -> Tensor:
+def combine_hops(psi: Tensor, other: Tensor | None, links: Tensor, *how: *How) -> Tensor:
     """Implement `reference.combine_hops`."""
-    extents, boundary, parity, adjoint = where
+    _, factors, extents, boundary, parity, adjoint = how
     out = psi.new_empty(psi.shape)
     if out.numel() == 0:
         return out

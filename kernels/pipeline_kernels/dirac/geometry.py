@@ -15,6 +15,9 @@ EVEN, ODD, ALL = 0, 1, 2
 Where = tuple[Sequence[int], Sequence[int], int, bool]
 """Hops: extents, signs of the boundary, parity of the result, whether the adjoint is meant."""
 
+How = tuple[Tensor | None, Sequence[float], Sequence[int], Sequence[int], int, bool]
+"""Links as C reads them, if it does, factors of hops and of other spinors, then `Where`."""
+
 
 def check_extents(extents: Sequence[int], boundary: Sequence[int]) -> None:
     """Refuse extents and signs that no operator is defined for.

@@ -7,88 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from pipeline_kernels.dirac import cpu, reference
-from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, Where, check_extents, choose_boundary
+from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, How, Where, check_extents
 from pipeline_kernels.operators import define_derivative, define_operator
 from pipeline_kernels.su3.matrices import DTYPES, check_matrices
 
 PLAIN = (1.0, 0.0, 0.0, 0.0)
-
-
-def hop(
-    psi: Tensor,
-    links: Tensor,
-    extents: Sequence[int],
-    *,
-    boundary: Sequence[int] | None = None,
-    parity: int = ALL,
-    adjoint: bool = False,
-) -> Tensor:
-    """Return H psi, or one of its halves H_eo psi_o and H_oe psi_e.
-
-    Differentiable any number of times by spinors and links. Nothing but the arguments is kept.
-
-    Args:
-        psi: spinors `(batch, n_rhs, V, S, N)`, or of the other parity `(batch, n_rhs, V/2,
-            S, N)`.
-        links: `(batch, D, V, N, N)` of the same type, complex64 or complex128.
-        extents: sites along each direction, all even.
-        boundary: a sign for each direction; by default -1 for time, 1 for space.
-        parity: sites of the result: `geometry.EVEN`, `ODD` or `ALL`.
-        adjoint: whether to take H^dagger = gamma5 H gamma5.
-
-    Returns:
-        Spinors of the shape of psi.
-
-    Raises:
-        ValueError: if the arguments do not fit together.
-    """
-    boundary = choose_boundary(extents) if boundary is None else boundary
-    check_links(links, extents, boundary)
-    check_spinors("psi", psi, extents, parity)
-    check_like_links("psi", psi, links)
-    return combine_hops(psi, None, links, None, PLAIN, [*extents], [*boundary], parity, adjoint)
-
-
-def hop_gradient(
-    chi: Tensor,
-    psi: Tensor,
-    extents: Sequence[int],
-    *,
-    boundary: Sequence[int] | None = None,
-    parity: int = ALL,
-    adjoint: bool = False,
-) -> Tensor:
-    """Return the derivative of Re(chi^dagger H psi) by the links, summed over right-hand sides.
-
-        G_mu(x) = sum_s [ ((1 - gamma_mu) chi(x))_s psi(x+mu)_s^dagger
-                        + ((1 + gamma_mu) psi(x))_s chi(x+mu)_s^dagger ]
-
-    Differentiable any number of times.
-
-    Args:
-        chi: spinors `(batch, n_rhs, V, S, N)`, or of `parity`, `(batch, n_rhs, V/2, S, N)`.
-        psi: the same, of the other parity.
-        extents: sites along each direction, all even.
-        boundary: a sign for each direction; by default -1 for time, 1 for space.
-        parity: sites of chi: `geometry.EVEN`, `ODD` or `ALL`.
-        adjoint: whether to take H^dagger.
-
-    Returns:
-        Tensor `(batch, D, V, N, N)`. If links move as exp(t X) U, the derivative by t is
-        Re tr(X U G^dagger).
-
-    Raises:
-        ValueError: if the arguments do not fit together.
-    """
-    boundary = choose_boundary(extents) if boundary is None else boundary
-    check_extents(extents, boundary)
-    check_spinors("psi", psi, extents, parity)
-    if chi.shape != psi.shape or chi.dtype != psi.dtype or chi.device != psi.device:
-        raise ValueError(
-            f"chi: expected {psi.dtype} {tuple(psi.shape)} as psi, got {chi.dtype} "
-            f"{tuple(chi.shape)}"
-        )
-    return gather_gradient(chi, psi, [*extents], [*boundary], parity, adjoint)
 
 
 def check_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> None:
@@ -163,16 +86,9 @@ def _make_links(chi: Tensor, psi: Tensor, extents: Sequence[int], *_: object) ->
     cuda="pipeline_kernels.dirac.cuda:combine_hops",
     fake=_make_spinors,
 )
-def combine_hops(
-    psi: Tensor,
-    other: Tensor | None,
-    links: Tensor,
-    packed: Tensor | None,
-    factors: Sequence[float],
-    *where: *Where,
-) -> Tensor:
+def combine_hops(psi: Tensor, other: Tensor | None, links: Tensor, *how: *How) -> Tensor:
     """Operator of `reference.combine_hops`."""
-    return reference.combine_hops(psi, other, links, packed, factors, *where)
+    return reference.combine_hops(psi, other, links, *how)
 
 
 @define_operator(

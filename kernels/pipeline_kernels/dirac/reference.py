@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pipeline_kernels.dirac.geometry import (
     ALL,
+    How,
     Where,
     apply_signs,
     find_neighbours,
@@ -48,39 +49,24 @@ def multiply_diagonal(psi: Tensor, a: float, b: float) -> Tensor:
     return torch.cat([complex(a, b) * upper, complex(a, -b) * lower], dim=-2)
 
 
-def combine_hops(
-    psi: Tensor,
-    other: Tensor | None,
-    links: Tensor,
-    packed: Tensor | None,
-    factors: Sequence[float],
-    *where: *Where,
-) -> Tensor:
+def combine_hops(psi: Tensor, other: Tensor | None, links: Tensor, *how: *How) -> Tensor:
     """Return (a + i b gamma5) H psi + (c + i d gamma5) other.
 
     Args:
         psi: spinors `(batch, n_rhs, V, S, N)`; of one parity those on the other half.
         other: spinors where the result is, or None.
         links: `(batch, D, V, N, N)`.
-        packed: links as C reads them; not needed here.
-        factors: a, b, c, d.
-        where: extents, signs of the boundary, parity of the result, and whether to take H^dagger =
-            gamma5 H gamma5 in the place of H.
+        how: links as C reads them, not needed here; a, b, c, d; extents, signs of the boundary,
+            parity of the result, and whether to take H^dagger = gamma5 H gamma5 in place of H.
     """
-    a, b, c, d = factors
-    hopped = multiply_diagonal(_hop(psi, links, *where), a, b)
+    a, b, c, d = how[1]
+    hopped = multiply_diagonal(_hop(psi, links, *how[2:]), a, b)
     return hopped if other is None else hopped + multiply_diagonal(other, c, d)
 
 
-def _hop(
-    psi: Tensor,
-    links: Tensor,
-    extents: Sequence[int],
-    boundary: Sequence[int],
-    parity: int,
-    adjoint: bool,
-) -> Tensor:
+def _hop(psi: Tensor, links: Tensor, *where: *Where) -> Tensor:
     """Return H psi or H^dagger psi."""
+    extents, boundary, parity, adjoint = where
     full = psi if parity == ALL else _embed(psi, extents, 1 - parity)
     signed = apply_signs(links, extents, boundary)
     total = torch.zeros_like(full)
@@ -95,6 +81,12 @@ def _hop(
 
 def hop_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     """Return the derivative of Re(chi^dagger H psi) by the links, `(batch, D, V, N, N)`.
+
+        G_mu(x) = sum_s [ ((1 - gamma_mu) chi(x))_s psi(x+mu)_s^dagger
+                        + ((1 + gamma_mu) psi(x))_s chi(x+mu)_s^dagger ],
+
+    summed over right-hand sides. If links move as exp(t X) U, the derivative by t is
+    Re tr(X U G^dagger).
 
     Args:
         chi: spinors where `combine_hops` has its result.

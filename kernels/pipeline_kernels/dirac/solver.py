@@ -4,7 +4,6 @@ In C the whole iteration is one call: spinors stay in the order of the lanes, an
 where it has arrived. Elsewhere the same iteration is PyTorch.
 """
 
-import ctypes
 from dataclasses import dataclass
 
 import torch
@@ -15,16 +14,6 @@ from pipeline_kernels.dirac import cpu
 from pipeline_kernels.dirac.geometry import ODD
 from pipeline_kernels.dirac.operator import DiracOperator
 from pipeline_kernels.threads import choose_threads
-
-
-class Equation(ctypes.Structure):
-    """The linear equation: `Equation` in solver.c."""
-
-    _fields_ = (
-        ("kappa", ctypes.c_double),
-        ("twist", ctypes.c_double),
-        ("max_iterations", ctypes.c_int64),
-    )
 
 
 class NormalSolver:
@@ -139,9 +128,8 @@ class _PackedState:
     def __init__(self, operator: DiracOperator, shape: torch.Size) -> None:
         self.operator = operator
         self.call = _Call(operator, shape)
-        library, task = self.call.library, self.call.task
-        n_lanes, numbers = cpu.count_lanes(library), 2 * shape[-2] * shape[-1]
-        packed = self.call.n_units, task.half, numbers, n_lanes
+        n_lanes, numbers = cpu.count_lanes(self.call.library), 2 * shape[-2] * shape[-1]
+        packed = self.call.n_units, self.call.lanes.half, numbers, n_lanes
         self.direction = torch.zeros(packed, dtype=operator.links.real.dtype)
         self.last = torch.zeros(self.call.n_units, n_lanes, dtype=torch.float64)
 
@@ -159,15 +147,15 @@ class _Call:
 
     def __init__(self, operator: DiracOperator, shape: torch.Size) -> None:
         links = operator.links
-        self.equation = operator.kappa, operator.two_kappa_mu
+        self.factors = float(operator.kappa), float(operator.two_kappa_mu)
         self.library = cpu.load_library(links.shape[-1], len(operator.extents), links.dtype)
         plan = cpu.make_plan(self.library, operator.extents, shape[0], shape[1])
-        self.task, _, self.n_units, self.n_bytes = plan
+        self.task, self.lanes, _, self.n_units, self.n_bytes = plan
         self.n_threads = min(self.n_units, choose_threads(64 * shape.numel()))
 
     def run(self, routine: str, *arrays: Tensor | None, max_iterations: int = 0) -> None:
         """Call a routine."""
-        equation = Equation(*self.equation, max_iterations)
+        equation = native.pack(*self.factors, max_iterations)  # `Equation` in solver.c
         sizes = {"n_threads": self.n_threads, "n_bytes": self.n_bytes}
         native.call_routine(self.library, routine, *arrays, self.task, equation, **sizes)
 

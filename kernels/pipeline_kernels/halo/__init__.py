@@ -27,7 +27,7 @@ Conventions of training on a split graph:
 
 | name             | what it is                                                                |
 |------------------|---------------------------------------------------------------------------|
-| `HaloPlan`       | rows to send and to receive, and the edges of a rank; once per graph      |
+| `HaloPlan`       | rows to send and to receive; once per graph                               |
 | `exchange`       | appends the halo to own rows                                              |
 | `collect`        | its transpose: adds up at their owners the rows of own nodes and halos    |
 | `start`          | posts the messages of an exchange and returns a `HaloRequest`             |

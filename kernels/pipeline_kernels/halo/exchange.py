@@ -51,8 +51,8 @@ def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
 def start(x: Tensor, plan: HaloPlan, transport: Transport) -> HaloRequest:
     """Post the messages of an exchange and return before they arrive.
 
-    Interior edges (`plan.edges[:plan.n_interior]`) need `x` alone, so they can be worked on before
-    the wait. Takes the arguments of `exchange` and raises its errors.
+    Interior edges, whose sender is an own node, need `x` alone, so they can be worked on before the
+    wait. Takes the arguments of `exchange` and raises its errors.
     """
     _check(x, plan, transport, plan.n_own)
     message = _Forward(plan, transport)

@@ -30,10 +30,6 @@ class HaloPlan:
             rank's `halo`, as `send.index` `(n_sent,)`; the segments sum the returned gradients.
         sends: Number of rows sent to each rank that gets any, ascending by rank.
         receives: Number of rows received from each rank that sends any, ascending by rank.
-        edges: Local rows of receiver and sender of each edge of this rank, `(n_local, 2)`: first
-            the interior ones, whose sender it owns, then those that need the halo.
-        edge_ids: Number of each local edge in the whole graph, `(n_local,)`.
-        n_interior: Number of interior edges.
     """
 
     rank: int
@@ -43,9 +39,6 @@ class HaloPlan:
     send: Segments
     sends: Mapping[int, int]
     receives: Mapping[int, int]
-    edges: Tensor
-    edge_ids: Tensor
-    n_interior: int
 
     @classmethod
     def of(cls, owners: Tensor, edges: Tensor, rank: int, n_parts: int) -> Self:
@@ -71,7 +64,6 @@ class HaloPlan:
         owners, (receivers, senders) = owners.long(), edges.long().unbind(1)
         mine = owners == rank
         receives_here, sends_here = mine[receivers], mine[senders]
-        interior = _list_numbers(receives_here & sends_here)
         boundary = _list_numbers(receives_here & ~sends_here)
         outgoing = _list_numbers(~receives_here & sends_here)
 
@@ -79,8 +71,6 @@ class HaloPlan:
         halo = halo[torch.argsort(owners[halo], stable=True)]
         rows = owners.new_full(owners.shape, -1)
         rows[own] = torch.arange(len(own), device=own.device)
-        rows[halo] = torch.arange(len(own), len(own) + len(halo), device=own.device)
-        edge_ids = torch.cat([interior, boundary])
 
         # One pass over a table of marks gives the distinct rows in order, without a sort of edges.
         cells = owners[receivers[outgoing]] * len(own) + rows[senders[outgoing]]
@@ -94,9 +84,6 @@ class HaloPlan:
             send=Segments.of(send, len(own)),
             sends=_count_by_rank(cells // max(len(own), 1)),
             receives=_count_by_rank(owners[halo]),
-            edges=torch.stack([rows[receivers[edge_ids]], rows[senders[edge_ids]]], 1),
-            edge_ids=edge_ids,
-            n_interior=len(interior),
         )
 
     @property
@@ -114,17 +101,9 @@ class HaloPlan:
         """Number of rows that this rank sends; a row counts once for each rank that gets it."""
         return self.send.n_elements
 
-    def count_bytes_sent(self, row_bytes: int) -> int:
-        """Count bytes that an exchange sends from this rank, and its derivative receives."""
-        return self.n_sent * row_bytes
-
-    def count_bytes_received(self, row_bytes: int) -> int:
-        """Count bytes that an exchange receives on this rank, and its derivative sends."""
-        return self.n_halo * row_bytes
-
     def to(self, device: torch.device | str) -> Self:
         """Return the same plan on another device."""
-        names = ("own", "halo", "send", "edges", "edge_ids")
+        names = ("own", "halo", "send")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 

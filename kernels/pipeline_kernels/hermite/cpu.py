@@ -1,26 +1,16 @@
 """Splines on the CPU, in C. Numbers are independent: no result depends on the threads."""
 
-import ctypes
 from collections.abc import Sequence
 from typing import Final
 
 from torch import Tensor
 
 from pipeline_kernels.hermite.places import N_ROWS
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 WORK: Final = 2 * N_ROWS
 """Numbers read for one of a result, for the choice of threads."""
-
-
-class Splines(ctypes.Structure):
-    """`Splines` in native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("x", "table", "by_x", "groups", "widths")),
-        *((name, ctypes.c_int64) for name in ("n_groups", "n", "n_columns", "n_intervals")),
-    )
 
 
 def interpolate(x: Tensor, table: Tensor, widths: Sequence[int]) -> list[Tensor]:
@@ -42,18 +32,8 @@ def _run(
 ) -> None:
     library = load_library("hermite", REAL=C_TYPES[table.dtype])
     x, table = make_plain(x), make_plain(table)
-    addresses = (ctypes.c_void_p * len(groups))(*(group.data_ptr() for group in groups))
-    widths = (ctypes.c_int64 * len(groups))(*(group.shape[1] for group in groups))
-    splines = Splines(
-        x.data_ptr(),
-        table.data_ptr(),
-        None if by_x is None else by_x.data_ptr(),
-        ctypes.addressof(addresses),
-        ctypes.addressof(widths),
-        len(groups),
-        len(x),
-        table.shape[1],
-        len(table) // N_ROWS - 1,
-    )
+    lists = pack(*groups), pack(*(group.shape[1] for group in groups))
+    sizes = len(groups), len(x), table.shape[1], len(table) // N_ROWS - 1
+    splines = pack(x, table, by_x, *lists, *sizes)
     n_threads = choose_threads(WORK * len(x) * table.shape[1])
     call_routine(library, name, splines, n_threads=n_threads)

@@ -12,7 +12,7 @@ edges. `segment_sum` is the inverse direction. Each is the other's derivative.
 | package    | what it holds                                                       |
 |------------|---------------------------------------------------------------------|
 | `segments` | `gather_sum`, `segment_sum`, and the plan that both work by         |
-| `softmax`  | attention: a softmax over each segment, and sums that it weights    |
+| `softmax`  | attention: a softmax over each segment                              |
 | `gated`    | messages of a gated perceptron: gather, perceptron and sum in one   |
 | `tall`     | linear maps of features of many edges, and their derivatives        |
 | `silu`     | the activation behind them, and its derivatives                     |

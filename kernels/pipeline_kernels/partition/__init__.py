@@ -17,8 +17,7 @@ as the part with the most edges.
 | function            | what it does                                                             |
 |---------------------|--------------------------------------------------------------------------|
 | `partition`         | returns the part of each atom                                            |
-| `measure_partition` | counts neighbours, nodes received, imbalance: figure 5 of [1], exactly   |
-| `count_virtual`     | counts what parts compute that exchange nothing: virtual nodes of [3]    |
+| `Rows.measure`      | counts neighbours, nodes received, imbalance: figure 5 of [1], exactly   |
 | `label_atoms`       | `partition` of a graph that is reused                                    |
 
 METIS reads the graph alone, `slices` places alone; all others read where the atoms are, too, and
@@ -35,7 +34,7 @@ work in cells of any shape, periodic along any axis. The steps can be called one
 from pipeline_kernels.partition.coordinates import PlaneCoordinates
 from pipeline_kernels.partition.graph_cut import cut_by_metis, cut_by_metis_volume, make_adjacency
 from pipeline_kernels.partition.low_nn import cut_by_grid, cut_by_low_nn
-from pipeline_kernels.partition.metrics import PartitionMetrics, measure_partition
+from pipeline_kernels.partition.metrics import PartitionMetrics
 from pipeline_kernels.partition.op import Method, label_atoms, partition
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
@@ -46,7 +45,7 @@ from pipeline_kernels.partition.search import (
     find_candidates,
     find_grids,
 )
-from pipeline_kernels.partition.slices import VirtualMetrics, count_virtual, cut_by_slices
+from pipeline_kernels.partition.slices import cut_by_slices
 
 __all__ = [
     "MESSAGE",
@@ -55,9 +54,7 @@ __all__ = [
     "PartitionMetrics",
     "PlaneCoordinates",
     "Rows",
-    "VirtualMetrics",
     "count_exchange",
-    "count_virtual",
     "cut_by_grid",
     "cut_by_low_nn",
     "cut_by_metis",
@@ -67,7 +64,6 @@ __all__ = [
     "find_grids",
     "label_atoms",
     "make_adjacency",
-    "measure_partition",
     "partition",
     "refine",
 ]

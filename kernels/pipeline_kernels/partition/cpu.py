@@ -95,19 +95,6 @@ def mark_parts_by_rows(
 
 
 @njit(nogil=True)
-def mark_parts_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[Bits, int, Numbers]:
-    """As `mark_parts_by_rows`, from edges in any order; also returns the edges of each part."""
-    bits, n_cut = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64), 0
-    owned = np.zeros(n_parts, np.int64)
-    for edge in range(len(edges)):
-        part, sender = labels[edges[edge, 0]], edges[edge, 1]
-        bits[part // 64, sender] |= np.uint64(1) << np.uint64(part % 64)
-        n_cut += labels[sender] != part
-        owned[part] += 1
-    return bits, n_cut, owned
-
-
-@njit(nogil=True)
 def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
     """Count the nodes that each part receives from each other, `(n_parts, n_parts)`."""
     counts = np.zeros((n_parts, n_parts), np.int64)
@@ -121,38 +108,3 @@ def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
                 left >>= np.uint64(1)
                 part += 1
     return counts
-
-
-@njit(nogil=True)
-def mark_owners(labels: Numbers, n_parts: int) -> Bits:
-    """Return for each node the part that owns it, as bits like `mark_parts_by_rows`."""
-    bits = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64)
-    for node in range(len(labels)):
-        bits[labels[node] // 64, node] = np.uint64(1) << np.uint64(labels[node] % 64)
-    return bits
-
-
-@njit(nogil=True)
-def spread_parts(bits: Bits, offsets: Numbers, senders: Senders) -> Bits:
-    """Return bits of nodes, with the bits of their receivers added."""
-    spread = bits.copy()
-    for word in range(len(bits)):
-        for node in range(bits.shape[1]):
-            for place in range(offsets[node], offsets[node + 1]):
-                spread[word, senders[place]] |= bits[word, node]
-    return spread
-
-
-@njit(nogil=True)
-def weigh_parts(bits: Bits, weights: Numbers, n_parts: int) -> Numbers:
-    """Return the sum of the weights of the nodes that have the bit of each part, `(n_parts,)`."""
-    sums = np.zeros(n_parts, np.int64)
-    for word in range(len(bits)):
-        for node in range(bits.shape[1]):
-            left, part = bits[word, node], 64 * word
-            while left:
-                if left & np.uint64(1):
-                    sums[part] += weights[node]
-                left >>= np.uint64(1)
-                part += 1
-    return sums

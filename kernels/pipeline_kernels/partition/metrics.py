@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_kernels.partition import cpu
-
 Numbers = NDArray[np.int64]
 
 
@@ -65,30 +63,6 @@ class PartitionMetrics:
             "node_imbalance": self.node_imbalance,
             "cut_edges": self.cut_edges,
         }
-
-
-def measure_partition(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetrics:
-    """Count the communication between the parts of a partition.
-
-    Args:
-        labels: Part of each node, `(n_nodes,)`, from 0 to `n_parts - 1`; parts may be empty.
-        edges: Receiver, which owns the edge, and sender, `(n_edges, 2)`; repeated edges count as
-            edges but are served by one copy of the sender, self edges need none.
-        n_parts: Number of parts.
-
-    Raises:
-        ValueError: if a label or a node does not exist.
-    """
-    labels, edges = np.asarray(labels, dtype=np.int64), check_edges(edges, len(np.ravel(labels)))
-    if labels.ndim != 1 or (len(labels) and not 0 <= labels.min() <= labels.max() < n_parts):
-        raise ValueError(
-            f"labels: expected one part from 0 to n_parts - 1 = {n_parts - 1} per node, "
-            f"got shape {labels.shape}"
-            + (f" with parts from {labels.min()} to {labels.max()}" if labels.size else "")
-        )
-    bits, n_cut, owned = cpu.mark_parts_by_edges(labels, edges, n_parts)
-    traffic = cpu.count_traffic(labels, bits, n_parts)
-    return PartitionMetrics(traffic, np.bincount(labels, minlength=n_parts), owned, int(n_cut))
 
 
 def check_edges(edges: ArrayLike, n_nodes: int) -> Numbers:

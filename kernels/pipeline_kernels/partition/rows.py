@@ -56,7 +56,13 @@ class Rows:
         return degrees if degrees.any() else np.ones(len(self))
 
     def measure(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
-        """Equal `partition.measure_partition`, in a fraction of the time."""
+        """Count the communication between the parts of a partition.
+
+        Args:
+            labels: Part of each node, `(n_nodes,)` int64; parts may be empty. A repeated edge
+                counts as one but is served by one copy of the sender, self edges need none.
+            n_parts: Number of parts.
+        """
         bits, n_cut = self.touch(labels, n_parts)
         return PartitionMetrics(
             traffic=cpu.count_traffic(labels, bits, n_parts),

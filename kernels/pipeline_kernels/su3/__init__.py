@@ -2,11 +2,10 @@
 
 | function                            | what it calculates                                         |
 |-------------------------------------|------------------------------------------------------------|
-| `eigenangles`                       | theta_k of `U = sum_k exp(i theta_k) P_k`                  |
 | `spectral_map`                      | `W = sum_k exp(i theta'_k - i theta_k) P_k`, its log-det   |
 | `residual_step`                     | a step along the gradient of loops, its log-determinant    |
 | `polar`, `project`                  | `M (M^dagger M)^(-1/2)`, and that with a determinant of 1  |
-| `exponential`, `logarithm`          | maps between algebra and group                             |
+| `exponential`                       | from the algebra to the group                              |
 | `plaquette_staples`, `staple_layer` | staples, and combinations of links and staples             |
 | `path_products`                     | products of links along paths                              |
 | `draw_haar`                         | random matrices                                            |
@@ -23,10 +22,8 @@ lanes, or places of one, on `fields.c`, called by a `cpu.py` (`lanes.py` loads a
 `matrices_cuda.py`. Second derivatives differentiate the references.
 """
 
-from pipeline_kernels.su3.angles import eigenangles
 from pipeline_kernels.su3.exponential import exponential
 from pipeline_kernels.su3.haar import draw_haar
-from pipeline_kernels.su3.logarithm import logarithm
 from pipeline_kernels.su3.paths import path_products
 from pipeline_kernels.su3.projection import polar, project
 from pipeline_kernels.su3.residual import residual_step
@@ -35,9 +32,7 @@ from pipeline_kernels.su3.staples import plaquette_staples, staple_layer
 
 __all__ = [
     "draw_haar",
-    "eigenangles",
     "exponential",
-    "logarithm",
     "path_products",
     "plaquette_staples",
     "polar",

@@ -14,7 +14,11 @@ TINY = tl.constexpr(1e-280)
 
 
 def launch(
-    kernel: triton.JITFunction, inputs: list[Tensor], results: list[Tensor], *constants: object
+    kernel: triton.JITFunction,
+    inputs: list[Tensor],
+    results: list[Tensor],
+    *constants: object,
+    block: int = BLOCK,
 ) -> None:
     """Run a kernel for all matrices: inputs, results, their number, N, constants, BLOCK.
 
@@ -23,6 +27,7 @@ def launch(
         inputs: `(n, ...)`, the first complex and `(n, N, N)`.
         results: `(n, ...)`, contiguous; the kernel fills them.
         constants: further arguments.
+        block: matrices of a program.
     """
     total, n_colours = inputs[0].shape[:2]
     if total == 0:
@@ -33,7 +38,7 @@ def launch(
         for arrays in (inputs, results)
     )
     with torch.cuda.device_of(inputs[0]):
-        kernel[(triton.cdiv(total, BLOCK),)](given, made, total, n_colours, *constants, BLOCK)
+        kernel[(triton.cdiv(total, block),)](given, made, total, n_colours, *constants, block)
 
 
 @triton.constexpr_function
@@ -312,10 +317,3 @@ def sin_cos(x):
     sine, cosine = tl.where(odd, c, s), tl.where(odd, s, c)
     sine = tl.where((quadrant & 2) != 0, -sine, sine)
     return sine, tl.where(((quadrant + 1) & 2) != 0, -cosine, cosine)
-
-
-@triton.jit
-def inverse_sinc(x):
-    """Return x / sin x."""
-    safe = tl.maximum(tl.abs(x), TINY)
-    return safe / tl.sin(safe)

@@ -125,18 +125,6 @@ INLINE vec exponential_part(vec x, vec *k)
     return 1 + (r + p * r * r);
 }
 
-/* Zero below -708, infinity above 709. */
-INLINE vec exponential_of(vec x)
-{
-    vec k;
-    const vec p = exponential_part(lesser(larger(x, all(-800)), all(800)), &k);
-    const mask half = (mask)((bits_of(k) - (mask)all(ROUNDING)) >> 1); /* two steps: 2**1024 */
-    const mask rest = bits_of(k) - (mask)all(ROUNDING) - half;
-    vec power = p * (vec)((half + 1023) << 52) * (vec)((rest + 1023) << 52);
-    power = either(x < -708.0, all(0), power);
-    return either(x > 709.0, all(INFINITY), power);
-}
-
 /* For normal positive numbers. */
 INLINE vec logarithm_of(vec x)
 {

@@ -70,7 +70,6 @@ def build_domain(
     atoms = HaloPlan.of(
         torch.from_numpy(owners), torch.from_numpy(plan_edges), rank, transport.size
     )
-    atoms = replace(atoms, edges=atoms.edges[:0], edge_ids=atoms.edge_ids[:0], n_interior=0)
     reverse_edge, edges = _plan_reverse_edges(index, shift, boundary, owners, transport)
     local = np.full(len(owners), -1, dtype=np.int64)
     rows = torch.cat([atoms.own, atoms.halo]).numpy()
@@ -231,7 +230,4 @@ def _plan_rows(n_rows: int, sent: Ints, peers: Ints, transport: Transport) -> Ha
         send=Segments.of(going, n_rows),
         sends=messages,
         receives=messages,
-        edges=own.new_zeros(0, 2),
-        edge_ids=own[:0],
-        n_interior=0,
     )

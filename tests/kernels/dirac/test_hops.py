@@ -11,19 +11,17 @@ from torch.testing import assert_close
 
 from kernels.contract import Call, KernelContract
 from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas
-from pipeline_kernels.dirac import hop, hop_gradient, join, reference, split
+from pipeline_kernels.dirac import DiracOperator, join, reference, split
 from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD
-from pipeline_kernels.dirac.op import PLAIN, combine_hops
+from pipeline_kernels.dirac.op import PLAIN, combine_hops, gather_gradient
 
 FACTORS = [0.3, -0.7, 1.1, 0.4]
 EXTENTS = [(2, 2), (4, 2), (6, 4), (4, 8), (8, 16), (2, 4, 2, 2), (4, 4, 2, 6), (4, 4, 4, 4)]
 
 
-def place_hops(function):
-    """Call a function of spinors, or of spinors and links, with its options by their places."""
-    return lambda x, y, extents, boundary, parity, adjoint: function(
-        x, y, extents, boundary=boundary, parity=parity, adjoint=adjoint
-    )
+def hop(psi, links, extents, boundary=None, parity=ALL, adjoint=False):
+    """Return H psi by the operator of the links."""
+    return DiracOperator(links, extents, 1.0, boundary=boundary).hop(psi, parity, adjoint=adjoint)
 
 
 def hop_plainly(psi, links, *where):
@@ -84,11 +82,11 @@ class TestHops(KernelContract):
         links = draw_links(extents, n_colours, shape[0], seed=seed)
         where = [*extents], [*boundary[: len(extents)]], parity, adjoint
         if function == "hop":
-            return Call(place_hops(hop), hop_plainly, [psi, links], where)
+            return Call(hop, hop_plainly, [psi, links], where)
         if function == "combine":
             constants = None, FACTORS, *where
             return Call(combine_hops, reference.combine_hops, [psi, chi, links], constants)
-        return Call(place_hops(hop_gradient), reference.hop_gradient, [chi, psi], where)
+        return Call(gather_gradient, reference.hop_gradient, [chi, psi], where)
 
 
 @pytest.mark.parametrize("D", [2, 4])

@@ -3,8 +3,6 @@
 Oracles: the formula in plain PyTorch; finite differences.
 """
 
-import ctypes
-
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -33,11 +31,9 @@ from pipeline_kernels.equivariant.so2 import (
     reference,
     so2_convolution,
     so2_linear,
-    to_edges,
 )
 from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
-from pipeline_kernels.native import compute_size
 
 LAYOUTS = [Layout(3, 3), Layout(4, 4), Layout(6, 2), Layout(0, 0)]
 
@@ -100,7 +96,6 @@ class TestConvolution(InFrames):
 class TestRotations(InFrames):
     folder = "equivariant/so2"
     options = {
-        "function": ["to_edges", "from_edges"],
         "layout": LAYOUTS,
         "channels": [5, 16],
         "place": [SENDERS, RECEIVERS, EDGES],
@@ -110,44 +105,28 @@ class TestRotations(InFrames):
     few = {"layout": Layout(2, 1), "n_edges": 5, "channels": 2}
     many = {"layout": Layout(4, 4), "n_nodes": 50, "n_edges": 700, "channels": 16}
     random = {"n_nodes": st.integers(1, 9), "n_edges": st.integers(0, 40)}
-    lanes = ({}, {"channels": 19}, {"function": "from_edges", "channels": 19})
+    lanes = ({}, {"channels": 19})
     interpreted = [
         {"layout": Layout(1, 1), "n_nodes": 2, "n_edges": 3},
-        {"function": "from_edges", "layout": Layout(1, 1), "n_nodes": 2, "n_edges": 3},
         {"layout": Layout(3, 1), "channels": 66, "place": EDGES, "scaled": "all", "turned": 0},
-        {"function": "from_edges", "layout": Layout(4, 4), "place": RECEIVERS, "scaled": "no"},
+        {"layout": Layout(4, 4), "place": RECEIVERS, "scaled": "no"},
     ]
     compiled = [{"layout": Layout(2, 1), "place": RECEIVERS}, *interpreted[1:]]
-    refused = [(0, lambda x: x[:, :3], "x: expected"), (1, lambda f: f[1:], "factors: expected")]
+    refused = [(0, lambda y: y[:, :3], "y: expected"), (1, lambda f: f[1:], "factors: expected")]
 
-    def draw(
-        self, generator, function, layout, channels, *, place, scaled, turned, n_nodes=4, n_edges=9
-    ):
-        is_back = function == "from_edges"
-        rows, counts = draw_rows(generator, n_nodes, n_edges)
-        n, size = (n_edges, layout.n_rows) if is_back else (counts[place], layout.dim)
-        x = draw_normal(generator, n, size, channels)
+    def draw(self, generator, layout, channels, *, place, scaled, turned, n_nodes=4, n_edges=9):
+        rows, _ = draw_rows(generator, n_nodes, n_edges)
+        y = draw_normal(generator, n_edges, layout.n_rows, channels)
         n_factors = {"by degree": layout.lmax + 1, "all": 1, "no": 0}[scaled]
         factors = [draw_normal(generator, n_edges, n_factors, channels)] if n_factors else []
         frames = compute_edge_frames(draw_normal(generator, n_edges, 3), layout.lmax)
-        pair = (lower, lower_plainly) if is_back else (lift, lift_plainly)
-        return Call(*pair, [x, *factors], [frames, layout, rows[place], turned])
-
-
-def lift(x, *rest):
-    *factors, frames, layout, rows, turned = rest
-    return to_edges(x, frames, layout, rows, *(factors or [None]), turned)
+        constants = [frames, layout, rows[place], turned]
+        return Call(lower, lower_plainly, [y, *factors], constants)
 
 
 def lower(y, *rest):
     *factors, frames, layout, rows, turned = rest
     return from_edges(y, frames, layout, rows, *(factors or [None]), turned)
-
-
-def lift_plainly(x, *rest):
-    *factors, frames, layout, rows, turned = rest
-    y = reference.to_edges(x, frames, *(factors or [None]), rows and rows.index, layout)
-    return reference.turn(y, layout, turned)
 
 
 def lower_plainly(y, *rest):
@@ -231,7 +210,7 @@ def test_autocast_chooses_the_type_of_the_products(implementation):
 
 
 def test_narrow_types_are_rotated_back_in_those_of_the_frames():
-    call = TestRotations().make(torch.float32, function="from_edges")
+    call = TestRotations().make(torch.float32)
     y, f = (x.bfloat16() for x in call.tensors)
     ours = call.function(y, f, *call.constants)
     assert torch.equal(ours, call.function(y.float(), f.float(), *call.constants))
@@ -251,11 +230,3 @@ def test_what_does_not_fit_is_refused():
             from_edges(y, frames, Layout(2, 2))
     with pytest.raises(ValueError, match="tables: expected at least one, got none"):
         so2_convolution([], frames, [], torch.zeros(3), Layout(2, 2))
-
-
-def test_python_writes_a_pass_as_c_reads_it(use_implementation):
-    """Products, sums and tables go to C as lists: a size that differs shifts all that follow."""
-    kinds = passes.NativePass, passes.Step, passes.Sum, passes.NativeTable
-    with use_implementation("C"):
-        library = cpu.load(Layout(2, 2), torch.float32)
-        assert compute_size(library, "count_pass_bytes") == sum(map(ctypes.sizeof, kinds))

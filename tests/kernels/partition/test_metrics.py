@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_kernels.partition import Rows, measure_partition
+from kernels.partition.measuring import measure_partition
+from pipeline_kernels.partition import Rows
 
 
 @st.composite
@@ -43,17 +44,14 @@ def test_counts_equal_those_of_sets(case):
 
 @settings(max_examples=15)
 @given(partitions(), st.randoms())
-def test_neither_order_nor_grouping_of_the_edges_matters(case, random):
+def test_the_order_of_the_edges_does_not_matter(case, random):
     labels, edges, n_parts = case
     order = list(range(len(edges)))
     random.shuffle(order)
     expected = measure_partition(labels, edges, n_parts)
-    for measured in (
-        measure_partition(labels, edges[order], n_parts),
-        Rows.of(edges[order], len(labels)).measure(labels, n_parts),
-    ):
-        assert np.array_equal(measured.traffic, expected.traffic)
-        assert measured.summarize() == expected.summarize()
+    measured = measure_partition(labels, edges[order], n_parts)
+    assert np.array_equal(measured.traffic, expected.traffic)
+    assert measured.summarize() == expected.summarize()
 
 
 def test_slabs_of_a_lattice(lattice):
@@ -72,16 +70,13 @@ def test_slabs_of_a_lattice(lattice):
 
 
 @pytest.mark.parametrize(
-    ("labels", "edges", "message"),
+    ("edges", "message"),
     [
-        ([0, 2], [[0, 1]], "parts from 0 to 2"),
-        ([0, -1], [[0, 1]], "parts from -1 to 0"),
-        ([[0, 1]], [[0, 1]], "shape"),
-        ([0, 1], [[0, 2]], "nodes from 0 to 1, got 0 to 2"),
-        ([0, 1], [0, 1], "shape"),
-        ([0, 1], [[0.0, 1.0]], "float64"),
+        ([[0, 2]], "nodes from 0 to 1, got 0 to 2"),
+        ([0, 1], "shape"),
+        ([[0.0, 1.0]], "float64"),
     ],
 )
-def test_wrong_input_is_refused(labels, edges, message):
+def test_wrong_edges_are_refused(edges, message):
     with pytest.raises(ValueError, match=message):
-        measure_partition(labels, edges, 2)
+        Rows.of(edges, 2)

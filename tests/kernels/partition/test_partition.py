@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.partition.measuring import measure_partition
 from pipeline_kernels.partition import (
     MESSAGE,
     Method,
@@ -22,7 +23,6 @@ from pipeline_kernels.partition import (
     cut_by_metis,
     cut_by_metis_volume,
     find_candidates,
-    measure_partition,
     partition,
     refine,
 )

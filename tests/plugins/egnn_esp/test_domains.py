@@ -208,15 +208,8 @@ def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, shared):
         edges_sent = sum(i == rank != j for i, j in ends)  # and as many arrive: their reverse
         there = N_LAYERS * atoms_sent * NODE_BYTES + edges_sent * EDGE_BYTES
         back = N_LAYERS * atoms_received * NODE_BYTES + edges_sent * EDGE_BYTES
-        assert (
-            N_LAYERS * nodes.count_bytes_sent(NODE_BYTES) + edges.count_bytes_sent(EDGE_BYTES)
-            == there
-        )
-        assert (
-            nodes.count_bytes_received(N_LAYERS * NODE_BYTES)
-            + edges.count_bytes_received(EDGE_BYTES)
-            == back
-        )
+        assert N_LAYERS * nodes.n_sent * NODE_BYTES + edges.n_sent * EDGE_BYTES == there
+        assert N_LAYERS * nodes.n_halo * NODE_BYTES + edges.n_halo * EDGE_BYTES == back
         counts = actual(case, n)[rank]["counts"]
         assert counts == [[there, N_LAYERS + 1], [back, N_LAYERS + 1]]
         n_strange += n - 1 - len(nodes.receives)

@@ -4,7 +4,6 @@ Threads take chunks of atoms; the derivatives by coefficients that the chunks of
 added in their order, so that no result depends on the number of threads.
 """
 
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,21 +15,13 @@ from pipeline_kernels.native import (
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
 
+TENSORS = ("x", "c", "g", "u", "out", "by_x", "by_c")  # in the order of `Arrays` in native.c
 # Order and chunks of `AtomsByElement`, code and sizes of `Polynomial`.
 Batch = tuple[Tensor, Tensor, Tensor, Sequence[int]]
-
-
-class Arrays(ctypes.Structure):
-    """`Arrays` in native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("x", "c", "g", "u", "out", "by_x", "by_c")),
-        *((name, ctypes.c_void_p) for name in ("order", "chunks")),
-        *((name, ctypes.c_int64) for name in ("n_chunks", "n_channels")),
-    )
 
 
 def value(features: Tensor, coefficients: Tensor, *batch: *Batch) -> Tensor:
@@ -86,13 +77,7 @@ def _run(name: str, batch: Batch, **tensors: Tensor) -> None:
     if n_atoms * n_channels == 0:
         return
     sizes = np.array(batch[3], np.int64)
-    arrays = Arrays(
-        **{key: tensor.data_ptr() for key, tensor in plain.items()},
-        order=order.data_ptr(),
-        chunks=chunks.data_ptr(),
-        n_chunks=len(chunks),
-        n_channels=n_channels,
-    )
+    arrays = pack(*map(plain.get, TENSORS), order, chunks, len(chunks), n_channels)
     n_threads, n_bytes = (
         choose_threads(plain["x"].numel()),
         compute_size(library, "memory_size", sizes),

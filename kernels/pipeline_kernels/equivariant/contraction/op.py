@@ -197,28 +197,12 @@ def _tangents(
     return reference.tangents(features, coefficients, weights, direction, rows, tables)
 
 
-def _is_wanted(ctx: Any, argument: int) -> bool:
-    """Test that the present backward pass needs the gradient by an argument.
-
-    Unlike `ctx.needs_input_grad`, which is set wherever it could be: coefficients that are trained
-    have a gradient, but forces do not need it.
-    """
-    node = ctx.next_functions[argument][0]
-    if node is None:
-        return False
-    try:
-        wanted: bool = torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # undefined for a leaf
-        return True
-    return wanted
-
-
 def _value_backward(ctx: Any, saved: Sequence[Any], weights: Tensor) -> tuple[Tensor | None, ...]:
     features, coefficients, *batch = saved
     by_x = by_c = None
-    if _is_wanted(ctx, 0):
+    if ctx.needs_input_grad[0]:
         by_x = _by_features(features, coefficients, weights, *batch)
-    if _is_wanted(ctx, 1):
+    if ctx.needs_input_grad[1]:
         by_c = _by_coefficients(features, weights, len(coefficients), *batch)
     return by_x, by_c
 
@@ -236,9 +220,9 @@ def _by_coefficients_backward(
 ) -> tuple[Tensor | None, ...]:
     features, weights, _, *batch = saved
     by_x = by_g = None
-    if _is_wanted(ctx, 0):
+    if ctx.needs_input_grad[0]:
         by_x = _by_features(features, direction, weights, *batch)
-    if _is_wanted(ctx, 1):
+    if ctx.needs_input_grad[1]:
         by_g = _value(features, direction, *batch)
     return by_x, by_g
 

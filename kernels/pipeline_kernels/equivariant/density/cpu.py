@@ -1,8 +1,5 @@
 """The density on the CPU, in C: an edge at a time, with its sums in the cache."""
 
-import ctypes
-from ctypes import c_double, c_int64, c_void_p
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,23 +7,8 @@ from torch import Tensor
 from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
 from pipeline_kernels.message import Segments
-from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain
+from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
-
-SIZES = ("n_edges", "most", "lmax", "n_functions", "n_kinds", "is_single")
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *(
-            (name, c_void_p)
-            for name in ("vectors", "norms", "kinds", "index", "order", "offsets", "out")
-        ),
-        *((name, c_int64) for name in SIZES),
-        *((name, c_double) for name in ("cutoff", "width", "softening")),
-    )
 
 
 def bond_density(
@@ -38,15 +20,12 @@ def bond_density(
     if density.numel() == 0:
         return density.to(dtype)
     lists = kinds, receivers.index, receivers.order, receivers.offsets
-    plain = [make_plain(x) for x in (vectors, *lists)]
+    coordinates, *indices = (make_plain(x) for x in (vectors, *lists))
     norms = np.ascontiguousarray(compute_harmonic_norms(basis.lmax))
-    coordinates, *indices = (x.data_ptr() if x.numel() else None for x in plain)
     most = int(receivers.offsets.diff().max())
     sizes = len(vectors), most, basis.lmax, basis.n_functions, basis.n_kinds, kept == torch.float32
-    work = Work(
-        *(coordinates, norms.ctypes.data, *indices, density.data_ptr()),
-        *(*sizes, basis.cutoff, basis.width, SOFTENING),
-    )
+    lengths = float(basis.cutoff), float(basis.width), SOFTENING
+    work = pack(coordinates, norms, *indices, density, *sizes, *lengths)
     library = load_library("density", REAL="double")
     n_bytes = 8 * compute_size(library, "memory_size", work)
     n_threads = choose_threads(density.numel())

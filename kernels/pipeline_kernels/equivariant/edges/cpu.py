@@ -1,7 +1,5 @@
 """The edges on the CPU, in C. Edges are independent: no result depends on the threads."""
 
-import ctypes
-from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 
 import numpy as np
@@ -11,24 +9,15 @@ from torch import Tensor
 from pipeline_kernels.equivariant.edges.reference import EdgeMeasures, find_slopes
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
 from pipeline_kernels.hermite import Places
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 WORK = 20  # numbers read or written for a number of an edge, for the choice of threads
-POINTERS = (
-    *("vectors", "by_harmonics", "by_x", "norms", "slopes", "terms"),
-    *("directions", "distance", "harmonics", "first", "factors", "factor_slopes", "by_vectors"),
+READ = ("vectors", "by_harmonics", "by_x")
+WRITTEN = (
+    *("directions", "distance", "harmonics"),
+    *("first", "factors", "factor_slopes", "by_vectors"),
 )
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in POINTERS),
-        *((name, c_int64) for name in ("n_edges", "lmax", "n_intervals", "n_terms")),
-        ("scale", c_double),
-    )
 
 
 def measure(vectors: Tensor, lmax: int, scale: float, n_intervals: int) -> EdgeMeasures:
@@ -63,18 +52,10 @@ def _run(
 ) -> None:
     harmonics = arrays["harmonics"]
     library = load_library("edges", REAL=C_TYPES[harmonics.dtype])
-    norms, slopes, terms = _list_constants(lmax)
-    work = Work(
-        **{key: array.data_ptr() for key, array in arrays.items()},
-        norms=norms.ctypes.data,
-        slopes=slopes.ctypes.data,
-        terms=terms.ctypes.data,
-        n_edges=len(harmonics),
-        lmax=lmax,
-        n_intervals=n_intervals,
-        n_terms=len(terms),
-        scale=scale,
-    )
+    constants = _list_constants(lmax)
+    read, written = (map(arrays.get, names) for names in (READ, WRITTEN))
+    sizes = len(harmonics), lmax, n_intervals, len(constants[2])
+    work = pack(*read, *constants, *written, *sizes, float(scale))
     call_routine(library, name, work, n_threads=choose_threads(WORK * harmonics.numel()))
 
 

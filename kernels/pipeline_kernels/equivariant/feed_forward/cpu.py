@@ -4,7 +4,6 @@ Rows are cut into ranges, each with derivatives by the parameters of its own, wh
 order: no result depends on the number of threads, which share the ranges.
 """
 
-import ctypes
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,6 +18,7 @@ from pipeline_kernels.native import (
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
 
@@ -26,17 +26,6 @@ MAX_RANGES: Final = 16
 MIN_RANGE: Final = 48
 """Rows that a range has at least, unless there are fewer."""
 POINTERS: Final = ("x", "g", "parameters", "by_parameters", "up", "gates", "down", "out")
-SHAPE: Final = ("lmax", "channels", "hidden", "natural", "hidden_natural")
-SIZES: Final = ("n_rows", "n_ranges", "n_parameters", *SHAPE)
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in POINTERS),
-        *((name, ctypes.c_int64) for name in SIZES),
-    )
 
 
 def feed_forward(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
@@ -115,7 +104,10 @@ def _run(name: str, x: Tensor, weights: Weights, out: Tensor, **others: Tensor) 
 def _call(
     name: str, x: Tensor, weights: Sequence[Tensor], shape: tuple[int, ...], **others: Tensor
 ) -> None:
-    """Call a routine in as many threads as its work repays."""
+    """Call a routine in as many threads as its work repays.
+
+    `shape` are lmax, channels, hidden ones, and true scalars of both.
+    """
     if x.numel() == 0:
         return
     library = load_library("feed_forward", REAL=C_TYPES[x.dtype])
@@ -123,11 +115,7 @@ def _call(
     tensors = {"x": x, "parameters": packed, **others}
     plain = {key: make_plain(tensor) for key, tensor in tensors.items()}
     n_ranges = _count_ranges(x)
-    sizes = len(x), n_ranges, len(packed), *shape
-    work = Work(
-        **{key: tensor.data_ptr() for key, tensor in plain.items()},
-        **dict(zip(SIZES, sizes, strict=True)),
-    )
+    work = pack(*map(plain.get, POINTERS), len(x), n_ranges, len(packed), *shape)
     n_bytes = compute_size(library, "memory_size", work) * x.element_size()
-    n_threads = min(n_ranges, choose_threads(x.numel() + 2 * x.shape[1] * work.hidden * len(x)))
+    n_threads = min(n_ranges, choose_threads(x.numel() + 2 * x.shape[1] * shape[2] * len(x)))
     call_routine(library, name, work, n_threads=n_threads, n_bytes=n_bytes)

@@ -1,10 +1,7 @@
 """The map and its derivatives on the CPU, in C. No sum depends on the number of threads."""
 
-import ctypes
 from collections.abc import Sequence
-from ctypes import c_int64, c_void_p
 from functools import lru_cache
-from typing import NamedTuple, Self
 
 import numpy as np
 from torch import Tensor
@@ -12,36 +9,22 @@ from torch import Tensor
 from pipeline_kernels.equivariant.linear.plan import LinearPlan
 from pipeline_kernels.native import (
     C_TYPES,
+    Argument,
     call_routine,
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
 
-POINTERS = ("x", "g", "out", "panels", "weights", "offsets", "counts", "factors", "bias")
-SIZES = ("n_groups", "n_degrees", "n_blocks", "C", "D", "dim_in", "is_transposed")
+# Offsets of groups, code of the plan, factors, whether the map is transposed.
+How = tuple[Tensor | None, Sequence[int], Sequence[float], bool]
 
 
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in POINTERS),
-        *((name, c_int64) for name in SIZES),
-    )
-
-
-def linear(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    bias: Tensor | None,
-    offsets: Tensor | None,
-    code: Sequence[int],
-    factors: Sequence[float],
-    is_transposed: bool,
-) -> Tensor:
+def linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How) -> Tensor:
     """Implement `op._linear`."""
+    offsets, code, factors, is_transposed = how
     plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
     (height, D), n_groups = weights[0].shape[-2:], _count_groups(offsets)
     C, n_blocks = height // plan.counts[0], sum(plan.counts)
@@ -52,12 +35,10 @@ def linear(
     columns = compute_size(library, "count_columns")
     panels = x.new_empty(n_groups * n_blocks * depth * (-(-width // columns) * columns))
     x, plain = make_plain(x), [make_plain(W) for W in weights]
-    lists = _Lists.of(plain, _find_ends(offsets, len(x)), plan, factors)
+    lists = _list_members(plain, offsets, len(x), plan, factors)
     bias = None if bias is None else make_plain(bias)
-    start = None if bias is None else bias.data_ptr()
-    pointers = x.data_ptr(), None, out.data_ptr(), panels.data_ptr(), *lists.addresses, start
-    sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, int(is_transposed)
-    work = Work(*pointers, *sizes)
+    sizes = n_groups, len(plan.counts), n_blocks, C, D, plan.dim_in, is_transposed
+    work = pack(x, None, out, panels, *lists, bias, *sizes)
     call_routine(library, "lay_panels", work, n_threads=choose_threads(panels.numel()))
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
     call_routine(library, "map_rows", work, n_threads=n_threads)
@@ -75,41 +56,28 @@ def by_weights(
     if C * D == 0:
         return results
     x, g = make_plain(x), make_plain(g)
-    lists = _Lists.of(results, _find_ends(offsets, len(x)), plan, factors)
-    pointers = x.data_ptr(), g.data_ptr(), None, None, *lists.addresses, None
+    lists = _list_members(results, offsets, len(x), plan, factors)
     sizes = n_groups, len(plan.counts), sum(plan.counts), C, D, plan.dim_in, 0
     n_threads = choose_threads(len(x) * plan.dim_in * C * D)
-    call_routine(library, "sum_rows", Work(*pointers, *sizes), n_threads=n_threads)
+    work = pack(x, g, None, None, *lists, None, *sizes)
+    call_routine(library, "sum_rows", work, n_threads=n_threads)
     return results
 
 
-class _Lists(NamedTuple):
-    """Addresses of weights of all degrees and sizes of a map for C; kept while it lives."""
-
-    addresses: tuple[int, int, int, int]
-    kept: tuple[object, ...]
-
-    @classmethod
-    def of(
-        cls,
-        weights: Sequence[Tensor],
-        ends: np.ndarray,
-        plan: LinearPlan,
-        factors: Sequence[float],
-    ) -> Self:
-        own = np.array([W.data_ptr() for W in weights])
-        lists = own, ends, *_make_lists(plan.counts, tuple(factors))
-        a, b, c, d = (numbers.ctypes.data for numbers in lists)
-        return cls((a, b, c, d), lists)
+def _list_members(
+    weights: Sequence[Tensor],
+    offsets: Tensor | None,
+    n_rows: int,
+    plan: LinearPlan,
+    factors: Sequence[float],
+) -> tuple[Argument, ...]:
+    """Return weights, offsets of groups, counts and factors for C; to be kept while it runs."""
+    ends = _make_ends(n_rows) if offsets is None else make_plain(offsets)
+    return pack(*weights), ends, *_make_lists(plan.counts, tuple(factors))
 
 
 def _count_groups(offsets: Tensor | None) -> int:
     return 1 if offsets is None else len(offsets) - 1
-
-
-def _find_ends(offsets: Tensor | None, n_rows: int) -> np.ndarray:
-    """Return the offsets of groups."""
-    return _make_ends(n_rows) if offsets is None else make_plain(offsets).numpy()
 
 
 @lru_cache(1024)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.linear import cpu, reference
+from pipeline_kernels.equivariant.linear.cpu import How
 from pipeline_kernels.equivariant.linear.plan import LinearPlan
 from pipeline_kernels.operators import define_derivative, define_operator
 
@@ -109,15 +110,8 @@ def _check(
         )
 
 
-def _shape_linear(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    bias: Tensor | None,
-    offsets: Tensor | None,
-    code: Sequence[int],
-    factors: Sequence[float],
-    is_transposed: bool,
-) -> Tensor:
+def _shape_linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How) -> Tensor:
+    _, code, _, is_transposed = how
     plan = LinearPlan.decode(code)
     if is_transposed:
         return x.new_empty(len(x), plan.dim_in, weights[0].shape[-2] // plan.counts[0])
@@ -125,16 +119,9 @@ def _shape_linear(
 
 
 @define_operator("equivariant_linear", fake=_shape_linear, cpu=cpu.linear)
-def _linear(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    bias: Tensor | None,
-    offsets: Tensor | None,
-    code: Sequence[int],
-    factors: Sequence[float],
-    is_transposed: bool,
-) -> Tensor:
+def _linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How) -> Tensor:
     """Map features, or differentiate by them; x is then the gradient by the results."""
+    offsets, code, factors, is_transposed = how
     arguments = x, weights, LinearPlan.decode(code), factors, offsets
     return reference.transposed(*arguments) if is_transposed else reference.linear(*arguments, bias)
 

@@ -4,9 +4,7 @@ Rows of the weights are cut into ranges, each with derivatives by A of its own, 
 one order: no result depends on the number of threads, which share the ranges.
 """
 
-import ctypes
 from collections.abc import Mapping, Sequence
-from ctypes import c_int64, c_void_p
 from itertools import pairwise
 from typing import Final
 
@@ -16,7 +14,7 @@ from torch import Tensor
 from pipeline_kernels.equivariant.mixed_product.graph import Graph
 from pipeline_kernels.equivariant.tensor_product import cpu as one_by_one
 from pipeline_kernels.message.tall.cpu import multiply
-from pipeline_kernels.native import make_plain
+from pipeline_kernels.native import make_plain, pack
 
 MAX_RANGES: Final = 16
 MIN_RANGE: Final = 256
@@ -26,16 +24,9 @@ ROWS: Final = 24
 PART_BYTES: Final = 2**24
 """Bytes that the edges of a part send to their senders."""
 READ: Final = ("g", "h", "Y", "w", "dh", "dY", "dw", "x", "dx", "A_T")
-WRITTEN: Final = ("by_h", "by_Y", "by_x", "by_A")
-
-
-class Mixed(ctypes.Structure):
-    """`Mixed` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in (*READ, *WRITTEN)),
-        *((name, c_int64) for name in ("K", "begin", "end", "n_ranges")),
-    )
+WRITTEN: Final = ("by_Y", "by_x", "by_A")
+Where = tuple[Tensor, Sequence[Tensor], Sequence[int]]
+"""Weights of the rows, or none, and the codes of the graph and of the plan."""
 
 
 def mix(x: Tensor, A: Tensor) -> Tensor:
@@ -43,16 +34,9 @@ def mix(x: Tensor, A: Tensor) -> Tensor:
     return multiply(x, A)
 
 
-def product(
-    h: Tensor,
-    Y: Tensor,
-    x: Tensor,
-    A: Tensor,
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
+def product(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, *where: *Where) -> Tensor:
     """Implement `op._product`."""
+    w, edges, code = where
     task = _Task(A, edges, code)
     w, rows = task.take(w, x), task.graph.rows.index
     out = one_by_one.product(task.fill_up(h), Y, w, task.graph.ends, code, rows)
@@ -60,14 +44,10 @@ def product(
 
 
 def gradient(
-    operands: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-    wanted: Sequence[bool],
+    operands: Sequence[Tensor], wanted: Sequence[bool], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Implement `op._gradient`."""
-    g, h, Y, x, A = operands
+    (g, h, Y, x, A), (w, edges, code) = operands, where
     task = _Task(A, edges, code)
     by_Y, by_x = Y.new_empty(Y.shape), x.new_empty(x.shape)
     by_A = task.make_sums() if wanted[3] else None
@@ -81,15 +61,10 @@ def gradient(
 
 
 def tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
+    operands: Sequence[Tensor], directions: Sequence[Tensor], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Implement `op._tangents`."""
-    g, h, Y, x, A = operands
-    dh, dY, dx = directions
+    (g, h, Y, x, A), (dh, dY, dx), (w, edges, code) = operands, directions, where
     task = _Task(A, edges, code)
     g, h, dh = (task.fill_up(t) for t in (g, h, dh))
     w, dw = task.take(w, x), task.weigh(dx)
@@ -147,19 +122,17 @@ class _Task:
     ) -> Tensor:
         """Call a routine for all parts of the rows, and return their sums at senders."""
         read = {key: make_plain(t) for key, t in {**arrays, "A_T": self.A.T}.items()}
-        written = {key: t for key, t in results.items() if t is not None}
-        pointers = {key: t.data_ptr() for key, t in {**read, **written}.items()}
-        work, sums = Mixed(**pointers, K=len(self.A)), results["by_A"]
+        sums = results["by_A"]
         by_h, sending = torch.zeros_like(read["h"]), self.graph.sending
         cuts, sent = self._divide(by_h)
-        work.by_h, following = sent.data_ptr(), sending.offsets.clone()
-        rows = self.graph.rows
+        following, rows = sending.offsets.clone(), self.graph.rows
         groups = rows.order, rows.offsets
         native = one_by_one.NativeGraph(self.plan, by_h, self.graph.ends, groups, rows.index)
         lists = sending.order, sending.offsets, following, len(by_h)
         for begin, end in pairwise(cuts):
-            work.begin, work.end = begin, end
-            work.n_ranges = -(-(end - begin) // ROWS) if sums is None else len(sums)
+            n_ranges = -(-(end - begin) // ROWS) if sums is None else len(sums)
+            tensors = *map(read.get, READ), sent, *map(results.get, WRITTEN)
+            work = pack(*tensors, len(self.A), begin, end, n_ranges)
             native.call(name, work, memory_size="mixed_memory_size")
             native.call("add_to_senders", work, by_h, *lists)
         return by_h

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.mixed_product import cpu, reference
+from pipeline_kernels.equivariant.mixed_product.cpu import Where
 from pipeline_kernels.equivariant.mixed_product.graph import Graph
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.equivariant.tensor_product.op import differentiate_form
@@ -113,39 +114,23 @@ def _mix(x: Tensor, A: Tensor) -> Tensor:
     return x @ A
 
 
-def _shape_product(
-    h: Tensor,
-    Y: Tensor,
-    x: Tensor,
-    A: Tensor,
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
-    n_receivers = Graph.decode(edges).receivers.n_segments
-    return h.new_empty(n_receivers, ProductPlan.decode(code).dim_out, h.shape[2])
+def _decode(w: Tensor, edges: Sequence[Tensor], code: Sequence[int]) -> tuple[Graph, ProductPlan]:
+    return Graph.decode(edges), ProductPlan.decode(code)
+
+
+def _shape_product(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, *where: *Where) -> Tensor:
+    graph, plan = _decode(*where)
+    return h.new_empty(graph.receivers.n_segments, plan.dim_out, h.shape[2])
 
 
 @define_operator("mixed_product", cpu=cpu.product, fake=_shape_product)
-def _product(
-    h: Tensor,
-    Y: Tensor,
-    x: Tensor,
-    A: Tensor,
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
-    """Return the sums; `w` is `x A`, or empty."""
-    return reference.product(h, Y, x, A, Graph.decode(edges), ProductPlan.decode(code))
+def _product(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, *where: *Where) -> Tensor:
+    """Return the sums."""
+    return reference.product(h, Y, x, A, *_decode(*where))
 
 
 def _shape_gradient(
-    operands: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-    wanted: Sequence[bool],
+    operands: Sequence[Tensor], wanted: Sequence[bool], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     pairs = zip(operands[1:], wanted, strict=True)
     a, b, c, d = (t.new_empty(t.shape if want else (0,) * t.ndim) for t, want in pairs)
@@ -154,28 +139,17 @@ def _shape_gradient(
 
 @define_operator("mixed_product_gradient", cpu=cpu.gradient, fake=_shape_gradient)
 def _gradient(
-    operands: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-    wanted: Sequence[bool],
+    operands: Sequence[Tensor], wanted: Sequence[bool], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Differentiate `S(*operands)` by h, Y, x and A; unwanted results are empty.
-
-    `w` is `x A`, or empty.
-    """
-    grads = reference.gradient(operands, Graph.decode(edges), ProductPlan.decode(code))
+    """Differentiate `S(*operands)` by h, Y, x and A; unwanted results are empty."""
+    grads = reference.gradient(operands, *_decode(*where))
     pairs = zip(grads, wanted, strict=True)
     a, b, c, d = (t if want else t.new_empty((0,) * t.ndim) for t, want in pairs)
     return a, b, c, d
 
 
 def _shape_tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
+    operands: Sequence[Tensor], directions: Sequence[Tensor], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     g, h, _, x, A = operands
     a, b, c, d = (t.new_empty(t.shape) for t in (g, h, x, A))
@@ -184,29 +158,24 @@ def _shape_tangents(
 
 @define_operator("mixed_product_tangents", cpu=cpu.tangents, fake=_shape_tangents)
 def _tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    w: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
+    operands: Sequence[Tensor], directions: Sequence[Tensor], *where: *Where
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return second derivatives of `S(*operands)` by g, h, x and A along directions of h, Y, x."""
-    graph, plan = Graph.decode(edges), ProductPlan.decode(code)
-    return reference.tangents(operands, directions, graph, plan)
+    return reference.tangents(operands, directions, *_decode(*where))
 
 
 def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
-    *operands, w, edges, code = saved
+    operands, where = saved[:4], saved[4:]
     wanted = list(ctx.needs_input_grad[:4])
-    grads = _gradient([g, *operands], w, edges, code, wanted)
+    grads = _gradient([g, *operands], wanted, *where)
     return (*(x if want else None for x, want in zip(grads, wanted, strict=True)), None)
 
 
 def _gradient_backward(
     ctx: Any, saved: Sequence[Any], *directions: Tensor | None
-) -> tuple[list[Tensor | None], None]:
+) -> tuple[list[Tensor | None]]:
     """Differentiate the first derivatives along the directions of h, Y, x and A."""
-    operands, w, edges, code, all_wanted = saved
+    operands, all_wanted, w, edges, code = saved
     needed = ctx.needs_input_grad[0]
     moving = [d if want else None for d, want in zip(directions, all_wanted, strict=True)]
     along_h, along_Y, along_x, along_A = moving
@@ -215,16 +184,16 @@ def _gradient_backward(
         # Forces are learned: one kernel does all.
         still = torch.zeros_like(operands[1]) if along_h is None else along_h
         by_g, by_h, by_x, by_A = _tangents(operands, [still, along_Y, along_x], w, edges, code)
-        return [by_g, by_h, None, by_x, by_A], None
-    nothing = w.new_empty(0)  # the weights kept belong to other operands
+        return ([by_g, by_h, None, by_x, by_A],)
+    where = w.new_empty(0), edges, code  # the weights kept belong to other operands
     grads = differentiate_form(
         operands,
         moving,
         needed,
-        lambda h, Y, x, A: _product(h, Y, x, A, nothing, edges, code),
-        lambda replaced, wanted: _gradient(replaced, nothing, edges, code, wanted),
+        lambda h, Y, x, A: _product(h, Y, x, A, *where),
+        lambda replaced, wanted: _gradient(replaced, wanted, *where),
     )
-    return grads, None
+    return (grads,)
 
 
 define_derivative(_product, _product_backward)

@@ -5,7 +5,7 @@ multiplies with exp(i m a). Linear maps that commute with all rotations then act
 m by itself (S. Passaro and C. L. Zitnick, ICML 2023, arXiv:2302.03655): they cost O(lmax^3) instead
 of the O(lmax^6) of tensor products with harmonics, and with all orders kept they are the same maps.
 
-    y_e  = P D_e (f_e [x_s(e), x_r(e), x_e])       to_edges: gathered, scaled, rotated, sorted by m
+    y_e  = P D_e (f_e [x_s(e), x_r(e), x_e])       gathered, scaled, rotated, sorted by m
     z_e  = W y_e                                   so2_linear; both at once: so2_convolution
     x'_i = sum_{e: r(e) = i} f'_e D_e^T P^T z_e    from_edges: scaled, rotated back, summed
 
@@ -29,7 +29,7 @@ from pipeline_kernels.equivariant.so2.convolution import (
     so2_linear,
 )
 from pipeline_kernels.equivariant.so2.layout import Layout
-from pipeline_kernels.equivariant.so2.op import from_edges, to_edges
+from pipeline_kernels.equivariant.so2.op import from_edges
 
 __all__ = [
     "Layout",
@@ -38,5 +38,4 @@ __all__ = [
     "from_edges",
     "so2_convolution",
     "so2_linear",
-    "to_edges",
 ]

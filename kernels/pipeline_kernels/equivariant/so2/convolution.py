@@ -52,9 +52,9 @@ def so2_convolution(
 ) -> tuple[Tensor, Tensor]:
     """Gather features, rotate them to the frames of the edges and mix channels and degrees.
 
-    `so2_linear` of `to_edges` of the tables, their channels side by side; but rotated features are
-    made for some edges at a time, in the forward pass and again in the backward pass, and never
-    stored. Differentiable once, by tables, factors, weights and bias.
+    `so2_linear` of rotated features, the channels of the tables side by side; but these are made
+    for some edges at a time, in the forward pass and again in the backward pass, and never stored.
+    Differentiable once, by tables, factors, weights and bias.
 
     Args:
         tables: features of `C_t` channels each, and which rows of them edges take.

@@ -9,65 +9,29 @@ import ctypes
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.ends import Ends, Rows
 from pipeline_kernels.equivariant.so2.layout import Layout
-from pipeline_kernels.native import C_TYPES, call_routine, load_library
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, pack
 from pipeline_kernels.sources import write_layout
 from pipeline_kernels.threads import choose_threads
 
-POINTERS = ("index", "order", "first", "last")
-NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "natural")
-STRIDES = ("y_edge", "y_row", "f_edge", "f_degree")
 PIECES = 16  # per thread, so that none waits long for the last
 TILE_BYTES = 2**18  # of operands of a matrix product: a thread holds some such tiles in its cache
 
 
-class Work(ctypes.Structure):
-    """Rows and strides of a call: `Work` in native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in POINTERS),
-        *((name, ctypes.c_int64) for name in (*NUMBERS, *STRIDES)),
-    )
-
-
-def lift(
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def lift(y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
     """Implement `reference.lift`."""
-    _run("lift", [x, frames, factors, y], factors, y, ends, layout, turned)
+    _run("lift", [x, frames, factors, y], factors, y, *rows)
 
 
-def lower(
-    x: Tensor,
-    y: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def lower(x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
     """Implement `reference.lower`."""
-    _run("lower", [y, frames, factors, x], factors, y, ends, layout, turned)
+    _run("lower", [y, frames, factors, x], factors, y, *rows)
 
 
-def factor_gradient(
-    by_factors: Tensor,
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def factor_gradient(by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, *rows: *Rows) -> None:
     """Implement `reference.factor_gradient`."""
-    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, turned)
+    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, *rows)
 
 
 def load(layout: Layout, dtype: torch.dtype) -> ctypes.CDLL:
@@ -98,7 +62,7 @@ def _run(
     lists = [ends.index, ends.order, *((ends.first, ends.last) if by_row else (None, None))]
     sizes = begin, end, ends.span[0], chunk, y.shape[2], y.shape[2] - turned
     strides = y.stride(0), y.stride(1), *find_strides(factors)
-    work = Work(*map(find_address, lists), *sizes, *strides)
+    work = pack(*map(find_address, lists), *sizes, *strides)  # `Work` in native.c
     # By address, since parts of the channels do not lie next to each other.
     addresses = map(find_address, tensors)
     call_routine(load(layout, y.dtype), name, *addresses, work, n_threads=n_threads)

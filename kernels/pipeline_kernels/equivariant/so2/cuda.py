@@ -10,23 +10,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2.ends import Ends
-from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.so2.ends import Rows
 
 TILE_BYTES = 2**28  # of operands of a matrix product
 MAX_BLOCK = 64  # channels that a program holds at once
 
 
-def lift(
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def lift(y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
     """Implement `reference.lift`."""
+    ends, layout, turned = rows
     grid, block = _make_grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
@@ -40,16 +32,9 @@ def lift(
             )
 
 
-def lower(
-    x: Tensor,
-    y: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def lower(x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
     """Implement `reference.lower`."""
+    ends, layout, turned = rows
     grid, block = _make_grid(y, len(y) if ends.first is None else len(ends.first))
     order = ends.order if ends.order is not None and len(ends.order) else None
     lists = order, ends.first, ends.last
@@ -66,16 +51,9 @@ def lower(
             )
 
 
-def factor_gradient(
-    by_factors: Tensor,
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
+def factor_gradient(by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, *rows: *Rows) -> None:
     """Implement `reference.factor_gradient`."""
+    ends, layout, turned = rows
     grid, block = _make_grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):

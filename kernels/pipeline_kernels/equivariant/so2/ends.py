@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from pipeline_kernels.equivariant.so2.layout import Layout
+
 
 @dataclass(frozen=True, eq=False)
 class Ends:
@@ -55,3 +57,7 @@ class Ends:
                 tile = replace(tile, first=first, last=first + counts)
                 first = tile.last
             yield tile
+
+
+Rows = tuple[Ends, Layout, int]
+"""Edges of a span, degrees and orders, and how many of the last channels are turned."""

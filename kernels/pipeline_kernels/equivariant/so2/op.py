@@ -23,50 +23,6 @@ from pipeline_kernels.operators import define_derivative, define_operator
 DTYPES = (torch.float32, torch.float64)
 
 
-def to_edges(
-    x: Tensor,
-    frames: Tensor,
-    layout: Layout,
-    rows: Segments | None = None,
-    factors: Tensor | None = None,
-    turned: int = 0,
-) -> Tensor:
-    """Rotate features to the frames of the edges: `y_e = P D_e (f_e x_i(e))`.
-
-    Differentiable any number of times by `x` and `factors`.
-
-    | symbol | argument                                         |
-    |--------|--------------------------------------------------|
-    | `x`    | `x`                                              |
-    | `i(e)` | `rows.index`, or `e`                             |
-    | `f`    | `factors`, or 1                                  |
-    | `D`    | `frames`                                         |
-    | `P`    | sorts components by order and drops those beyond `layout.mmax` |
-
-    Args:
-        x: features `(rows.n_segments or n_edges, layout.dim, C)`, float32 or float64.
-        frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
-        layout: degrees and orders.
-        rows: which row of `x` each edge takes; the row of its own number if not given.
-        factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
-        turned: how many of the last channels are turned by a quarter in the result.
-
-    Returns:
-        Features by order in the frame of each edge, `(n_edges, layout.n_rows, C)`.
-
-    Raises:
-        ValueError: if the arguments do not fit together.
-    """
-    n = len(frames) if rows is None else rows.n_segments
-    check_frames(frames, layout)
-    check("x", x, (n, layout.dim, None), frames)
-    check_edges("rows", rows, frames)
-    check_factors(factors, x.shape[2], frames, layout)
-    check_turned("turned", turned, x)
-    code = [layout.lmax, layout.mmax, turned]
-    return _lift(x, frames, factors, list_ends(rows, frames), code)
-
-
 def from_edges(
     y: Tensor,
     frames: Tensor,
@@ -77,7 +33,15 @@ def from_edges(
 ) -> Tensor:
     """Rotate features back and sum over edges: `x_i = sum_{e: i(e) = i} f_e D_e^T P^T y_e`.
 
-    The adjoint of `to_edges`, with the same symbols. Each sum has a fixed order.
+    Differentiable any number of times by `y` and `factors`. Each sum has a fixed order.
+
+    | symbol | argument                                                                     |
+    |--------|------------------------------------------------------------------------------|
+    | `y`    | `y`                                                                          |
+    | `i(e)` | `receivers.index`, or `e`                                                    |
+    | `f`    | `factors`, or 1                                                              |
+    | `D`    | `frames`                                                                     |
+    | `P`    | sorts components by order and drops those beyond `layout.mmax`               |
 
     Args:
         y: features by order, `(n_edges, layout.n_rows, C)`; types narrower than `frames` are

@@ -52,8 +52,6 @@ typedef struct {
     REAL *memory;
 } Span;
 
-int64_t count_pass_bytes(void) { return sizeof(Pass) + sizeof(Step) + sizeof(Sum) + sizeof(Table); }
-
 INLINE REAL *find(const Operand *o, const Pass *p, const Span *t)
 {
     switch (o->place) {

@@ -7,18 +7,17 @@ neither their number nor any result depends on the number of threads.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import chain
 
 from torch import Tensor
 
 from pipeline_kernels.equivariant.so2 import cpu, tiles
-from pipeline_kernels.equivariant.so2.cpu import Work, find_address, find_strides
+from pipeline_kernels.equivariant.so2.cpu import find_address, find_strides
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.operands import Source
 from pipeline_kernels.equivariant.so2.tiles import Pass, Product
-from pipeline_kernels.native import C_TYPES, call_routine
+from pipeline_kernels.native import C_TYPES, Words, call_routine, pack
 from pipeline_kernels.threads import choose_threads
 
 PASS_BYTES = 2**24  # of gradients by operands that wait for the sums over edges of a row
@@ -27,53 +26,8 @@ OF_EDGES, OF_THREAD, OF_PASS, OF_GROUP = range(4)  # as in passes.c
 ALIGNMENT = 64  # bytes
 
 
-class NativeOperand(ctypes.Structure):
-    """Address and strides of a matrix: `Operand` in passes.c."""
-
-    _fields_ = (
-        ("at", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("start", "move", "place")),
-    )
-
-
-class Step(ctypes.Structure):
-    """One product: `Step` in passes.c."""
-
-    _fields_ = (
-        *((name, NativeOperand) for name in ("a", "b", "start", "out")),
-        *((name, ctypes.c_int64) for name in ("rows", "depth", "width")),
-        *((name, ctypes.c_int64) for name in ("a_row", "a_step", "b_row", "start_row", "out_row")),
-    )
-
-
-class Sum(ctypes.Structure):
-    """Sums of orders: `Sum` in passes.c."""
-
-    _fields_ = (("features", NativeOperand), ("to", NativeOperand), ("channels", ctypes.c_int64))
-
-
-class NativeTable(ctypes.Structure):
-    """Features that edges take: `Table` in passes.c."""
-
-    _fields_ = (
-        ("work", Work),
-        ("x", ctypes.c_void_p),
-        ("by_x", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-    )
-
-
-class NativePass(ctypes.Structure):
-    """A pass over the edges: `Pass` in passes.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("tables", "sums", "steps")),
-        *((name, ctypes.c_void_p) for name in ("frames", "factors", "by_factors")),
-        *((name, NativeOperand) for name in ("operand", "gradient")),
-        *((name, ctypes.c_int64) for name in ("n_tables", "n_sums", "n_steps")),
-        *((name, ctypes.c_int64) for name in ("makes_operand", "has_gradient")),
-        *((name, ctypes.c_int64) for name in ("begin", "end", "n_tile", "n_groups")),
-    )
+Operand = tuple[int | None, int, int, int]
+"""Address and strides of a matrix: `Operand` in passes.c."""
 
 
 def go_over(work: Pass) -> None:
@@ -125,25 +79,23 @@ class _NativeRun:
         source, n_edges = self.source, self.source.n_edges
         if n_edges == 0:
             return
-        tables = [*self._describe_tables()]
-        sums = [
-            Sum(self._place(features), self._place(room), features.shape[2])
-            for features, room in self.work.sums
+        lists = [
+            pack(*chain.from_iterable(members))
+            for members in (
+                self._describe_tables(),
+                [self._describe_sum(*pair) for pair in self.work.sums],
+                [self._describe_product(product) for product in self.work.products],
+            )
         ]
-        steps = [self._describe_product(product) for product in self.work.products]
-        lists = (
-            (NativeTable * len(tables))(*tables),
-            (Sum * len(sums))(*sums),
-            (Step * len(steps))(*steps),
-        )
-        native = self._describe(lists)
+        fixed = self._describe(lists)
         n_bytes, n_threads = max(1, self._n_bytes), choose_threads(_count_numbers(source))
         library = cpu.load(source.layout, source.dtype)
         n_own_sums = next((len(p.out) for p in self.work.products if p.summed), 0)
         size = n_edges if self.waiting is None else len(self.waiting)
         for ends in zip(*(ends.cut_tiles(size, by_row=True) for ends in source.ends), strict=True):
-            native.begin, native.end = ends[0].span
-            native.n_groups = n_own_sums or -(-(native.end - native.begin) // source.tile_size)
+            begin, end = ends[0].span
+            n_groups = n_own_sums or -(-(end - begin) // source.tile_size)
+            native = pack(*fixed, begin, end, source.tile_size, n_groups)
             call_routine(library, "go_over", native, n_threads=n_threads, n_bytes=n_bytes)
             self._lower(ends)
 
@@ -167,63 +119,68 @@ class _NativeRun:
         """Test for a wanted gradient by a table with rows that several edges share."""
         return self.work.by_tables[t].numel() > 0 and self.source.ends[t].index is not None
 
-    def _describe(self, lists: Sequence[ctypes.Array[Any]]) -> NativePass:
+    def _describe(self, lists: Sequence[Words]) -> tuple[Words | int | None, ...]:
+        """Return `Pass` of passes.c but for what differs between parts of the edges."""
         work, source = self.work, self.source
-        return NativePass(
-            *map(ctypes.addressof, lists),
+        return (
+            *lists,
             *map(find_address, (source.frames, source.factors, work.by_factors)),
-            *map(self._place, (work.operand, work.gradient)),
-            *map(len, lists),
+            *(*self._place(work.operand), *self._place(work.gradient)),
+            *(len(source.tables), len(work.sums), len(work.products)),
             *(work.operand is not None, work.gradient is not None),
-            *(0, 0, source.tile_size, 0),
         )
 
-    def _describe_tables(self) -> Iterator[NativeTable]:
+    def _describe_sum(self, features: Tensor, room: Tensor) -> tuple[int | None, ...]:
+        """Return `Sum` of passes.c."""
+        return *self._place(features), *self._place(room), features.shape[2]
+
+    def _describe_tables(self) -> Iterator[tuple[int | None, ...]]:
+        """Yield `Table` of passes.c for each table."""
         source, by_tables, first = self.source, self.work.by_tables, 0
         total = sum(source.channels)
         strides = source.layout.n_rows * total, total, *find_strides(source.factors)
         for t, (x, ends) in enumerate(zip(source.tables, source.ends, strict=True)):
             n, turned = x.shape[2], source.turned[t]
-            own = Work(find_address(ends.index), *[None] * 3, *[0] * 4, n, n - turned, *strides)
+            own = find_address(ends.index), *[None] * 3, *[0] * 4, n, n - turned, *strides
             by_x = by_tables[t] if by_tables and not self._waits(t) else None
-            yield NativeTable(own, find_address(x), find_address(by_x), first)
+            yield *own, find_address(x), find_address(by_x), first
             first += n
 
-    def _describe_product(self, product: Product) -> Step:
-        """Return addresses and strides; -1 stands for the number of edges of a tile."""
+    def _describe_product(self, product: Product) -> tuple[int | None, ...]:
+        """Return `Step` of passes.c; -1 stands for the number of edges of a tile."""
         out, a, b = product.out, product.a, product.b
         start = out if product.summed else product.start
         assert out.stride(-1) == b.stride(1) == a.stride(1) == 1
         if product.summed:
-            sums = NativeOperand(find_address(out), 0, out.stride(0), OF_GROUP)
-            places = self._place(a), self._place(b), sums, sums
+            sums = find_address(out), 0, out.stride(0), OF_GROUP
+            places = *self._place(a), *self._place(b), *sums, *sums
             sizes, steps = (a.shape[1], -1), (1, a.stride(0))
         else:
-            weights = NativeOperand(find_address(b), 0, 0, OF_EDGES)
-            places = self._place(a), weights, self._place(start), self._place(out)
+            weights = find_address(b), 0, 0, OF_EDGES
+            places = *self._place(a), *weights, *self._place(start), *self._place(out)
             sizes, steps = (-1, a.shape[1]), (a.stride(0), 1)
         start_row = 0 if start is None else start.stride(-2)
         rows = *steps, b.stride(0), start_row, out.stride(-2)
-        return Step(*places, *sizes, out.shape[-1], *rows)
+        return *places, *sizes, out.shape[-1], *rows
 
-    def _place(self, x: Tensor | None) -> NativeOperand:
+    def _place(self, x: Tensor | None) -> Operand:
         """Return the address of rows: of all edges, of waiting edges, or in the workspace."""
         if x is None or x.numel() == 0:
-            return NativeOperand(None, 0, 0, OF_EDGES)
+            return None, 0, 0, OF_EDGES
         address, gradient = x.untyped_storage().data_ptr(), self.work.gradient
         start = (x.data_ptr() - address) // x.element_size()
         is_gradient = gradient is not None and gradient.untyped_storage().data_ptr() == address
         if is_gradient and self.waiting is not None:
             # Not the distance of x, which is arbitrary where a tile has one edge.
             distance = self.waiting.stride(0)
-            return NativeOperand(self.waiting.data_ptr(), start, distance, OF_PASS)
+            return self.waiting.data_ptr(), start, distance, OF_PASS
         if len(x) == self.source.n_edges and not is_gradient:
-            return NativeOperand(x.data_ptr(), 0, x.stride(0), OF_EDGES)
+            return x.data_ptr(), 0, x.stride(0), OF_EDGES
         if address not in self._rooms:
             self._rooms[address] = self._n_bytes // x.element_size()
             n_bytes = x.untyped_storage().nbytes()
             self._n_bytes += -(-n_bytes // ALIGNMENT) * ALIGNMENT
-        return NativeOperand(None, self._rooms[address] + start, 0, OF_THREAD)
+        return None, self._rooms[address] + start, 0, OF_THREAD
 
 
 def _count_numbers(source: Source) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.ends import Rows
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.wigner import rotate
 
@@ -89,32 +89,18 @@ def differentiate_factors(
     return torch.stack([part.sum(1) for part in product.split(sizes, 1)], 1)
 
 
-def lift(
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
-    """Write `to_edges` of the span of `ends` to y."""
+def lift(y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
+    """Write `to_edges` of the span to y."""
+    ends, layout, turned = rows
     part = slice(*ends.span)
     f = None if factors is None else factors[part]
     rotated = to_edges(x[ends.picked], frames[part], f, None, layout)
     y.copy_(turn(rotated, layout, turned))
 
 
-def lower(
-    x: Tensor,
-    y: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
-    """Add `from_edges` of the span of `ends` to x; write rows of one edge each."""
+def lower(x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, *rows: *Rows) -> None:
+    """Add `from_edges` of the span to x; write rows of one edge each."""
+    ends, layout, turned = rows
     part = slice(*ends.span)
     f = None if factors is None else factors[part]
     y = turn(y, layout, turned, back=True)
@@ -124,16 +110,9 @@ def lower(
         x += from_edges(y, frames[part], f, ends.index[part], len(x), layout)
 
 
-def factor_gradient(
-    by_factors: Tensor,
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    ends: Ends,
-    layout: Layout,
-    turned: int = 0,
-) -> None:
-    """Write `differentiate_factors` of the span of `ends` to rows of all edges."""
+def factor_gradient(by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, *rows: *Rows) -> None:
+    """Write `differentiate_factors` of the span to rows of all edges."""
+    ends, layout, turned = rows
     part, n_factors = slice(*ends.span), by_factors.shape[1]
     y = turn(y, layout, turned, back=True)
     by_factors[part] = differentiate_factors(

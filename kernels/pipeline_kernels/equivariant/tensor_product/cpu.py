@@ -17,10 +17,12 @@ from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
 from pipeline_kernels.native import (
     C_TYPES,
     Argument,
+    Words,
     call_routine,
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
 
@@ -33,17 +35,6 @@ MEMORY_SIZES = {
 """For each routine, the function in C that returns the workspace of a thread in bytes."""
 
 Edges = Sequence[Tensor]  # index, order and offsets of senders, then of receivers
-
-
-class Graph(ctypes.Structure):
-    """Edges by node, and the paths of a plan: `Graph` in native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("order", "offsets", "senders", "receivers", "rows")),
-        ("paths", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("n_paths", "dim_in", "dim_sh", "dim_out")),
-        *((name, ctypes.c_int64) for name in ("n_nodes", "chunk", "channels")),
-    )
 
 
 class NativeGraph:
@@ -67,14 +58,11 @@ class NativeGraph:
     ) -> None:
         self.library, paths = _load(plan, like.dtype)
         lists = [make_plain(x) for x in (*groups, edges[0], edges[3])]
-        lists += [] if rows is None else [make_plain(rows)]
-        self.kept = lists, paths
+        self.kept = *lists, None if rows is None else make_plain(rows), paths
         n_nodes, channels = len(groups[1]) - 1, like.shape[2]
         self.n_threads = choose_threads(edges[0].numel() * plan.n_paths * channels)
-        self.struct = Graph(
-            *(x.data_ptr() if x.numel() else None for x in lists),
-            *([None] if rows is None else []),
-            paths.ctypes.data,
+        self.struct = pack(  # `Graph` in native.c
+            *self.kept,
             *(plan.n_paths, plan.dim_in, plan.dim_sh, plan.dim_out),
             *(n_nodes, max(1, n_nodes // (PIECES * self.n_threads)), channels),
         )
@@ -130,12 +118,6 @@ def gradient(
     return crop_channels(by_h, channels), by_Y, crop_channels(by_w, channels)
 
 
-class Moving(ctypes.Structure):
-    """`Moving` in tangents.c."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("h", "Y", "w", "dh", "dY", "dw"))
-
-
 def tangents(
     operands: Sequence[Tensor],
     directions: Sequence[Tensor],
@@ -149,7 +131,7 @@ def tangents(
     channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
     g, h, w, dh, dw = (pad_channels(x, lanes) for x in (g, h, w, dh, dw))
     moving = [h, make_plain(Y), w, dh, make_plain(dY), dw]
-    pointers = Moving(*(x.data_ptr() for x in moving))
+    pointers = pack(*moving)
     by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
     _run("product_tangent", plan, [pointers], [by_g], edges, by_sender=False)
     _run("gradient_tangent", plan, [g, pointers], [by_h, by_w], edges, by_sender=True)
@@ -171,7 +153,7 @@ def product_tangent(
     plan = decode_plan(tuple(code))
     moving = [make_plain(x) for x in (*factors, *directions)]
     out = moving[0].new_empty(edges[5].shape[0] - 1, plan.dim_out, moving[0].shape[2])
-    pointers = Moving(*(x.data_ptr() for x in moving))
+    pointers = pack(*moving)
     _run("product_tangent", plan, [pointers], [out], edges, by_sender=False, rows=rows)
     return out
 
@@ -206,12 +188,6 @@ def crop_channels(x: Tensor, channels: int) -> Tensor:
     return x if x.shape[2] <= channels else x[..., :channels].contiguous()
 
 
-class Interpolation(ctypes.Structure):
-    """`Interpolation` in interpolated.c."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", "first", "factors", "slopes"))
-
-
 def count_lanes(code: Sequence[int], dtype: torch.dtype) -> int:
     """Return the lanes of a vector; interpolated routines take multiples of it as channels."""
     return _count_lanes(decode_plan(tuple(code)), dtype)
@@ -223,7 +199,7 @@ def interpolated_product(
     """Implement `interpolated.multiply`."""
     plan = decode_plan(tuple(code))
     out = h.new_empty(edges[5].shape[0] - 1, plan.dim_out, h.shape[2])
-    pointers = Interpolation(*(x.data_ptr() for x in interpolation))
+    pointers = pack(*interpolation)
     _run("interpolated_product", plan, [h, Y, pointers], [out], edges, by_sender=False)
     return out
 
@@ -239,7 +215,7 @@ def interpolated_gradient(
     plan = decode_plan(tuple(code))
     g, h, Y = operands
     by_h, by_Y, by_x = h.new_empty(h.shape if by_features else 0), Y.new_empty(Y.shape), Y[:, 0] * 0
-    pointers = Interpolation(*(x.data_ptr() for x in interpolation))
+    pointers = pack(*interpolation)
     results = [by_h, by_Y, by_x]
     _run("interpolated_gradient", plan, [g, h, Y, pointers], results, edges, by_features)
     return by_h, by_Y, by_x
@@ -248,7 +224,7 @@ def interpolated_gradient(
 def _run(
     name: str,
     plan: ProductPlan,
-    operands: Sequence[Tensor | ctypes.Structure],
+    operands: Sequence[Tensor | Words],
     results: Sequence[Tensor],
     edges: Edges,
     by_sender: bool,

@@ -1,26 +1,11 @@
 """The frames on the CPU, in C. Edges are independent: no result depends on the threads."""
 
-import ctypes
-from ctypes import c_int64, c_void_p
-
 import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.wigner.reference import build_tables, count_entries
-from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain
+from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
-
-POINTERS = ("vectors", "table", "out")
-SIZES = ("n_edges", "lmax", "n_entries", "is_single")
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in POINTERS),
-        *((name, c_int64) for name in SIZES),
-    )
 
 
 def build_frames(vectors: Tensor, lmax: int, dtype: torch.dtype) -> Tensor:
@@ -29,8 +14,7 @@ def build_frames(vectors: Tensor, lmax: int, dtype: torch.dtype) -> Tensor:
     frames = vectors.new_empty(len(vectors), count_entries(lmax), dtype=kept)
     vectors, (table, *_) = make_plain(vectors), build_tables(lmax)
     sizes = len(vectors), lmax, count_entries(lmax), kept == torch.float32
-    pointers = (x.data_ptr() for x in (vectors, table, frames))
-    work, library = Work(*pointers, *sizes), load_library("wigner", REAL="double")
+    work, library = pack(vectors, table, frames, *sizes), load_library("wigner", REAL="double")
     n_bytes = 8 * compute_size(library, "memory_size", work)
     n_threads = choose_threads(frames.numel())
     call_routine(library, "build", work, n_threads=n_threads, n_bytes=n_bytes)

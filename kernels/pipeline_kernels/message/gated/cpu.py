@@ -4,7 +4,6 @@ Messages are cut into ranges, each with derivatives by the parameters of its own
 one order: the result does not depend on the number of threads, which share the ranges.
 """
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -26,6 +25,7 @@ from pipeline_kernels.native import (
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
 
@@ -46,16 +46,6 @@ POINTERS: Final = (
     *("messages", "by_sum", "kept", "by_h", "by_features", "by_factor"),
     *(f"by_{name}" for name in PARAMETERS),
 )
-SIZES: Final = ("n_messages", "n_ranges", "width", "hidden", "n_features")
-
-
-class Arrays(ctypes.Structure):
-    """Inputs and outputs of a routine: `Arrays` of native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in POINTERS),
-        *((name, ctypes.c_int64) for name in SIZES),
-    )
 
 
 def values(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
@@ -149,14 +139,10 @@ def _run(name: str, inputs: Inputs, route: Route, others: Mapping[str, Tensor]) 
         tensors["factors"] = inputs.factors
     plain = {name: make_plain(tensor) for name, tensor in tensors.items()}
     n, n_ranges = route.n_messages, _count_ranges(route.n_messages)
-    arrays = Arrays(
-        **{name: tensor.data_ptr() for name, tensor in plain.items()},
-        n_messages=n,
-        n_ranges=n_ranges,
-        width=inputs.gain.shape[2],
-        hidden=0 if inputs.weight is None else inputs.weight.shape[1],
-        n_features=0 if inputs.projection is None else inputs.projection.shape[1],
-    )
+    hidden = 0 if inputs.weight is None else inputs.weight.shape[1]
+    n_features = 0 if inputs.projection is None else inputs.projection.shape[1]
+    sizes = n, n_ranges, inputs.gain.shape[2], hidden, n_features
+    arrays = pack(*map(plain.get, POINTERS), *sizes)
     n_threads = min(n_ranges, choose_threads(WORK * n))
     n_bytes = compute_size(library, "memory_size", arrays)
     call_routine(library, name, arrays, n_threads=n_threads, n_bytes=n_bytes)

@@ -72,9 +72,7 @@ def gated_messages(
     dtype = torch.float32
     for tensor in inputs.tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    # Views: `_are_wanted` must not be called with a leaf.
     parameters = [x.to(dtype) for x in inputs.parameters]
-    parameters = [x.view_as(x) if x.requires_grad else x for x in parameters]
     projection = None if projection is None else parameters.pop(0)
     if gain.device.type not in TRITON_DEVICES:
         factors = None if factors is None else factors.to(dtype)
@@ -232,20 +230,10 @@ def _messages_backward(
         return (None,) * 5
     keep, *arguments, kept = saved
     inputs, _ = decode(*arguments)
-    n_data = len(inputs.data)
-    wanted = _are_wanted(ctx, slice(n_data, n_data + len(inputs.parameters)))
+    _, _, _, by_projection, by_parameters, *_ = ctx.needs_input_grad
+    wanted = by_projection or any(by_parameters)
     derivatives = _gradient(g, wanted, kept if keep else None, *arguments)
     return None, *_arrange(derivatives, inputs)
-
-
-def _are_wanted(ctx: Any, places: slice) -> bool:
-    """Test that this backward pass needs derivatives by the tensors at these places.
-
-    `needs_input_grad` is set if any backward pass can need them. The pass from energies to forces
-    does not, and derivatives by parameters are a third of the work.
-    """
-    nodes = [node for node, _ in ctx.next_functions[places] if node is not None]
-    return any(torch._C._will_engine_execute_node(node) for node in nodes)
 
 
 def _gradient_backward(

@@ -1,6 +1,5 @@
 """Message passing on the CPU, in C: each row of the output is written by one thread."""
 
-import ctypes
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -8,8 +7,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_kernels.message.segments.plan import Segments
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.message.segments.plan import Plans, Segments
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 NATIVE: Final = (torch.float32, torch.float64)
@@ -22,60 +21,18 @@ MAX_TABLES: Final = 4
 MAX_SUMS: Final = 5
 
 
-class Sum(ctypes.Structure):
-    """One sum: `Sum` of native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("values", "order", "offsets", "sums")),
-        *((name, ctypes.c_int64) for name in ("n_segments", "width")),
-    )
-
-
-class Sums(ctypes.Structure):
-    """Arguments of `sum_segments` in native.c."""
-
-    _fields_ = (
-        ("sums", Sum * MAX_SUMS),
-        ("n_sums", ctypes.c_int64),
-        ("n_ranges", ctypes.c_int64),
-    )
-
-
-class Gather(ctypes.Structure):
-    """Arguments of `gather_rows` in native.c."""
-
-    _fields_ = (
-        ("tables", ctypes.c_void_p * MAX_TABLES),
-        ("rows", ctypes.c_void_p * MAX_TABLES),
-        ("out", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("n_tables", "n_elements", "width", "n_ranges")),
-    )
-
-
-def gather_sum(
-    tables: Sequence[Tensor],
-    indices: Sequence[Tensor],
-    orders: Sequence[Tensor],
-    offsets: Sequence[Tensor],
-) -> Tensor:
+def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
-    first = tables[0]
+    first, indices = tables[0], plans[0]
     if first.dtype not in NATIVE:
         wide = [table.float() for table in tables]
-        return gather_sum(wide, indices, orders, offsets).to(first.dtype)
+        return gather_sum(wide, *plans).to(first.dtype)
     out = first.new_empty(len(indices[0]), *first.shape[1:])
-    plain = [make_plain(x) for x in tables]
-    rows = [make_plain(x) for x in indices]
+    plain, rows = ([make_plain(x) for x in lists] for lists in (tables, indices))
     n_threads, n_ranges = _share(out.numel())
-    arguments = Gather(
-        _list_addresses(plain),
-        _list_addresses(rows),
-        out.data_ptr(),
-        len(plain),
-        len(out),
-        math.prod(out.shape[1:]),
-        n_ranges,
-    )
+    none = [None] * (MAX_TABLES - len(plain))
+    sizes = len(plain), len(out), math.prod(out.shape[1:]), n_ranges
+    arguments = pack(*plain, *none, *rows, *none, out, *sizes)
     library = load_library("segments", REAL=C_TYPES[first.dtype])
     call_routine(library, "gather_rows", arguments, n_threads=n_threads)
     return out
@@ -100,18 +57,17 @@ def sum_segments(values: Sequence[Tensor], plans: Sequence[Segments]) -> list[Te
         The sums, (n_segments, *features) each.
     """
     assert len(values) <= MAX_SUMS
-    results, sums, kept = [], (Sum * MAX_SUMS)(), []
-    for place, (x, plan) in enumerate(zip(values, plans, strict=True)):
+    results: list[Tensor] = []
+    members: list[Tensor | int] = []
+    for x, plan in zip(values, plans, strict=True):
         out = x.new_empty(plan.n_segments, *x.shape[1:])
-        plain = [make_plain(y) for y in (x, plan.order, plan.offsets)]
         results.append(out)
-        kept.append(plain)  # until C has read them
-        addresses = [y.data_ptr() if y.numel() else None for y in plain]
-        width = math.prod(out.shape[1:])
-        sums[place] = Sum(*addresses, out.data_ptr(), plan.n_segments, width)
+        members += [make_plain(y) for y in (x, plan.order, plan.offsets)]
+        members += [out, plan.n_segments, math.prod(out.shape[1:])]
+    none = [None] * (len(members) // len(results) * (MAX_SUMS - len(results)))
     n_threads, n_ranges = _share(sum(x.numel() for x in (*values, *results)))
     library = load_library("segments", REAL=C_TYPES[values[0].dtype])
-    arguments = Sums(sums, len(results), n_ranges)
+    arguments = pack(*members, *none, len(results), n_ranges)
     call_routine(library, "sum_segments", arguments, n_threads=n_threads)
     return results
 
@@ -120,7 +76,3 @@ def _share(n_elements: int) -> tuple[int, int]:
     """Choose the numbers of threads and of the ranges that they share."""
     n_threads = choose_threads(n_elements // LIGHT)
     return n_threads, 1 if n_threads == 1 else RANGES * n_threads
-
-
-def _list_addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * MAX_TABLES)(*(tensor.data_ptr() for tensor in tensors))

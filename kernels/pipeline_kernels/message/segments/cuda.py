@@ -8,16 +8,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pipeline_kernels.message.segments.plan import Plans
+
 TILE = 1024  # elements that a program holds at once
 
 
-def gather_sum(
-    tables: Sequence[Tensor],
-    indices: Sequence[Tensor],
-    orders: Sequence[Tensor],
-    offsets: Sequence[Tensor],
-) -> Tensor:
+def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
+    indices, _, _ = plans
     n_elements = indices[0].shape[0]
     out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
     if out.numel() == 0:

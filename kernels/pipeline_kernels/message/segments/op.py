@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.message.segments import cpu, reference
-from pipeline_kernels.message.segments.plan import Segments
+from pipeline_kernels.message.segments.plan import Plans, Segments
 from pipeline_kernels.operators import define_derivative, define_operator
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -109,13 +109,8 @@ def _check_rows(name: str, tensor: Tensor, n_rows: int, segments: Segments) -> N
         )
 
 
-def _shape_gather(
-    tables: Sequence[Tensor],
-    indices: Sequence[Tensor],
-    orders: Sequence[Tensor],
-    offsets: Sequence[Tensor],
-) -> Tensor:
-    return tables[0].new_empty(indices[0].shape[0], *tables[0].shape[1:])
+def _shape_gather(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
+    return tables[0].new_empty(plans[0][0].shape[0], *tables[0].shape[1:])
 
 
 @define_operator(
@@ -124,13 +119,8 @@ def _shape_gather(
     cuda="pipeline_kernels.message.segments.cuda:gather_sum",
     fake=_shape_gather,
 )
-def _gather_sum(
-    tables: Sequence[Tensor],
-    indices: Sequence[Tensor],
-    orders: Sequence[Tensor],
-    offsets: Sequence[Tensor],
-) -> Tensor:
-    return reference.gather_sum(tables, indices)
+def _gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
+    return reference.gather_sum(tables, plans[0])
 
 
 @define_operator(

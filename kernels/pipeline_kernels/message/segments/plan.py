@@ -1,10 +1,14 @@
 """The plan of a sum over segments, made once per batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
+
+Plans = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
+"""Indices, orders and offsets of several `Segments`, as an operator takes them."""
 
 
 @dataclass(frozen=True, eq=False)

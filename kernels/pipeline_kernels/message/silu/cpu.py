@@ -1,23 +1,11 @@
 """The derivatives of second order on the CPU, in C. None depends on the number of threads."""
 
-import ctypes
-from ctypes import c_int64, c_void_p
-
 from torch import Tensor
 
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 N_ARRAYS = 5  # read or written
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("d", "g", "z", "by_g", "by_z")),
-        ("size", c_int64),
-    )
 
 
 def bend(d: Tensor, g: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -25,6 +13,6 @@ def bend(d: Tensor, g: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     library = load_library("silu", REAL=C_TYPES[z.dtype])
     by_g, by_z, size = z.new_empty(z.shape), z.new_empty(z.shape), z.numel()
     d, g, z = make_plain(d), make_plain(g), make_plain(z)
-    work = Work(*(x.data_ptr() for x in (d, g, z, by_g, by_z)), size)
+    work = pack(d, g, z, by_g, by_z, size)
     call_routine(library, "bend", work, n_threads=choose_threads(N_ARRAYS * size))
     return by_g, by_z

@@ -1,4 +1,4 @@
-"""Attention over segments as `torch.library` operators: devices, shapes, derivatives, checks."""
+"""The softmax of segments as an operator: devices, shapes, derivative, checks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,51 +33,6 @@ def segment_softmax(logits: Tensor, segments: Segments) -> Tensor:
     return weights
 
 
-def softmax_sum(logits: Tensor, values: Tensor, segments: Segments) -> Tensor:
-    """Sum values of each segment, weighted by a softmax of their logits.
-
-    One pass over the values. Each sum has a fixed order. Differentiable once; for more, multiply by
-    `segment_softmax` and take `segment_sum`.
-
-    | symbol | argument         |
-    |--------|------------------|
-    | `z`    | `logits`         |
-    | `v`    | `values`         |
-    | `s(e)` | `segments.index` |
-
-    Args:
-        logits: floating `(n_elements, n_heads)`; narrow types are calculated in float32.
-        values: floating `(n_elements, n_rows, n_heads * C)`, the channels of a head together.
-        segments: the segment of each element.
-
-    Returns:
-        Sums `(n_segments, n_rows, n_heads * C)` in the type of `values`, zero for an empty segment.
-
-    Raises:
-        ValueError: if the arguments do not fit together.
-    """
-    _check_logits(logits, segments)
-    heads = logits.shape[1]
-    if (
-        values.ndim != 3
-        or len(values) != segments.n_elements
-        or (values.shape[2] % heads if heads else values.shape[2])
-    ):
-        raise ValueError(
-            f"values: expected ({segments.n_elements}, n_rows, a multiple of {heads} heads), "
-            f"got {tuple(values.shape)}"
-        )
-    if values.dtype not in DTYPES or values.device != logits.device:
-        raise ValueError(
-            f"values: expected a dtype of {DTYPES} on {logits.device} as the logits, "
-            f"got {values.dtype} on {values.device}"
-        )
-    dtype = torch.promote_types(torch.promote_types(logits.dtype, values.dtype), torch.float32)
-    lists = segments.index, segments.order, segments.offsets
-    sums: Tensor = _softmax_sum(logits.to(dtype), values.to(dtype), *lists)[0]
-    return sums.to(values.dtype)
-
-
 def _check_logits(logits: Tensor, segments: Segments) -> None:
     if logits.ndim != 2 or len(logits) != segments.n_elements or logits.dtype not in DTYPES:
         raise ValueError(
@@ -100,43 +55,6 @@ def _segment_softmax(logits: Tensor, index: Tensor, order: Tensor, offsets: Tens
     return reference.softmax(logits, index, offsets.shape[0] - 1)
 
 
-def _shape_sum(
-    logits: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
-) -> tuple[Tensor, Tensor]:
-    shape = offsets.shape[0] - 1, *values.shape[1:]
-    return values.new_empty(shape), logits.new_empty(logits.shape)
-
-
-@define_operator(
-    "softmax_sum",
-    cpu=cpu.softmax_sum,
-    cuda="pipeline_kernels.message.softmax.cuda:softmax_sum",
-    fake=_shape_sum,
-)
-def _softmax_sum(
-    logits: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return sums and weights."""
-    weights = reference.softmax(logits, index, offsets.shape[0] - 1)
-    return reference.weighted_sum(weights, values, index, offsets.shape[0] - 1), weights
-
-
-@define_operator(
-    "softmax_sum_gradient",
-    cpu=cpu.gradient,
-    cuda="pipeline_kernels.message.softmax.cuda:gradient",
-    fake=lambda _, weights, values, *__: (
-        weights.new_empty(weights.shape),
-        values.new_empty(values.shape),
-    ),
-)
-def _gradient(
-    g: Tensor, weights: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Differentiate `sum g * out` by logits and values."""
-    return reference.gradient(g, weights, values, index)
-
-
 def _softmax_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor]:
     _, *lists, weights = saved
     segments, change = Segments(*lists), weights * g
@@ -144,10 +62,4 @@ def _softmax_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor
     return (change - weights * mean,)
 
 
-def _sum_backward(ctx: Any, saved: Sequence[Any], g: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-    _, values, *lists, weights = saved
-    return _gradient(g, weights, values, *lists)
-
-
 define_derivative(_segment_softmax, _softmax_backward, drop=[0], keep_outputs=[0])
-define_derivative(_softmax_sum, _sum_backward, drop=[0], keep_outputs=[1])

@@ -1,7 +1,6 @@
 """Both products on the CPU, in C. No sum depends on the number of threads."""
 
 import ctypes
-from ctypes import c_int64, c_void_p
 
 from torch import Tensor
 
@@ -11,28 +10,11 @@ from pipeline_kernels.native import (
     compute_size,
     load_library,
     make_plain,
+    pack,
 )
 from pipeline_kernels.threads import choose_threads
 
 PIECES = 2  # per thread
-
-
-class Work(ctypes.Structure):
-    """`Work` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("a", "b", "out")),
-        *((name, c_int64) for name in ("n_rows", "depth", "width", "across", "down")),
-    )
-
-
-class Layout(ctypes.Structure):
-    """`Layout` in native.c."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("source", "out")),
-        *((name, c_int64) for name in ("depth", "width", "row", "step")),
-    )
 
 
 def multiply(x: Tensor, A: Tensor) -> Tensor:
@@ -49,7 +31,7 @@ def _lay_panels(library: ctypes.CDLL, A: Tensor) -> Tensor:
     """Return the matrix as panels of columns, (n_panels, K, columns)."""
     (depth, width), columns = A.shape, compute_size(library, "count_columns")
     panels = A.new_empty(-(-width // columns), depth, columns)
-    layout = Layout(A.data_ptr(), panels.data_ptr(), depth, width, *A.stride())
+    layout = pack(A.data_ptr(), panels, depth, width, *A.stride())
     call_routine(library, "lay_panels", layout, n_threads=choose_threads(A.numel()))
     return panels
 
@@ -76,6 +58,6 @@ def _run(
     if not out.numel():
         return
     a, b = make_plain(a), make_plain(b)
-    work = Work(a.data_ptr(), b.data_ptr(), out.data_ptr(), *sizes)
+    work = pack(a, b, out, *sizes)
     n_threads = choose_threads(sizes[0] * sizes[1] * sizes[2])
     call_routine(library, name, work, n_threads=n_threads)

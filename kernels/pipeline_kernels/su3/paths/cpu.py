@@ -1,6 +1,5 @@
 """Products along paths on the CPU: C, with places as lanes of vectors."""
 
-import ctypes
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -8,18 +7,6 @@ from torch import Tensor
 from pipeline_kernels import native
 from pipeline_kernels.su3 import lanes
 from pipeline_kernels.threads import choose_threads
-
-SIZES = ("batch", "n_links", "length", "n_places", "n_paths")
-
-
-class Paths(ctypes.Structure):
-    """Tables and sizes of paths: `Paths` in native.c."""
-
-    _fields_ = (
-        ("table", ctypes.c_void_p),
-        ("adjoint", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in SIZES),
-    )
 
 
 def path_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
@@ -47,7 +34,7 @@ def _run(
         return
     library = lanes.load_for_places("paths", links, table.shape[1])
     table, adjoint = table.contiguous(), adjoint.contiguous()
-    task = Paths(table.data_ptr(), adjoint.data_ptr(), len(links), links.shape[1], *table.shape)
+    task = native.pack(table, adjoint, *links.shape[:2], *table.shape)
     n_threads = choose_threads(len(links) * table.numel() * links.shape[-1] ** 2)
     native.call_routine(
         library,

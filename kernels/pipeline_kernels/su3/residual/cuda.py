@@ -1,6 +1,5 @@
 """The residual step on NVIDIA GPUs: Triton. Psi is the polynomial of A that psi.c starts from."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -71,24 +70,14 @@ def residual_gradient(
 def _launch(
     kernel: triton.JITFunction, inputs: list[Tensor], results: list[Tensor], inverse: bool
 ) -> None:
-    total, n_colours = inputs[0].shape[:2]
-    if total == 0:
-        return
-    tables = make_tables(n_colours, inputs[0].device)
-    inputs = [x.resolve_conj().resolve_neg().contiguous() for x in inputs]
-    given, made = (
-        tuple(torch.view_as_real(x) if x.is_complex() else x for x in arrays)
-        for arrays in (inputs, results)
-    )
-    n_paths, constants = inputs[1].shape[1], (n_colours, inverse, BLOCK)
-    with torch.cuda.device_of(inputs[0]):
-        kernel[(triton.cdiv(total, BLOCK),)](given, made, tuple(tables), total, n_paths, *constants)
+    tables = make_tables(inputs[0].shape[1], inputs[0].device)
+    mat.launch(kernel, inputs, results, tuple(tables), inputs[1].shape[1], inverse, block=BLOCK)
 
 
 @triton.jit
 def _move_links(
-    inputs, results, tables, total, n_paths,
-    N: tl.constexpr, INVERSE: tl.constexpr, BLOCK: tl.constexpr,
+    inputs, results, total, N: tl.constexpr,
+    tables, n_paths, INVERSE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     R: tl.constexpr = count_rows(N)
     u = mat.load(inputs[0], total, N, BLOCK)
@@ -108,8 +97,8 @@ def _move_links(
 
 @triton.jit
 def _differentiate_step(
-    inputs, results, tables, total, n_paths,
-    N: tl.constexpr, INVERSE: tl.constexpr, BLOCK: tl.constexpr,
+    inputs, results, total, N: tl.constexpr,
+    tables, n_paths, INVERSE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     R: tl.constexpr = count_rows(N)
     u = mat.load(inputs[0], total, N, BLOCK)

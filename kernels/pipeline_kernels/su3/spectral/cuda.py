@@ -5,16 +5,6 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline_kernels.su3 import matrices_cuda as mat
-from pipeline_kernels.su3.angles.cuda import (
-    TURN,
-    choose_tolerance,
-    combine_projectors,
-    compute_angles,
-    decompose,
-    evaluate_polynomial,
-    gather_from_angles,
-    scatter_to_angles,
-)
 from pipeline_kernels.su3.matrices_cuda import (
     add_scalar,
     add_scaled,
@@ -30,6 +20,16 @@ from pipeline_kernels.su3.matrices_cuda import (
     store_numbers,
     trace,
     trace_product,
+)
+from pipeline_kernels.su3.spectral.decomposition_cuda import (
+    TURN,
+    choose_tolerance,
+    combine_projectors,
+    compute_angles,
+    decompose,
+    evaluate_polynomial,
+    gather_from_angles,
+    scatter_to_angles,
 )
 from pipeline_kernels.su3.splines import count_bins
 from pipeline_kernels.su3.splines.cuda import evaluate_spline, find_bin, pull_spline, scale_bins

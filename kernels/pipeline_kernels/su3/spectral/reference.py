@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pipeline_kernels.su3.angles.reference import TURN, decompose
+from pipeline_kernels.su3.spectral.decomposition import TURN, decompose
 from pipeline_kernels.su3.splines import Spline, evaluate_spline
 
 TINY = 1e-30  # keeps the box coordinates of coinciding angles defined

@@ -10,18 +10,6 @@ from pipeline_kernels import native
 from pipeline_kernels.su3 import lanes
 from pipeline_kernels.threads import choose_threads
 
-POINTERS = ("forward", "backward", "active", "coefficients")
-SIZES = ("batch", "n_in", "n_out", "n_directions", "volume")
-
-
-class Layer(ctypes.Structure):
-    """Tables and sizes of a layer: `Layer` in native.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in POINTERS),
-        *((name, ctypes.c_int64) for name in SIZES),
-    )
-
 
 def staple_layer(
     S: Tensor, coefficients: Tensor, forward: Tensor, backward: Tensor, mask: Tensor
@@ -60,8 +48,7 @@ def _run(
     S = arrays[0]
     kept = [table.contiguous() for table in tables]
     kept.append(coefficients.detach().to(S.real.dtype).contiguous())
-    sizes = S.shape[0], S.shape[1], coefficients.shape[0], *S.shape[2:4]
-    layer = Layer(*(table.data_ptr() for table in kept), *sizes)
+    layer = native.pack(*kept, *S.shape[:2], coefficients.shape[0], *S.shape[2:4])
     n_blocks = lanes.count_blocks(library, len(S))
     native.call_routine(
         library,

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pipeline_kernels.su3 import (
     draw_haar,
-    eigenangles,
     exponential,
     path_products,
     polar,
@@ -21,7 +20,7 @@ from pipeline_kernels.su3.paths import reference as paths_reference
 from pipeline_kernels.su3.residual import reference as residual_reference
 from pipeline_kernels.su3.staples import reference as staples_reference
 from subjects.su3 import operations
-from subjects.su3.plain import BINS, apply_eig_map, compute_eig_angles, project_by_svd
+from subjects.su3.plain import BINS, apply_eig_map, project_by_svd
 
 STAPLES, WIDTH, DIMENSION, EXTENT = 6, 8, 4, 4  # of the lattice: six staples of each link
 SITES = EXTENT**DIMENSION
@@ -74,16 +73,15 @@ class Inputs:
 
 
 def differentiate(
-    function: Callable, inputs: list[Tensor], by: list[Tensor], with_value: bool = False
+    function: Callable, inputs: list[Tensor], by: list[Tensor]
 ) -> Callable[[], list[Tensor]]:
     """Return a call of a function and of its derivative."""
     leaves = [x.clone().requires_grad_() for x in inputs]
 
     def gradient() -> list[Tensor]:
-        result = function(*leaves)
-        value = [result.detach()] if with_value else []
-        results = result if isinstance(result, tuple) else (result,)
-        return [*value, *torch.autograd.grad(results, leaves, by)]
+        results = function(*leaves)
+        results = results if isinstance(results, tuple) else (results,)
+        return [*torch.autograd.grad(results, leaves, by)]
 
     return gradient
 
@@ -101,8 +99,7 @@ def make_gradient_case(
     **kind: Any,
 ) -> Case:
     """Return the case of a function and its derivative, whose kernels read the inputs twice."""
-    with_value = kind.pop("with_value", False)
-    ours, peer = (differentiate(f, inputs, by, with_value) for f in functions)
+    ours, peer = (differentiate(f, inputs, by) for f in functions)
     size = 3 * count_bytes(*inputs) + 2 * count_bytes(*by)
     n = kind.pop("matrices", len(inputs[0]))
     return Case(name, ours, peer, n, size, n * flop, **kind)
@@ -118,17 +115,8 @@ def iterate_cases(n: int, dtype: torch.dtype, device: str) -> Iterator[Case]:
 
 def iterate_spectral(x: Inputs) -> Iterator[Case]:
     """Yield what spectral flows call for each link."""
-    weights, parameters = (x.draw(x.n, *size, dtype=torch.float64) for size in ((3,), (2, 25)))
+    parameters = x.draw(x.n, 2, 25, dtype=torch.float64)
     M = x.draw(x.n, 3, 3)
-    yield make_gradient_case(
-        "eigenangles with gradient",
-        (eigenangles, lambda U: compute_eig_angles(U)[0]),
-        [x.U],
-        [weights],
-        operations.count_angles() + operations.count_angles_gradient(),
-        at=x.U,
-        with_value=True,
-    )
     flop = x.n * operations.count_polar(count_newton_steps(M))
     yield Case(
         "polar projection",

@@ -57,26 +57,10 @@ DECOMPOSITION: Final = (
 PROJECTORS: Final = 8 + 18 + 26 + 2 + POLYNOMIAL  # a combination of them
 
 
-def count_angles() -> int:
-    """Eigenangles."""
-    return DECOMPOSITION + 7
-
-
-def count_angles_gradient() -> int:
-    """Derivative by the matrix."""
-    return DECOMPOSITION + 8 + 14 + PROJECTORS
-
-
 def count_polar(steps: float) -> float:
     """Unitary factor by so many steps of Newton's iteration, with what tells that it has ended."""
     norms = 2 * SQUARE_SUM + 3 + DIVISION + 3
     return steps * (COFACTORS + DETERMINANT + norms + 3 + 9 * 16)
-
-
-def count_polar_gradient() -> int:
-    """Derivative by the matrix: an equation X P + P X = Z."""
-    solved = 3 * PRODUCT + HERMITIAN_PRODUCT + COFACTORS + 2 * TRACE_PRODUCT + 3 * REAL_ADDED
-    return solved + PRODUCT + 3 * PART + 40 + 2 * DIVISION
 
 
 def count_splines(bins: int) -> int:
@@ -119,13 +103,6 @@ def count_exponential_gradient(doublings: float) -> float:
     series = 18 * (7 + 8) + doublings * (70 + 100)
     back = TRACE + 2 * TRACE_PRODUCT + 2 * (3 * 16 + 6) + PRODUCT + 2 * SUM + 2 * REAL_ADDED + 25
     return PART + HERMITIAN_PRODUCT + 33 + series + back
-
-
-def count_logarithm() -> int:
-    """Logarithm: angles, then a polynomial that interpolates."""
-    angles = 12 + PRODUCT + 6 + SINGLE_ROOT - 45 + 12 + 3 * ARC + 15
-    slopes = 3 * (2 * SINE_COSINE + DIVISION + 6) + 2 * 4 + 3 + DIVISION + 8
-    return angles + 3 * SINE_COSINE + slopes + 12 + PRODUCT + SCALED + ADDED + PART
 
 
 def count_psi() -> int:

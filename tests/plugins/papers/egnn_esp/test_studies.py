@@ -16,7 +16,7 @@ from pipeline_core.config.sections import Link
 from pipeline_core.training.balance.cost_model import CostModel
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_kernels.partition import MESSAGE, Method, measure_partition, partition
+from pipeline_kernels.partition import MESSAGE, Method, Rows, partition
 from pipeline_kernels.partition.synthetic import find_edges
 from pipeline_papers.egnn_esp import studies
 from pipeline_papers.egnn_esp.studies import ranks
@@ -53,7 +53,7 @@ def test_volumes_are_those_of_the_edges():
     labels = np.random.default_rng(0).integers(5, size=120)
     actual, known = (
         count_volumes_of_parts(structure, labels, CUTOFF),
-        measure_partition(labels, edges, 5),
+        Rows.of(edges, len(labels)).measure(labels, 5),
     )
     for name in ("neighbours", "received", "edges"):
         np.testing.assert_array_equal(getattr(actual, name), getattr(known, name))
@@ -80,7 +80,7 @@ def test_parts_are_those_of_the_kernel():
     assert tuple(drawn["labels"]) == methods
     for method, labels in drawn["labels"].items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
-        known = measure_partition(labels, edges, 6)
+        known = Rows.of(edges, len(labels)).measure(labels, 6)
         np.testing.assert_array_equal(drawn["traffic"][method], known.traffic)
         of_method = {"method": method, "parts": 6, **known.summarize()}
         (one,) = (s for s in shared if s.record == s.record | of_method)

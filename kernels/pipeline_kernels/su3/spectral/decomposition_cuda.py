@@ -1,4 +1,4 @@
-"""Eigenangles on NVIDIA GPUs: Triton, one matrix per element of a block, as native.c does.
+"""Eigenangles and projectors in Triton, one matrix per element of a block: as decomposition.c.
 
 A complex number is a pair, a polynomial in A the pairs of its coefficients one after the other.
 """
@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.su3 import matrices_cuda as mat
 from pipeline_kernels.su3.matrices_cuda import (
     TINY,
     add_scalar,
@@ -16,15 +15,12 @@ from pipeline_kernels.su3.matrices_cuda import (
     arctan2,
     count_colours,
     inner,
-    launch,
-    load_numbers,
     multiply,
     multiply_i,
     scale_complex,
     scale_real,
     select,
     sin_cos,
-    store_numbers,
     trace,
     trace_product,
 )
@@ -33,57 +29,14 @@ TURN = tl.constexpr(6.28318530717958647693)
 SMALLEST = tl.constexpr(1e-30)  # gap
 
 
-def eigenangles(U: Tensor) -> Tensor:
-    """Implement `reference.eigenangles`."""
-    angles = U.new_empty(U.shape[:-1], dtype=torch.float64)
-    launch(_find_angles, [U], [angles], choose_tolerance(U))
-    return angles
-
-
-def angles_gradient(U: Tensor, weights: Tensor) -> Tensor:
-    """Implement `reference.angles_gradient`."""
-    out = U.new_empty(U.shape)
-    launch(_differentiate_angles, [U, weights], [out], choose_tolerance(U))
-    return out
-
-
 def choose_tolerance(U: Tensor) -> float:
     """Return the relative distance below which eigenvalues of matrices of this type are equal."""
     return 64 * torch.finfo(U.dtype).eps
 
 
 @triton.jit
-def _find_angles(inputs, results, total, N: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr):
-    s = decompose(mat.load(inputs[0], total, N, BLOCK), NOISE)
-    store_numbers(results[0], compute_angles(s[2], N), total, BLOCK)
-
-
-@triton.jit
-def _differentiate_angles(
-    inputs, results, total, N: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr
-):
-    a, square, _, places, pair, single, polynomials, _ = decompose(
-        mat.load(inputs[0], total, N, BLOCK), NOISE
-    )
-    w = load_numbers(inputs[1], N, total, BLOCK)
-    mean = (w[0] + w[1]) / N
-    if N == 3:
-        mean += w[2] / N
-    of_single, upper, lower = gather_from_angles(places, w)
-    gradient = combine_projectors(
-        a,
-        square,
-        polynomials,
-        scale_real(multiply_i(single[:2]), of_single - mean),
-        scale_real(multiply_i(pair[:2]), upper - mean),
-        scale_real(multiply_i(pair[2:]), lower - mean),
-    )
-    mat.store(results[0], gradient, total, BLOCK)
-
-
-@triton.jit
 def decompose(u, NOISE: tl.constexpr):
-    """Decompose the matrices as native.c does.
+    """Decompose the matrices as decomposition.c does.
 
     Returns A, A^2, gaps; where the single angle is (between the pair, the last); eigenvalues of the
     pair, the single one of the matrix and of A; polynomials of the single projector and the
@@ -169,7 +122,7 @@ def _find_single(a, square, NOISE: tl.constexpr):
 
 @triton.jit
 def _compute_cube(a, square, re, im):
-    """Return q + s or q - s, the larger one, for s = sqrt(q^2 - p^3): see native.c."""
+    """Return q + s or q - s, the larger one, for s = sqrt(q^2 - p^3): see decomposition.c."""
     norm, _ = inner(a, a)
     x, y = inner(a, square)
     scale = -1 / tl.maximum(norm, TINY)
@@ -189,7 +142,7 @@ def _measure_distance(x, p):
 
 @triton.jit
 def _compute_gaps(half, t, z, centre):
-    """Return gaps, and where the single angle is: see reference.py."""
+    """Return gaps, and where the single angle is: see decomposition.py."""
     sign = tl.where(t < 0, -1.0, 1.0)
     ahead = z[0] > 0
     along = (tl.where(ahead, 1 + z[0], sign * z[1]), tl.where(ahead, z[1], sign * (1 - z[0])))

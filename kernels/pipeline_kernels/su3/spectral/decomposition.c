@@ -1,4 +1,4 @@
-/* Eigenangles and projectors (formulas in reference.py), on matrices.c.
+/* Eigenangles and projectors (formulas in decomposition.py), on matrices.c.
  *
  * A projector is never formed: it is a polynomial in the traceless part A of the matrix. Of three
  * eigenvalues the single one is opposite to the closest pair; the upper one of the pair is ahead of
@@ -26,7 +26,6 @@ typedef struct {
 } spectrum;
 
 INLINE cvec c_times_i(cvec a) { return complex_of(-a.im, a.re); } /* i a */
-INLINE cvec c_less_one(cvec a) { return complex_of(a.re - 1, a.im); }
 
 INLINE poly p_scale(cvec f, const poly *p)
 {
@@ -106,7 +105,7 @@ INLINE cvec single_root(const mat *a, const mat *square, cvec p)
     return farthest;
 }
 
-/* Gaps from the single angle t and half the gap of the pair: see reference.py. */
+/* Gaps from the single angle t and half the gap of the pair: see decomposition.py. */
 INLINE void set_gaps(spectrum *s, vec t, cvec centre)
 {
     const cvec z = s->z;
@@ -207,37 +206,4 @@ INLINE void add_projectors(mat *out, const spectrum *s, cvec single, cvec upper,
         p_accumulate(&p, c_sub(single, mean), &s->single);
     p.of[0] = c_add(p.of[0], mean);
     m_polynomial(out, &p, s);
-}
-
-void eigenangles(const REAL *matrices, double *angles, int64_t total, int64_t *counter)
-{
-    FOR_BLOCKS(total, counter)
-    {
-        const mat u = load(matrices + first * NUMBERS, n);
-        const spectrum s = decompose(&u);
-        vec t[N];
-        angles_of(s.gaps, t);
-        store_rows(angles + first * N, N, n, t);
-    }
-}
-
-void angles_gradient(const REAL *matrices, const double *weights, REAL *gradient,
-                          int64_t total, int64_t *counter)
-{
-    FOR_BLOCKS(total, counter)
-    {
-        const mat u = load(matrices + first * NUMBERS, n);
-        const spectrum s = decompose(&u);
-        vec w[N], single = all(0), upper, lower, mean = all(0);
-        load_rows(weights + first * N, N, n, w);
-        UNROLLED for (int k = 0; k < N; k++) mean += w[k] * (1.0 / N);
-        UNROLLED for (int k = 0; k < N; k++) w[k] -= mean;
-        from_angles(&s, w, &single, &upper, &lower);
-        cvec z[2];
-        pair_of(&s, &z[0], &z[1]);
-        mat out = m_scalar(complex_of(all(0), all(0)));
-        add_projectors(&out, &s, c_times_i(c_scale(single, s.z)), c_times_i(c_scale(upper, z[0])),
-                       c_times_i(c_scale(lower, z[1])));
-        store(gradient + first * NUMBERS, &out, n);
-    }
 }

@@ -23,23 +23,6 @@ TURN = 2 * torch.pi
 ORDERS = ((2, 0, 1), (0, 1, 2), (1, 2, 0))
 
 
-def eigenangles(U: Tensor) -> Tensor:
-    """Return the angles `(..., N)` of matrices `(..., N, N)` in the canonical cell, float64."""
-    angles, _ = decompose(U.reshape(-1, *U.shape[-2:]))
-    return angles.reshape(U.shape[:-1])
-
-
-def angles_gradient(U: Tensor, weights: Tensor) -> Tensor:
-    """Return the gradient `sum_k i w_k z_k P_k`, traceless, of `sum_k w_k theta_k`, `(n, N, N)`.
-
-    Itself differentiable by both arguments, any number of times.
-    """
-    angles, projectors = decompose(U)
-    weights = weights - weights.mean(-1, keepdim=True)
-    phases = 1j * weights * torch.polar(torch.ones_like(angles), angles)
-    return torch.einsum("nk,nkij->nij", phases, projectors).to(U.dtype)
-
-
 def decompose(U: Tensor) -> tuple[Tensor, Tensor]:
     """Decompose `U = sum_k exp(i theta_k) P_k`; differentiable any number of times.
 
