@@ -80,6 +80,8 @@ class ModelInfo:
         upgrades: For each earlier version of the module's weights and metadata, counted from 1, the
             conversion to the next.
         renamed: Options of experiments that had other names in earlier versions.
+        removed: Options of earlier versions that are gone, such as "train.shots", each with the
+            value that all runs have now: artifacts with this value stay current.
     """
 
     name: str
@@ -96,6 +98,7 @@ class ModelInfo:
     foreign: tuple[ForeignFormat, ...] = ()
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     renamed: tuple[RenamedOption, ...] = ()
+    removed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -4,7 +4,8 @@ A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` if it is a 
 value of an option gets a line in `WORDS`. An option gets `Formerly` in its annotation if its
 default has changed and there are artifacts that do not contain it. An option that used to be in two
 sections is listed in `Section.moved`: artifacts that contain it are read without it, and
-experiments with it are refused with the place where it belongs.
+experiments with it are refused with the place where it belongs. An option that is gone is listed in
+`ModelInfo.removed` with the value that all runs have now.
 """
 
 from __future__ import annotations
@@ -115,6 +116,24 @@ def name_former(stored: Mapping[str, Any], section: type[BaseModel]) -> dict[str
     }
     moved = getattr(section, "moved", {})
     return former | {name: value for name, value in stored.items() if name not in moved}
+
+
+def drop_removed(
+    stored: Mapping[str, Any], removed: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    """Return options of an artifact without those that are gone and had today's value.
+
+    Args:
+        stored: Options of a section.
+        removed: `ModelInfo.removed`.
+        section: Keys of the section, joined by dots.
+    """
+    kept = {}
+    for name, value in stored.items():
+        place = f"{section}.{name}"
+        if place not in removed or removed[place] != value:
+            kept[name] = drop_removed(value, removed, place) if isinstance(value, dict) else value
+    return kept
 
 
 def _find_holder(content: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:

@@ -139,8 +139,9 @@ def compare_state(
         return Resumption(str(error))
     # An option added since the state was saved had its default then.
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
-    moved = _list_moved(info)
-    then = {name: fact for name, fact in state["facts"].items() if name not in moved}
+    moved, gone = _list_moved(info), {name: repr(value) for name, value in info.removed.items()}
+    facts_then = state["facts"].items()
+    then = {n: fact for n, fact in facts_then if n not in moved and gone.get(n) != fact}
     saved = {_SOURCE: facts[_SOURCE], **later, **then}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
     done, step = state["progress"]["epoch"], state["progress"]["step"]

@@ -9,7 +9,13 @@ from typing import Annotated, ClassVar
 import pytest
 import yaml
 
-from pipeline_core.config.renamed import OPTIONS, Formerly, name_former, upgrade_options
+from pipeline_core.config.renamed import (
+    OPTIONS,
+    Formerly,
+    drop_removed,
+    name_former,
+    upgrade_options,
+)
 from pipeline_core.config.sections import Section
 from pipeline_core.project.project import Project
 from pipeline_core.stages.builtin import load_registry
@@ -69,3 +75,12 @@ def test_what_was_made_before_a_default_changed_has_the_former_one():
 
 def test_what_was_made_when_the_model_had_an_option_of_the_graph_is_read_without():
     assert name_former({"depth": 5, "cutoff": 4.0}, Sizes) == {"width": 1, "depth": 5}
+
+
+def test_an_option_that_is_gone_counts_only_with_another_value_than_today():
+    """In sections below, too, and a whole section that was not set."""
+    removed = {"train.shots": 4, "train.optimizer.beta": 0.9, "train.smooth": None}
+    stored = {"shots": 4, "smooth": None, "optimizer": {"lr": 0.1, "beta": 0.9}}
+    assert drop_removed(stored, removed, "train") == {"optimizer": {"lr": 0.1}}
+    other = {"shots": 8, "smooth": {"time": 1.0}, "optimizer": {"beta": 0.8}}
+    assert drop_removed(other, removed, "train") == other
