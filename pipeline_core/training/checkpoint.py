@@ -139,7 +139,7 @@ def compare_state(
         return Resumption(str(error))
     # An option added since the state was saved had its default then.
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
-    moved, gone = _list_moved(info), {name: repr(value) for name, value in info.removed.items()}
+    moved, gone = _list_moved(info), dict(_flatten(info.removed))
     facts_then = state["facts"].items()
     then = {n: fact for n, fact in facts_then if n not in moved and gone.get(n) != fact}
     saved = {_SOURCE: facts[_SOURCE], **later, **then}

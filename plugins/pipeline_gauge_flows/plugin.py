@@ -10,7 +10,13 @@ from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
-from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions, check
+from pipeline_gauge_flows.options import (
+    REMOVED,
+    GaugeGraphOptions,
+    GaugeOptions,
+    GaugeTrainOptions,
+    check,
+)
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -43,6 +49,7 @@ def model() -> ModelInfo:
         },
         dataset=EnsembleDataset,
         upgrades={1: Upgrade(batch=_name_links)},
+        removed=REMOVED,
     )
 
 

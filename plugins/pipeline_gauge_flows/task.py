@@ -29,6 +29,8 @@ from pipeline_gauge_flows.training.samples import EnsembleSamples, HaarSamples, 
 
 _FEW: Final = 16
 """Configurations from which a rough log Z is estimated."""
+_SHOTS: Final = 4
+"""Pseudofermions per configuration in a step."""
 
 
 def build_task(run: Run) -> Task:
@@ -166,7 +168,7 @@ def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:
         return HaarSamples(lattice, number, run.seed, split, dtype)
     configurations = EnsembleSamples(run, lattice, None, split, "base", dtype)
     if train.objective == "pseudofermions":
-        return NoisySamples(configurations, lattice, train.shots, run.seed, split)
+        return NoisySamples(configurations, lattice, _SHOTS, run.seed, split)
     return configurations
 
 

@@ -60,7 +60,7 @@ def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, 
     if run.dataset == run.further[name]:
         raise ValueError(
             f"{run.experiment}: {key}: {name!r} is the dataset of the experiment, part of which "
-            "the flow was trained on; remove it, `splits` chooses among its configurations"
+            "the flow was trained on; remove it"
         )
     ensemble = Ensemble(run.further[name].data)
     try:
@@ -83,16 +83,13 @@ def list_unseen_splits(run: Run) -> list[str]:
     return [name for name in SPLITS if not (learned and name == "train")]
 
 
-def select_configurations(
-    run: Run, ensemble: Ensemble, splits: Sequence[str], key: str
-) -> NDArray[np.int64]:
+def select_configurations(run: Run, ensemble: Ensemble, splits: Sequence[str]) -> NDArray[np.int64]:
     """Return the indices of the configurations in some splits.
 
     Args:
         run: The run, for messages.
         ensemble: The file.
         splits: Names of the splits.
-        key: Option that names them, for messages.
 
     Raises:
         ValueError: There are none.
@@ -100,7 +97,7 @@ def select_configurations(
     chosen = ensemble.select(*splits)
     if len(chosen) < 2:
         raise ValueError(
-            f"{run.experiment}: {key}: {len(chosen)} configurations in {' and '.join(splits)}; "
-            "name other splits, or split the dataset differently"
+            f"{run.experiment}: {len(chosen)} configurations in {' and '.join(splits)} of its "
+            "dataset; change `split` there"
         )
     return chosen

@@ -236,7 +236,7 @@ def make_meson_estimates(part: float, n: int = N, seed: int = 0) -> DerivativeEs
     for prefix in ("start:", "end:"):
         series[f"{prefix}pion"] = draw_meson(series[f"{prefix}plaquette"], seed)
     chains = ChainRows([np.arange(n)])
-    estimates = DerivativeEstimates(series, STEP, chains, [1.0, 0.5, 0.25], 100, (seed,))
+    estimates = DerivativeEstimates(series, STEP, chains, 100, (seed,))
     add_masses(estimates, CORRELATOR.lattice)
     return estimates
 
@@ -250,7 +250,7 @@ def write_derivatives(
     run = experiment.runs["base"]
     write_training(run)
     chains = ChainRows([np.arange(N)])
-    estimates = DerivativeEstimates(draw_shift(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
+    estimates = DerivativeEstimates(draw_shift(N, 0.8), STEP, chains, 100, (0,))
     if pion:
         estimates = make_meson_estimates(0.8)
     reports = {name: estimates.report(name) for name in estimates.names}
