@@ -107,7 +107,7 @@ def compute_action(phi: Tensor, operator: DiracOperator) -> Tensor:
 
 def _invert(phi: Tensor, operator: DiracOperator) -> Tensor:
     """Return (M^dagger M)^-1 phi."""
-    return DiracSolver(operator, _TOLERANCE).solve_normal(phi).spinors
+    return DiracSolver(operator, _TOLERANCE).solve_normal(phi)
 
 
 def _square(phi: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def correlate_pion(
     """
     operator = DiracOperator(links, lattice.extents, quarks.kappa, quarks.two_kappa_mu)
     eta = sources.spinors.to(links).expand(len(links), -1, -1, -1, -1)
-    psi = DiracSolver(operator).solve(eta).spinors
+    psi = DiracSolver(operator).solve(eta)
     density = torch.view_as_real(psi).double().square().sum((3, 4, 5))  # (batch, n_rhs, V)
     n_times = lattice.extents[0]
     slices = density.reshape(*density.shape[:2], n_times, -1).sum(3)
