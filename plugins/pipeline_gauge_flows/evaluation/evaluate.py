@@ -22,6 +22,7 @@ from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.data.fermions.effective import make_action
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.cost import measure_costs
 from pipeline_gauge_flows.evaluation.headline import check_tail, make_headline
 from pipeline_gauge_flows.evaluation.inputs import (
@@ -52,7 +53,6 @@ from pipeline_gauge_flows.evaluation.series import (
     split_chains,
 )
 from pipeline_gauge_flows.evaluation.shots import NoiseShots, report_shots
-from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.model.network import ConditionalModule
 from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow

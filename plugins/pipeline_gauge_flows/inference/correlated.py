@@ -18,6 +18,7 @@ from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.data.fermions.effective import make_action
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.inputs import (
     open_ensemble,
     open_transfer,
@@ -34,7 +35,6 @@ from pipeline_gauge_flows.evaluation.series import (
     select_prefix,
     split_chains,
 )
-from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,

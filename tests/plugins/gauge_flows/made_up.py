@@ -24,6 +24,7 @@ from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.data.datasets import FermionOptions
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.cost import compare_costs
 from pipeline_gauge_flows.evaluation.predictions import write_predictions
 from pipeline_gauge_flows.evaluation.report import (
@@ -33,7 +34,6 @@ from pipeline_gauge_flows.evaluation.report import (
     report_haar,
 )
 from pipeline_gauge_flows.evaluation.shots import report_shots
-from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates, Step, compute_independent
 from pipeline_gauge_flows.inference.infer import SCHEMA
 from pipeline_gauge_flows.inference.options import PionOptions
