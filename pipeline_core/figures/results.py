@@ -302,15 +302,12 @@ def read_profile(run: Run) -> dict[str, Any] | None:
 
 
 @contextmanager
-def open_inference(run: Run) -> Iterator[h5py.File | None]:
-    """Open the file of the stage infer; None if there is none in the engine's layout."""
-    if not store.has_schema(run.inference, "inference"):
+def open_inference(run: Run, schema: str = "inference") -> Iterator[h5py.File | None]:
+    """Open the file of the stage infer; None if there is none of a schema, by default ours."""
+    if not store.has_schema(run.inference, schema):
         yield None
         return
-    with (
-        store.open_artifact(run.inference, "inference") as file,
-        store.explain_damage(run.inference),
-    ):
+    with store.open_artifact(run.inference, schema) as file, store.explain_damage(run.inference):
         yield file
 
 

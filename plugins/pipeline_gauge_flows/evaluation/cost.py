@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_core.figures.results import read_history
 from pipeline_core.project.run import Run
 from pipeline_core.training.model_file import load_model
 from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
@@ -176,8 +177,7 @@ def compute_training_cost(run: Run, device: torch.device) -> float | None:
 
 def read_training_seconds(run: Run) -> float | None:
     """Return the wall time of the training from the history; None if not recorded."""
-    text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
-    times = [json.loads(line).get("seconds") for line in text.splitlines()]
+    times = [record.get("seconds") for record in read_history(run, with_start=True)]
     recorded = [one for one in times if one is not None]
     return sum(recorded) if recorded else None
 

@@ -21,7 +21,6 @@ key `surface`:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +37,7 @@ from pipeline_core.distributed.world import find_world
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import SPLITS
+from pipeline_core.figures.results import read_history
 from pipeline_core.project.run import Run
 from pipeline_htfbr.data.points import Coordinate, read_points
 from pipeline_htfbr.data.sampling import list_bounds, take_from_grid
@@ -217,8 +217,7 @@ def compute_errors(
 
 def read_training(run: Run) -> dict[str, Any]:
     """Return epochs and times from the history; None where it does not hold them."""
-    text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
-    records = [json.loads(line) for line in text.splitlines()]
+    records = read_history(run)
     timed = [r for r in records if r.get("seconds") is not None]
     ends = [0, *(record["epoch"] for record in timed)]
     rates = [
