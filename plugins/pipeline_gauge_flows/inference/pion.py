@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions, require_fermions
 from pipeline_gauge_flows.data.fermions.correlators import correlate_pion
 from pipeline_gauge_flows.data.fermions.sources import draw_sources, stack_sources
-from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.lattice import Lattice, seed_generator
 from pipeline_gauge_flows.evaluation.resampling import compute_value
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates
 from pipeline_gauge_flows.inference.masses import CORRELATOR, LogMass, MassFit
@@ -47,7 +47,7 @@ class PionCorrelator:
         """Return the means of C(t) and C(T - t), (batch, T/2 + 1), of links (batch, D, V, N, N)."""
         sources = stack_sources(
             [
-                draw_sources(self.n_sources, self.lattice, self._make_generator(number))
+                draw_sources(self.n_sources, self.lattice, seed_generator(*self.seed, int(number)))
                 for number in numbers
             ]
         )
@@ -55,10 +55,6 @@ class PionCorrelator:
         whole = correlate_pion(double, self.lattice, self.quarks, sources)
         both = (whole + whole.flip(1).roll(1, 1)) / 2
         return {CORRELATOR: both[:, : whole.shape[1] // 2 + 1]}
-
-    def _make_generator(self, number: int) -> torch.Generator:
-        (state,) = np.random.SeedSequence([*self.seed, int(number)]).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(state))
 
 
 def make_correlator(

@@ -16,7 +16,7 @@ from pipeline_core.project.run import Run
 from pipeline_core.task import Sizes
 from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
-from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, seed_generator
 from pipeline_gauge_flows.model.pseudofermion_shots import draw_noise
 
 Role = Literal["base", "target"]
@@ -66,13 +66,10 @@ class HaarSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Collate configurations by index."""
-        links = [draw_hot(self.lattice, 1, self._make_generator(i), self.dtype) for i in indices]
+        path = self.seed, SPLITS.index(self.split), self.epoch
+        generators = (seed_generator(*path, int(i)) for i in indices)
+        links = [draw_hot(self.lattice, 1, one, self.dtype) for one in generators]
         return make_batch(torch.cat(links), self.lattice)
-
-    def _make_generator(self, number: int) -> torch.Generator:
-        path = [self.seed, SPLITS.index(self.split), self.epoch, number]
-        (state,) = np.random.SeedSequence(path).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(state))
 
 
 class EnsembleSamples:
