@@ -119,20 +119,23 @@ def name_former(stored: Mapping[str, Any], section: type[BaseModel]) -> dict[str
 
 
 def drop_removed(
-    stored: Mapping[str, Any], removed: Mapping[str, Any], section: str
+    stored: Mapping[str, Any], now: Mapping[str, Any], removed: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
     """Return options of an artifact without those that are gone and had today's value.
 
     Args:
         stored: Options of a section.
+        now: The section today; what is in it is kept, as an option may be gone of one choice only.
         removed: `ModelInfo.removed`.
         section: Keys of the section, joined by dots.
     """
     kept = {}
     for name, value in stored.items():
-        place = f"{section}.{name}"
-        if place not in removed or removed[place] != value:
-            kept[name] = drop_removed(value, removed, place) if isinstance(value, dict) else value
+        place, today = f"{section}.{name}", now.get(name)
+        if name in now or place not in removed or removed[place] != value:
+            below = today if isinstance(today, dict) else {}
+            nested = isinstance(value, dict)
+            kept[name] = drop_removed(value, below, removed, place) if nested else value
     return kept
 
 

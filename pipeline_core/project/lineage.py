@@ -256,7 +256,7 @@ def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, 
     for key, stored in facts["options"].items():
         whole = key in run.sections and facts.get("plugin") == run.model_info.name
         if whole:
-            known = drop_removed(stored, run.model_info.removed, key)
+            known = drop_removed(stored, now.get(key, {}), run.model_info.removed, key)
             recorded[key] = _complete(known, run.sections[key])
         else:
             recorded[key] = dict(stored)

@@ -141,7 +141,8 @@ def compare_state(
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
     moved, gone = _list_moved(info), dict(_flatten(info.removed))
     facts_then = state["facts"].items()
-    then = {n: fact for n, fact in facts_then if n not in moved and gone.get(n) != fact}
+    known = {n: fact for n, fact in facts_then if n in facts or gone.get(n) != fact}
+    then = {n: fact for n, fact in known.items() if n not in moved}
     saved = {_SOURCE: facts[_SOURCE], **later, **then}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
     done, step = state["progress"]["epoch"], state["progress"]["step"]

@@ -81,6 +81,8 @@ def test_an_option_that_is_gone_counts_only_with_another_value_than_today():
     """In sections below, too, and a whole section that was not set."""
     removed = {"train.shots": 4, "train.optimizer.beta": 0.9, "train.smooth": None}
     stored = {"shots": 4, "smooth": None, "optimizer": {"lr": 0.1, "beta": 0.9}}
-    assert drop_removed(stored, removed, "train") == {"optimizer": {"lr": 0.1}}
+    assert drop_removed(stored, {}, removed, "train") == {"optimizer": {"lr": 0.1}}
     other = {"shots": 8, "smooth": {"time": 1.0}, "optimizer": {"beta": 0.8}}
-    assert drop_removed(other, removed, "train") == other
+    assert drop_removed(other, {}, removed, "train") == other
+    now = {"optimizer": {"beta": 0.9}}  # gone of other optimizers only
+    assert drop_removed(stored, now, removed, "train") == {"optimizer": {"lr": 0.1, "beta": 0.9}}
