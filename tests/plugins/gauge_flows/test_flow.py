@@ -83,7 +83,7 @@ def test_float32_links_have_double_determinants():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "inverse"), product(MIXED, [False, True]))
+@pytest.mark.parametrize(("kind", "inverse"), [*product(MIXED, [False, True])])
 def test_what_is_computed_again_has_the_same_derivatives(kind, inverse):
     """Those of torch's autograd through all layers, by weights and by links."""
     lattice, by_memory = Lattice((4, 4), 3), {}

@@ -249,7 +249,7 @@ def test_no_cuts_mean_one_along_every_coordinate(tmp_path, project):
         assert "exact" not in file["cuts/tau"]
         assert "stationary" not in file
         assert np.allclose(file.attrs["minimum"], TRANS, atol=2e-3)
-    assert not (run.folder / "sum_of_products.h5").exists()
+    assert not (run.folder / "hierarchical.h5").exists()
 
 
 @pytest.mark.slow
