@@ -1,14 +1,9 @@
-"""Sources of quark propagators: points, and noise on a time slice.
+"""Sources of quark propagators: noise on a time slice.
 
-| source       | eta                                                                         |
-|--------------|-----------------------------------------------------------------------------|
-| point        | at one site, a right-hand side for each spin and colour                     |
-| noise        | on one slice, a random (+-1 +-i) / sqrt(2) for each site, spin and colour:  |
-|              | one right-hand side                                                         |
-
-The mean of eta eta^dagger over the noise is the unit matrix on the slice, so that the mean of
-|M^-1 eta|^2 is the sum over points of the slice: the one-end trick, Foster and Michael, Phys. Rev.
-D 59, 074503 (1999); McNeile and Michael, Phys. Rev. D 73, 074506 (2006).
+eta is a random (+-1 +-i) / sqrt(2) for each site, spin and colour of the slice. The mean of
+eta eta^dagger is the unit matrix there, so that the mean of |M^-1 eta|^2 is the sum over points of
+the slice: the one-end trick, Foster and Michael, Phys. Rev. D 59, 074503 (1999); McNeile and
+Michael, Phys. Rev. D 73, 074506 (2006).
 """
 
 from __future__ import annotations
@@ -36,16 +31,6 @@ class Sources:
     spinors: Tensor
     times: Tensor
     weight: float
-
-
-def make_point_sources(lattice: Lattice, sites: Sequence[int]) -> Sources:
-    """Return unit vectors of all spins and colours at each site, (n_sites S N, V, S, N)."""
-    d, n = lattice.dimension, lattice.n_colours
-    spinors = torch.zeros(len(sites), d * n, lattice.volume, d * n, dtype=torch.complex128)
-    for eta, site in zip(spinors, sites, strict=True):
-        eta[:, site] = torch.eye(d * n, dtype=spinors.dtype)
-    times = lattice.coordinates[list(sites), 0].repeat_interleave(d * n)
-    return Sources(spinors.reshape(-1, lattice.volume, d, n), times, 1 / len(sites))
 
 
 def draw_sources(n_sources: int, lattice: Lattice, generator: torch.Generator) -> Sources:
