@@ -111,7 +111,7 @@ class Subject:
             for weight in self._module.parameters():
                 weight.add_(0.05 * torch.randn_like(weight))
         self._action = GaugeAction(ActionOptions(beta=1.0), lattice)
-        self._objective = Divergence("reverse_kl", self._action, None, 0.0)
+        self._objective = Divergence(self._action, None, 0.0)
         self._adam = torch.optim.Adam(self._module.parameters(), lr=1e-6, fused=True)
         self._complex, self._n = dtype.to_complex(), case.batch
         self._links = self._drawn()

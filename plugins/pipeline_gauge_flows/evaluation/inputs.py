@@ -16,7 +16,7 @@ from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.graph.layout import read_ensemble_options
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.model.network import GaugeModule
-from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
+from pipeline_gauge_flows.options import GaugeOptions
 
 
 def load_flow(run: Run, device: torch.device) -> tuple[Task, Flow]:
@@ -78,9 +78,7 @@ def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, 
 def list_unseen_splits(run: Run) -> list[str]:
     """Return the splits that were not used in the training of a run."""
     model = run.get_section("model", GaugeOptions)
-    train = run.get_section("train", GaugeTrainOptions)
-    learned = model.prior == "ensemble" or train.objective == "forward_kl"
-    return [name for name in SPLITS if not (learned and name == "train")]
+    return [name for name in SPLITS if model.prior == "haar" or name != "train"]
 
 
 def select_configurations(run: Run, ensemble: Ensemble, splits: Sequence[str]) -> NDArray[np.int64]:

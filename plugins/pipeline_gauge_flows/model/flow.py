@@ -6,6 +6,8 @@ Activation memory and recomputation in the backward pass:
 |-----------|---------------------------------|------------|
 | graph     | everything that autograd needs  | nothing    |
 | recompute | the active links before it      | the layer  |
+
+Of the inverse everything is stored, as no training differentiates it.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class Flow(nn.Module):
         """
         score = torch.zeros_like(links) if score is None else score
         if self.memory != "graph" and torch.is_grad_enabled():
-            mapped: tuple[Tensor, Tensor, Tensor] = _apply_checkpointed(self, False, links, score)
+            mapped: tuple[Tensor, Tensor, Tensor] = _apply_checkpointed(self, links, score)
             return mapped
         log_det = _make_log_det(links)
         for layer, context in self.list_layers(links.device):
@@ -101,8 +103,8 @@ class Flow(nn.Module):
         return links, log_det, project_tangent(score, links.detach())
 
     def _map(self, links: Tensor, *, inverse: bool) -> Moved:
-        if self.memory != "graph" and torch.is_grad_enabled():
-            moved, total, _ = _apply_checkpointed(self, inverse, links, None)
+        if self.memory != "graph" and torch.is_grad_enabled() and not inverse:
+            moved, total, _ = _apply_checkpointed(self, links, None)
             return moved, total
         log_det = _make_log_det(links)
         if not torch.is_grad_enabled():
@@ -128,9 +130,9 @@ def _make_log_det(links: Tensor) -> Tensor:
     return torch.zeros(len(links), dtype=torch.float64, device=links.device)
 
 
-def _apply_checkpointed(flow: Flow, inverse: bool, links: Tensor, score: Tensor | None) -> Any:
+def _apply_checkpointed(flow: Flow, links: Tensor, score: Tensor | None) -> Any:
     """Return links, log-determinant, and score if one is given."""
-    return _Checkpointed.apply(flow, inverse, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
+    return _Checkpointed.apply(flow, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
 
 
 class _Checkpointed(torch.autograd.Function):
@@ -138,18 +140,18 @@ class _Checkpointed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, flow: Flow, inverse: bool, links: Tensor, score: Tensor | None, *_: Tensor
+        ctx: Any, flow: Flow, links: Tensor, score: Tensor | None, *_: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         kept, log_det = [], _make_log_det(links)
         links = links.clone(memory_format=torch.contiguous_format)
-        for layer, context in flow.list_layers(links.device, inverse):
+        for layer, context in flow.list_layers(links.device):
             kept.append(links.flatten(1, 2)[:, context.active])
-            log_det += layer.overwrite(links, context, inverse)
+            log_det += layer.overwrite(links, context)
             if score is not None:
                 score = layer.push_score(score, links, context)
         if score is not None:
             score = project_tangent(score, links)
-        ctx.flow, ctx.inverse, ctx.scored = flow, inverse, score is not None
+        ctx.flow, ctx.scored = flow, score is not None
         ctx.save_for_backward(links, *kept)
         if score is not None:
             ctx.mark_non_differentiable(log_det, score)
@@ -158,20 +160,20 @@ class _Checkpointed(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_links: Tensor, by_log_det: Tensor, _: Tensor | None) -> Any:
-        flow, inverse = ctx.flow, ctx.inverse
+        flow: Flow = ctx.flow
         links, *kept = ctx.saved_tensors
         gradients: dict[nn.Parameter, Tensor | None] = {}
-        pairs = zip(flow.list_layers(links.device, inverse), kept, strict=True)
+        pairs = zip(flow.list_layers(links.device), kept, strict=True)
         for (layer, context), active in reversed(list(pairs)):
             links = links.flatten(1, 2).index_copy(1, context.active, active).view_as(links)
             weights = list(layer.parameters())
             with torch.enable_grad():
                 leaf = links.detach().requires_grad_()
-                outputs = layer(leaf, context, inverse)
+                outputs = layer(leaf, context)
             seeds = (by_links, torch.zeros_like(outputs[1]) if ctx.scored else by_log_det)
             by_links, *by_weights = torch.autograd.grad(
                 outputs, [leaf, *weights], seeds, allow_unused=True
             )
             gradients.update(zip(weights, by_weights, strict=True))
         in_order = (gradients.get(p) for p in flow.parameters())
-        return None, None, by_links, None, *in_order
+        return None, by_links, None, *in_order

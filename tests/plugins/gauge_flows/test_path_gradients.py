@@ -33,9 +33,7 @@ class Reached(Divergence):
     """The reverse divergence of a flow from its own density."""
 
     def __init__(self, flow):
-        action = GaugeAction(ActionOptions(beta=1.0), flow.lattice)
-        super().__init__("reverse_kl", action, None, 0.0)
-        self._action = OwnDensity(flow)
+        super().__init__(OwnDensity(flow), None, 0.0)
 
 
 def compute_gradients(module, objective, base):
