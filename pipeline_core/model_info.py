@@ -78,6 +78,8 @@ class ModelInfo:
         foreign: Formats of other programs that `pipeline-core load` reads and `export` writes.
         version: Version of the module's weights and metadata.
         upgrades: For each earlier version that can be read, the conversion to the next.
+        removed: Options of earlier versions that are gone, such as "train.shots", each with the
+            value that all runs have now: artifacts with this value stay current.
     """
 
     name: str
@@ -94,6 +96,7 @@ class ModelInfo:
     foreign: tuple[ForeignFormat, ...] = ()
     version: int = 1
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    removed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

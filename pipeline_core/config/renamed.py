@@ -21,3 +21,24 @@ def upgrade_options(stored: Mapping[str, Any], section: type[BaseModel]) -> dict
     moved, formerly = getattr(section, "moved", {}), getattr(section, "formerly", {})
     named = {moved.get(name, name): value for name, value in stored.items()}
     return {**formerly, **{name: value for name, value in named.items() if "." not in name}}
+
+
+def drop_removed(
+    stored: Mapping[str, Any], now: Mapping[str, Any], removed: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    """Return options of an artifact without those that are gone and had today's value.
+
+    Args:
+        stored: Options of a section.
+        now: The section today; what is in it is kept, as an option may be gone of one choice only.
+        removed: `ModelInfo.removed`.
+        section: Keys of the section, joined by dots.
+    """
+    kept = {}
+    for name, value in stored.items():
+        place, today = f"{section}.{name}", now.get(name)
+        if name in now or place not in removed or removed[place] != value:
+            below = today if isinstance(today, dict) else {}
+            nested = isinstance(value, dict)
+            kept[name] = drop_removed(value, below, removed, place) if nested else value
+    return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from pipeline_core.suggestions import suggest
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
 _TRAIN, _VAL, _TEST = range(len(SPLITS))
+_LISTED_GROUPS: Final = 200
 
 
 def divide(
@@ -90,6 +92,32 @@ def divide_rows(rows: Floats, energy: Floats, options: Split, groups: Sequence[s
     """
     names = groups or [""] * len(rows)
     return divide(names, options, find_first_rows(rows), energy=energy)
+
+
+def count_splits(codes: Codes) -> dict[str, int]:
+    """Return the number of samples in each split."""
+    return dict(zip(SPLITS, np.bincount(codes, minlength=len(SPLITS)).tolist(), strict=True))
+
+
+def count_groups(groups: NDArray[Any], codes: Codes) -> dict[str, Any]:
+    """Return the number of groups, and of the largest the samples in each split.
+
+    Args:
+        groups: Name of the group of each sample, (n_samples,).
+        codes: Split of each sample, (n_samples,).
+    """
+    names, group = np.unique(groups.astype(str), return_inverse=True)
+    table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
+    np.add.at(table, (group, codes), 1)
+    largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
+    listed = {str(names[i]): dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
+    return {"count": len(names), "largest": listed}
+
+
+def list_empty_splits(codes: Codes, options: Split) -> list[str]:
+    """Return the splits that are to have samples and have none."""
+    wanted, counts = {"val": options.val, "test": options.test}, count_splits(codes)
+    return [name for name, fraction in wanted.items() if fraction > 0 and not counts[name]]
 
 
 def _choose_by_group(groups: Sequence[str], options: Split, free: Ints, first: Ints) -> Codes:

@@ -195,9 +195,9 @@ def read_profile(run: Run) -> dict[str, Any] | None:
     return content
 
 
-def open_inference(run: Run) -> AbstractContextManager[h5py.File | None]:
-    """Open the file of the stage infer; None if there is none in the engine's layout."""
-    return _open(run.inference, "inference")
+def open_inference(run: Run, schema: str = "inference") -> AbstractContextManager[h5py.File | None]:
+    """Open the file of the stage infer; None if there is none of a schema, by default ours."""
+    return _open(run.inference, schema)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline_core.artifacts import provenance, store
 from pipeline_core.artifacts.seals import identify
 from pipeline_core.config.raw_files import hash_raw_files, stamp_file
-from pipeline_core.config.renamed import upgrade_options
+from pipeline_core.config.renamed import drop_removed, upgrade_options
 from pipeline_core.model_info import MAKERS
 from pipeline_core.project.dataset_run import DatasetRun
 from pipeline_core.project.run import ExperimentRun, Run
@@ -244,7 +244,11 @@ def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, 
     recorded: dict[str, Any] = {"plugin": facts.get("plugin"), "seed": seed}
     for key, stored in facts["options"].items():
         whole = key in run.sections and facts.get("plugin") == run.model_info.name
-        recorded[key] = _complete(stored, run.sections[key]) if whole else dict(stored)
+        if whole:
+            known = drop_removed(stored, now.get(key, {}), run.model_info.removed, key)
+            recorded[key] = _complete(known, run.sections[key])
+        else:
+            recorded[key] = dict(stored)
     for key in ("profile", "start_from"):
         if key not in now.get("train", {}):
             recorded.get("train", {}).pop(key, None)

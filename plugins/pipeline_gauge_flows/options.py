@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
@@ -15,6 +15,35 @@ from pipeline_core.config.sections import (
     TrainOptions,
 )
 from pipeline_gauge_flows.data.datasets import ActionOptions, LatticeOptions
+
+REMOVED: Final[dict[str, Any]] = {
+    "model.layers.active_loops": 1,
+    "model.layers.convolution": None,
+    # Of residual layers.
+    "model.layers.largest_step": 0.9,
+    "model.layers.loops": "plaquette",
+    "model.layers.learned_with": ["direction", "m4"],
+    "model.layers.staples": {"n_layers": 3, "width": 8, "gain": 0.5},
+    "train.shots": 4,
+    "evaluate.splits": None,
+    "evaluate.observables.smooth": None,
+    "evaluate.cost.thermalisation": 30,
+    "evaluate.cost.overrelaxation": 1,
+    "evaluate.cost.hmc_steps": 10,
+    "evaluate.cost.hmc_chains": 8,
+    "infer.samples.method": "metropolis",
+    "infer.samples.separation": 1,
+    "infer.samples.extents": None,
+    "infer.derivatives.splits": ["val", "test"],
+    "infer.derivatives.observables": {
+        "wilson_loops": [[2, 2]], "polyakov": True, "smooth": None,
+    },
+    "infer.derivatives.fractions": [1.0, 0.5, 0.25, 0.125, 0.0625],
+    "infer.derivatives.independent": True,
+    "infer.derivatives.pion.source": "z4",
+    "infer.derivatives.pion.t_min": None,
+}  # fmt: skip
+"""Options of earlier versions that are gone, see `ModelInfo.removed`."""
 
 Pattern = Literal["direction", "location", "m4"]
 Bins = Annotated[int, Field(ge=2)]
@@ -32,56 +61,38 @@ class StapleOptions(Section):
     loop is one plaquette at the start."""
 
 
-class ConvolutionOptions(Section):
-    """Convolutions of untraced loops, whose traces are features."""
+class SpectralOptions(Section):
+    """Spectral coupling layers: splines of the eigenvalues of active loops."""
 
-    n_layers: Depth = 2
-    """Layers, each of which reaches one site further; in two dimensions 'direction' leaves no loop
-    at the nearest sites."""
-    width: Width = 4
-    """Loops at each site after a layer."""
-
-
-class Loops(Section):
-    """Active loops of a layer, and features of their neighbourhood."""
-
+    kind: Literal["spectral"] = "spectral"
     loops: Literal["plaquette", "learned"] = "plaquette"
-    """Active loop: one plaquette, of another plane in each sweep, or learned;
-    residual layers weight all plaquettes of a link, or with learned loops all paths of its
-    network."""
+    """Active loop: one plaquette, of another plane in each sweep, or learned."""
     learned_with: list[Pattern] = ["direction", "m4"]
     """Masks whose active loops are learned; with other masks they are plaquettes."""
     staples: StapleOptions = StapleOptions()
     hidden: list[Width] = [32, 32]
     """Widths of the network from traces of frozen loops to the parameters of the map."""
-    convolution: ConvolutionOptions | None = None
-    """Further features from loops in the neighbourhood of an active link; null for none."""
+    bins: Bins = 8
+    """Number of bins of a rational-quadratic spline."""
 
     def check_learned(self, pattern: Pattern) -> bool:
         """Return True if active loops are learned with a mask."""
         return self.loops == "learned" and pattern in self.learned_with
 
 
-class SpectralOptions(Loops):
-    """Spectral coupling layers: splines of the eigenvalues of active loops."""
-
-    kind: Literal["spectral"] = "spectral"
-    active_loops: Count = 1
-    """Active loops of each link, which move it one after the other: as many of its plaquettes,
-    or of learned loops."""
-    bins: Bins = 8
-    """Number of bins of a rational-quadratic spline."""
-
-
-class ResidualOptions(Loops):
-    """Residual layers: steps along the gradient of loops."""
+class ResidualOptions(Section):
+    """Residual layers: steps along the gradient of all plaquettes of a link."""
 
     kind: Literal["residual"] = "residual"
+    hidden: list[Width] = [32, 32]
+    """Widths of the network from traces of frozen loops to the weights of the loops."""
     rectangles: bool = False
     """Include 1x2 rectangles where the mask leaves them a single active link: with 'm4'."""
-    largest_step: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """Bound on the sum over loops of the magnitudes of their weights; below 1 each layer is
-    bijective."""
+
+    @property
+    def loops(self) -> Literal["plaquette"]:
+        """Active loops, as `SpectralOptions.loops`."""
+        return "plaquette"
 
 
 def _read_kind(value: Any) -> str:
@@ -173,19 +184,16 @@ class GaugeTrainOptions(TrainOptions):
 
     batch_size: Count | Literal["all"] = 64
     """Configurations per optimizer step, over all ranks."""
-    objective: Literal["reverse_kl", "forward_kl", "pseudofermions"] = "reverse_kl"
-    """reverse_kl: compare the flow's own samples with the action. forward_kl: maximise the
-    likelihood of the dataset's configurations. pseudofermions: train `model.pseudofermions` alone,
-    with the initial flow of links."""
-    shots: Count = 4
-    """Pseudofermions per configuration in a step of the objective 'pseudofermions', which always
-    uses path gradients."""
+    objective: Literal["reverse_kl", "pseudofermions"] = "reverse_kl"
+    """reverse_kl: compare the flow's own samples with the action. pseudofermions: train
+    `model.pseudofermions` alone, with the initial flow of links, by path gradients of four
+    pseudofermions per configuration."""
     gradient: Literal["ordinary", "path"] = "ordinary"
     """Estimator of the gradient of the reverse divergence. path: without the score of the weights,
     which has mean zero; the estimator is zero for an exact flow (Vaitl et al. 2022)."""
-    memory: Literal["graph", "recompute", "invert"] = "recompute"
-    """Storage for the backward pass of each layer: everything (graph), active links (recompute) or
-    nothing (invert); the rest is recomputed."""
+    memory: Literal["graph", "recompute"] = "recompute"
+    """Storage for the backward pass of each layer: everything (graph), or the active links, from
+    which the rest is recomputed."""
 
     @model_validator(mode="after")
     def _check_divergence(self) -> Self:
@@ -193,16 +201,6 @@ class GaugeTrainOptions(TrainOptions):
             raise ValueError(
                 f"loss: {', '.join(self.loss)}: a flow is trained by train.objective; remove "
                 "train.loss"
-            )
-        if self.objective != "pseudofermions" and "shots" in self.model_fields_set:
-            raise ValueError(
-                "shots: only for the objective 'pseudofermions'; remove train.shots, or change "
-                "train.objective"
-            )
-        if self.objective == "forward_kl" and self.gradient == "path":
-            raise ValueError(
-                "gradient: 'path' is an estimator for the objective 'reverse_kl'; set "
-                "train.gradient to 'ordinary', or change train.objective"
             )
         if self.precision.endswith("mixed"):
             raise ValueError(
@@ -223,9 +221,10 @@ def check(sections: Mapping[str, BaseModel]) -> None:
     assert isinstance(graph, GaugeGraphOptions)
     assert isinstance(train, GaugeTrainOptions)
     layers, patterns = model.layers, {block.mask for block in graph.masks}
-    if layers.loops == "learned" and not any(map(layers.check_learned, patterns)):
+    learned_with = layers.learned_with if isinstance(layers, SpectralOptions) else ()
+    if layers.loops == "learned" and patterns.isdisjoint(learned_with):
         raise ValueError(
-            f"model.layers.loops: 'learned' with the masks {', '.join(layers.learned_with)} "
+            f"model.layers.loops: 'learned' with the masks {', '.join(learned_with)} "
             f"(learned_with), but graph.masks has {', '.join(sorted(patterns))} only; add a mask "
             "with which loops are learned, or choose 'plaquette'"
         )
@@ -233,9 +232,4 @@ def check(sections: Mapping[str, BaseModel]) -> None:
         raise ValueError(
             "train.objective: 'pseudofermions' trains model.pseudofermions, which is not set; set "
             "it, or choose 'reverse_kl'"
-        )
-    if train.objective == "forward_kl" and "draws" in model.model_fields_set:
-        raise ValueError(
-            "model.draws: with train.objective 'forward_kl' the configurations of the dataset are "
-            "an epoch; remove model.draws, or choose 'reverse_kl'"
         )

@@ -10,7 +10,13 @@ from pipeline_core.model_info import ModelInfo
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
-from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions, check
+from pipeline_gauge_flows.options import (
+    REMOVED,
+    GaugeGraphOptions,
+    GaugeOptions,
+    GaugeTrainOptions,
+    check,
+)
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -37,6 +43,7 @@ def model() -> ModelInfo:
         },
         dataset=EnsembleDataset,
         version=2,
+        removed=REMOVED,
     )
 
 

@@ -29,6 +29,8 @@ from pipeline_gauge_flows.training.samples import EnsembleSamples, HaarSamples, 
 
 _FEW: Final = 16
 """Configurations from which a rough log Z is estimated."""
+_SHOTS: Final = 4
+"""Pseudofermions per configuration in a step."""
 
 
 def build_task(run: Run) -> Task:
@@ -106,18 +108,16 @@ def read_quarks(
 def _make_objective(
     run: Run, base: WholeAction | None, target: WholeAction
 ) -> Divergence | PseudofermionDivergence:
-    kind = run.get_section("train", GaugeTrainOptions).objective
-    if kind == "pseudofermions":
+    if run.get_section("train", GaugeTrainOptions).objective == "pseudofermions":
         return PseudofermionDivergence()
-    return Divergence(kind, target, base, _estimate_log_z(run, target, base))
+    return Divergence(target, base, _estimate_log_z(run, target, base))
 
 
 def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> float:
     """Return a rough log Z; for a flow from an ensemble the log of the ratio of both."""
     if base is None:
         return estimate_log_z(target)
-    dtype = torch.complex128
-    samples = EnsembleSamples(run, target.lattice, None, "train", "base", dtype)
+    samples = EnsembleSamples(run, target.lattice, "train", torch.complex128)
     links = samples.batch(range(min(_FEW, len(samples))))["base_links"]
     return float((base(links) - target(links)).mean()) if len(links) else 0.0
 
@@ -159,14 +159,12 @@ def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:
     options = run.get_section("model", GaugeOptions)
     train = run.get_section("train", GaugeTrainOptions)
     dtype = choose_dtype(train.precision).to_complex()
-    if train.objective == "forward_kl":
-        return EnsembleSamples(run, lattice, read_target_action(run), split, "target", dtype)
     if options.prior == "haar":
         number = {"train": options.draws.train, "val": options.draws.val}.get(split, 0)
         return HaarSamples(lattice, number, run.seed, split, dtype)
-    configurations = EnsembleSamples(run, lattice, None, split, "base", dtype)
+    configurations = EnsembleSamples(run, lattice, split, dtype)
     if train.objective == "pseudofermions":
-        return NoisySamples(configurations, lattice, train.shots, run.seed, split)
+        return NoisySamples(configurations, lattice, _SHOTS, run.seed, split)
     return configurations
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,13 @@ from pipeline_core.config.sections import (
     Section,
     TrainOptions,
 )
+
+REMOVED: Final[dict[str, Any]] = {
+    "train.solver.dense_parameters": 5000,
+    "train.solver.max_seconds": None,
+    "evaluate.energy_windows": [5000.0, 10_000.0, 20_000.0, 40_000.0],
+}
+"""Options of earlier versions that are gone, see `ModelInfo.removed`."""
 
 Degree = Annotated[Count, limit_power(2, 8, "tables of {} functions at as many points")]
 Rank = Annotated[Count, limit_power(3, 8, "weights of a node of rank {}")]
@@ -61,12 +68,7 @@ class SolverOptions(Section):
     max_rank: Rank = 24
     """Adaptive ranks: largest rank of a node."""
     iterations: Annotated[int, Field(ge=0)] = 12
-    """Most Gauss-Newton iterations of each polish."""
-    dense_parameters: Count = 5000
-    """Up to this many parameters the normal equations are solved directly, beyond by conjugate
-    gradients with products of the Jacobian."""
-    max_seconds: Positive | None = None
-    """Time after which no larger fit, rank growth or polish is started; null for no limit."""
+    """Most Gauss-Newton iterations of the polish."""
 
 
 class HTTrainOptions(TrainOptions):
@@ -106,8 +108,6 @@ class HTEvaluateOptions(EvaluateOptions):
     """Compare with an exact surface on its whole grid."""
     off_grid_points: Annotated[int, Field(ge=0)] = 20_000
     """Number of uniform random points at which an exact surface is compared."""
-    energy_windows: list[Positive] = [5000.0, 10_000.0, 20_000.0, 40_000.0]
-    """Upper ends of the energy windows in which errors are reported, cm⁻¹ above the minimum."""
 
 
 class HTInferOptions(Section):

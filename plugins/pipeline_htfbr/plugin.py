@@ -9,6 +9,7 @@ from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo
 from pipeline_htfbr.data.datasets import PointDataset
 from pipeline_htfbr.options import (
+    REMOVED,
     HTEvaluateOptions,
     HTGraphOptions,
     HTInferOptions,
@@ -44,6 +45,7 @@ def model() -> ModelInfo:
             "infer": HTInferOptions,
         },
         dataset=PointDataset,
+        removed=REMOVED,
     )
 
 

@@ -99,8 +99,10 @@ class Subject:
     def __init__(self, case: Case, dtype: torch.dtype) -> None:
         lattice = Lattice(case.extents, 3)
         staples = StapleOptions(n_layers=max(1, case.layers), width=case.width)
-        kind = ResidualOptions if case.is_residual else SpectralOptions
-        options = kind(loops="learned" if case.layers else "plaquette", staples=staples)
+        loops = "learned" if case.layers else "plaquette"
+        options = (
+            ResidualOptions() if case.is_residual else SpectralOptions(loops=loops, staples=staples)
+        )
         updates = tuple(list_updates([("direction", 1)], lattice.dimension))
         torch.manual_seed(0)
         self.flow = build_flow(options, FlowLayout(lattice, updates)).to(dtype)
@@ -109,7 +111,7 @@ class Subject:
             for weight in self._module.parameters():
                 weight.add_(0.05 * torch.randn_like(weight))
         self._action = GaugeAction(ActionOptions(beta=1.0), lattice)
-        self._objective = Divergence("reverse_kl", self._action, None, 0.0)
+        self._objective = Divergence(self._action, None, 0.0)
         self._adam = torch.optim.Adam(self._module.parameters(), lr=1e-6, fused=True)
         self._complex, self._n = dtype.to_complex(), case.batch
         self._links = self._drawn()
@@ -201,11 +203,12 @@ def apply_plain_staple_layer(
 def use_plain_torch() -> Iterator[None]:
     """Let flows calculate with plain PyTorch."""
     package = "pipeline_gauge_flows"
+    spectral = {"spectral_map": apply_plain_map, "project": project_by_svd}
     with (
-        patch.multiple(f"{package}.spectral", spectral_map=apply_plain_map, project=project_by_svd),
-        patch(f"{package}.staples.staple_layer", apply_plain_staple_layer),
-        patch(f"{package}.residual.residual_step", apply_plain_step),
-        patch(f"{package}.frozen_paths.path_products", paths_reference.path_products),
+        patch.multiple(f"{package}.model.spectral", **spectral),
+        patch(f"{package}.model.staples.staple_layer", apply_plain_staple_layer),
+        patch(f"{package}.model.residual.residual_step", apply_plain_step),
+        patch(f"{package}.graph.frozen_paths.path_products", paths_reference.path_products),
         patch("pipeline_kernels.su3.haar.project", project_by_svd),
     ):
         yield

@@ -39,7 +39,9 @@ from pipeline_gauge_flows.data.ensembles.chains import make_time_scales
 from pipeline_gauge_flows.data.ensembles.hmc import HybridMonteCarlo
 from pipeline_gauge_flows.data.ensembles.statistics import Estimate, estimate
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
-from pipeline_gauge_flows.data.fermions.correlators import compute_pion_correlator
+from pipeline_gauge_flows.data.fermions.correlators import correlate_pion
+from pipeline_gauge_flows.data.fermions.sources import Sources
+from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.stage import make_data
 from pipeline_kernels import native
 
@@ -63,6 +65,15 @@ def make_run(folder: Path, changes: dict[str, int]) -> DatasetRun:
     return DatasetRun(DATASET.stem, path, options, folder, load_registry())
 
 
+def make_point_source(lattice: Lattice, site: int) -> Sources:
+    """Return unit vectors of all spins and colours at a site, for all configurations."""
+    d, n = lattice.dimension, lattice.n_colours
+    spinors = torch.zeros(1, d * n, lattice.volume, d * n, dtype=torch.complex128)
+    spinors[0, :, site] = torch.eye(d * n)
+    times = lattice.coordinates[site, 0].expand(1, d * n)
+    return Sources(spinors.reshape(1, -1, lattice.volume, d, n), times, 1.0)
+
+
 def measure_correlators(run: DatasetRun) -> list[Floats]:
     """Return C(t) of the configurations of each chain, (n, T) each."""
     assert isinstance(run.options, EnsembleDataset)
@@ -74,7 +85,8 @@ def measure_correlators(run: DatasetRun) -> list[Floats]:
             # A source at another site for each batch.
             source = int(batch[0]) // BATCH * 37 % ensemble.lattice.volume
             links = ensemble.read_links(batch.tolist())
-            rows.append(compute_pion_correlator(links, ensemble.lattice, quarks, source).numpy())
+            point = make_point_source(ensemble.lattice, source)
+            rows.append(correlate_pion(links, ensemble.lattice, quarks, point).numpy())
         values = np.concatenate(rows)
         return [values[ensemble.chain == chain] for chain in np.unique(ensemble.chain)]
 

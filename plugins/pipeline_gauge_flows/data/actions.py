@@ -3,7 +3,6 @@
 | symbol           | here                                                                      |
 |------------------|---------------------------------------------------------------------------|
 | S                | `GaugeAction.__call__`                                                    |
-| O of Eq. 16      | `GaugeAction.compute_operator`                                            |
 | beta, lambda     | `ActionOptions.beta`, `ActionOptions.anisotropy`                          |
 | c0, c1           | `ActionOptions.c0`, `ActionOptions.c1`                                    |
 
@@ -82,12 +81,6 @@ class GaugeAction:
         if self.rectangle_weight != 0:
             value = value - self.rectangle_weight * self.sum_rectangles(links)
         return value / self.lattice.n_colours
-
-    def compute_operator(self, links: Tensor) -> Tensor:
-        """Return O of Eq. 16, (batch,) float64, the derivative of S by the anisotropy."""
-        signs = self.signs.to(links.device)
-        sums = sum_plaquettes(links, self.lattice) @ signs
-        return -self.options.beta / self.lattice.n_colours * sums
 
     def sum_rectangles(self, links: Tensor) -> Tensor:
         """Return the sum of Re tr over all 1x2 rectangles of both orientations, (batch,)."""

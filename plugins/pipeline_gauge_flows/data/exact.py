@@ -1,4 +1,4 @@
-"""Exact results and strong-coupling series for the Wilson action, from character expansions.
+"""Character expansions of the Wilson action, and exact results in two dimensions.
 
 | symbol | here                                                                                |
 |--------|-------------------------------------------------------------------------------------|
@@ -16,22 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
-from math import comb
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import iv
 
-from pipeline_gauge_flows.data.lattice import Lattice
-
 Floats = NDArray[np.float64]
-
-CUBE_WEIGHTS: Final = {2: 4, 3: 18}
-"""Sum of d_r^2 over the representations of the first cube: f, and its conjugate for SU(3)."""
-_CUBE: Final = 6
-NEXT_ORDER: Final = 10
-"""Number of plaquettes of the smallest closed surface that is neglected."""
 
 
 @dataclass(frozen=True)
@@ -88,56 +78,6 @@ def compute_torus_plaquette(beta: float, n_colours: int, n_plaquettes: int) -> f
     ratios, slopes = expansion.a / expansion.a[0], expansion.slope / expansion.a[0]
     weights = ratios ** (n_plaquettes - 1)
     return float(np.sum(weights * slopes) / np.sum(weights * ratios))
-
-
-@dataclass(frozen=True)
-class StrongCoupling:
-    """Strong-coupling series in three or four dimensions, up to the first cube.
-
-    Attributes:
-        log_z: log Z.
-        plaquette: P.
-        next_log_z: First neglected term of log Z, of order u^10.
-    """
-
-    log_z: float
-    plaquette: float
-    next_log_z: float
-
-
-def expand_strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
-    """Return log Z = n_plaquettes log a_0 + n_cubes c u^6 and its derivative.
-
-    Args:
-        beta: Coupling of the Wilson action.
-        lattice: Three- or four-dimensional.
-
-    Raises:
-        ValueError: It has two dimensions, or is so small that surfaces around it are as important.
-    """
-    if lattice.dimension == 2:
-        raise ValueError("two dimensions are solved exactly; use compute_torus_log_z")
-    first, second = sorted(lattice.extents)[:2]
-    if first * second < NEXT_ORDER:
-        raise ValueError(
-            f"extents {list(lattice.extents)}: surfaces of {first * second} plaquettes around the "
-            f"lattice are neglected; choose extents with products of at least {NEXT_ORDER}"
-        )
-    expansion = expand_characters(beta, lattice.n_colours)
-    cubes = comb(lattice.dimension, 3) * lattice.volume
-    weight = CUBE_WEIGHTS[lattice.n_colours]
-    per_plaquette = cubes * weight / lattice.n_plaquettes
-    u, a = expansion.u, expansion.a[0]
-    return StrongCoupling(
-        log_z=float(lattice.n_plaquettes * np.log(a) + cubes * weight * u**_CUBE),
-        plaquette=float(
-            expansion.slope[0] / a + per_plaquette * _CUBE * u ** (_CUBE - 1) * expansion.u_slope
-        ),
-        # Two cubes with a common face, which is shared by 2 (D - 2) cubes.
-        next_log_z=float(
-            lattice.n_plaquettes * comb(2 * (lattice.dimension - 2), 2) * weight * u**NEXT_ORDER
-        ),
-    )
 
 
 def _list_representations(n_colours: int, largest: int) -> list[tuple[int, ...]]:

@@ -13,6 +13,7 @@ from itertools import combinations
 from math import prod
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -110,6 +111,12 @@ class Lattice:
 def make_neighbours(lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the tables `forward` and `backward` on a device, each (D, V) int64."""
     return lattice.forward.to(device), lattice.backward.to(device)
+
+
+def seed_generator(*numbers: int) -> torch.Generator:
+    """Return a generator on the CPU, seeded by several numbers together."""
+    (state,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state))
 
 
 def make_cold(

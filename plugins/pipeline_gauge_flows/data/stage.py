@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.artifacts.store import write_json
-from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.data.duplicates import Duplicates, describe_duplicates, hash_content
-from pipeline_core.data.splits import divide
-from pipeline_core.fields import SPLITS
+from pipeline_core.data.splits import count_groups, count_splits, divide, list_empty_splits
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import DatasetRun
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
@@ -23,8 +21,6 @@ from pipeline_gauge_flows.data.ensembles.measurements import Measurements, find_
 from pipeline_gauge_flows.data.ensembles.origins import FileEnsemble, GeneratedEnsemble, Origin
 from pipeline_gauge_flows.data.ensembles.storage import make_configuration_fields, write_theory
 from pipeline_gauge_flows.data.lattice import Lattice
-
-_LISTED_GROUPS: Final = 200
 
 
 def make_data(run: DatasetRun) -> Summary:
@@ -83,8 +79,8 @@ def _write_data(
             *(describe_duplicates(duplicates.report(), "the links") if options.sources else ()),
         ],
         **options.describe_theory(),
-        "splits": _count_splits(codes),
-        "groups": _list_groups(np.array(groups, dtype=object), codes),
+        "splits": count_splits(codes),
+        "groups": count_groups(np.array(groups, dtype=object), codes),
         "duplicates": duplicates.report(),
         "statistics": statistics,
     }
@@ -108,18 +104,6 @@ def _collect_statistics(
     return {"origin": origin.summarize(), **measured.summarize()}
 
 
-def _count_splits(codes: NDArray[np.int8]) -> dict[str, int]:
-    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
-
-
-def _list_groups(groups: NDArray[np.object_], codes: NDArray[np.int8]) -> dict[str, Any]:
-    """Return the largest groups and the number of their configurations in each split."""
-    names, counts = np.unique(groups.astype(str), return_counts=True)
-    largest = names[np.argsort(-counts, kind="stable")][:_LISTED_GROUPS]
-    listed = {str(name): _count_splits(codes[groups == name]) for name in largest}
-    return {"count": len(names), "largest": listed}
-
-
 def _list_warnings(
     options: EnsembleDataset, statistics: Mapping[str, Any] | None, codes: NDArray[np.int8]
 ) -> list[str]:
@@ -128,13 +112,8 @@ def _list_warnings(
     made = options.generate
     updates = made.thermalisation // made.separation if made is not None else None
     messages = list(find_warnings(dict(statistics), statistics["origin"], updates))
-    missing = _find_empty_splits(codes, options.split)
+    missing = list_empty_splits(codes, options.split)
     return messages + [f"no configuration is in the split {name!r}" for name in missing]
-
-
-def _find_empty_splits(codes: NDArray[np.int8], split: Split) -> list[str]:
-    expected = [name for name, part in (("val", split.val), ("test", split.test)) if part > 0]
-    return [name for name in expected if _count_splits(codes)[name] == 0]
 
 
 def _summarize(content: Mapping[str, Any]) -> dict[str, Any]:

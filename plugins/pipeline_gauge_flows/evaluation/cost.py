@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_core.figures.results import read_history
 from pipeline_core.project.run import Run
 from pipeline_core.training.model_file import load_model
 from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
@@ -30,6 +31,10 @@ from pipeline_gauge_flows.evaluation.series import Series
 
 Floats = NDArray[np.float64]
 
+_WARM: Final = 30
+"""Updates of each chain before the timing."""
+_HMC_CHAINS: Final = 8
+"""HMC chains in one batch."""
 _SHORTEST: Final = 32
 """Fewest trajectories of each HMC chain for an autocorrelation time."""
 
@@ -87,18 +92,15 @@ def compute_flow_cost(
     }
 
 
-def measure_chain_cost(
-    chains: Chains, action: WholeAction, warm: int, n_updates: int
-) -> dict[str, Any]:
+def measure_chain_cost(chains: Chains, action: WholeAction, n_updates: int) -> dict[str, Any]:
     """Time updates of Markov chains and estimate their autocorrelation time.
 
     Args:
         chains: Chains at their start.
         action: The action, for the lattice.
-        warm: Updates of the thermalisation.
         n_updates: Number of timed updates, each of all chains.
     """
-    for _ in range(warm):
+    for _ in range(_WARM):
         chains.update()
     chains.begin()
     n_chains = len(chains.links)
@@ -175,34 +177,19 @@ def compute_training_cost(run: Run, device: torch.device) -> float | None:
 
 def read_training_seconds(run: Run) -> float | None:
     """Return the wall time of the training from the history; None if not recorded."""
-    text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
-    times = [json.loads(line).get("seconds") for line in text.splitlines()]
+    times = [record.get("seconds") for record in read_history(run, with_start=True)]
     recorded = [one for one in times if one is not None]
     return sum(recorded) if recorded else None
 
 
 def _measure_heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
-    chain = HeatbathOptions(
-        method="heatbath",
-        n_configurations=1,
-        overrelaxation=options.overrelaxation,
-        start="cold",
-        seed=seed,
-    )
-    chains = HeatbathChains(action, chain)
-    return measure_chain_cost(chains, action, options.thermalisation, options.updates)
+    chain = HeatbathOptions(method="heatbath", n_configurations=1, start="cold", seed=seed)
+    return measure_chain_cost(HeatbathChains(action, chain), action, options.updates)
 
 
 def _measure_hmc(action: WholeAction, options: CostOptions, seed: int) -> dict[str, Any]:
-    n = options.hmc_chains
-    chain = HmcOptions(
-        method="hmc",
-        n_configurations=n,
-        chains=n,
-        n_steps=options.hmc_steps,
-        start="cold",
-        seed=seed,
-    )
+    n = _HMC_CHAINS
+    chain = HmcOptions(method="hmc", n_configurations=n, chains=n, start="cold", seed=seed)
     n_updates = max(_SHORTEST, options.updates // n)
     chains = HmcChains(action.options, action.lattice, chain, n_updates)
-    return measure_chain_cost(chains, action, options.thermalisation, n_updates)
+    return measure_chain_cost(chains, action, n_updates)

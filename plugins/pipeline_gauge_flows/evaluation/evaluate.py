@@ -22,6 +22,7 @@ from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.data.fermions.effective import make_action
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.cost import measure_costs
 from pipeline_gauge_flows.evaluation.headline import check_tail, make_headline
 from pipeline_gauge_flows.evaluation.inputs import (
@@ -52,7 +53,6 @@ from pipeline_gauge_flows.evaluation.series import (
     split_chains,
 )
 from pipeline_gauge_flows.evaluation.shots import NoiseShots, report_shots
-from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.model.network import ConditionalModule
 from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow
@@ -173,16 +173,8 @@ def _evaluate_lattice(
     ours = draw_series(flow, action, samples, observables, options.batch_size, ranks)
     theory = compute_known(action)
     if ensemble is None or (ensemble.lattice, ensemble.action) != (lattice, action.options):
-        if options.splits is not None and number == 0:
-            raise ValueError(
-                f"{run.experiment}: evaluate.splits: the dataset holds no configurations of the "
-                "lattice and the action that the flow leads to; remove the key, or name another "
-                "dataset"
-            )
         return LatticeSeries(lattice, ours, Reference(theory))
-    chosen = ensemble.select(*(options.splits or list_unseen_splits(run)))
-    if options.splits is not None:
-        chosen = select_configurations(run, ensemble, options.splits, "evaluate.splits")
+    chosen = ensemble.select(*list_unseen_splits(run))
     if not len(chosen):
         return LatticeSeries(lattice, ours, Reference(theory))
     back = map_back(flow, action, (ensemble, chosen), observables, options.batch_size, ranks)
@@ -205,9 +197,7 @@ def _evaluate_ensemble(
     module, flow = modules
     _refuse_drawing(run, options)
     assert run.dataset is not None
-    chosen = select_configurations(
-        run, ensemble, options.splits or list_unseen_splits(run), "evaluate.splits"
-    )
+    chosen = select_configurations(run, ensemble, list_unseen_splits(run))
     second = module.pseudofermions if isinstance(module, ConditionalModule) else None
     flows = (flow, second)
     made = [_map_configurations(run, flows, options, (ensemble, chosen), 0, ranks)]

@@ -16,7 +16,7 @@ from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.graph.layout import read_ensemble_options
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.model.network import GaugeModule
-from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
+from pipeline_gauge_flows.options import GaugeOptions
 
 
 def load_flow(run: Run, device: torch.device) -> tuple[Task, Flow]:
@@ -60,7 +60,7 @@ def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, 
     if run.dataset == run.further[name]:
         raise ValueError(
             f"{run.experiment}: {key}: {name!r} is the dataset of the experiment, part of which "
-            "the flow was trained on; remove it, `splits` chooses among its configurations"
+            "the flow was trained on; remove it"
         )
     ensemble = Ensemble(run.further[name].data)
     try:
@@ -78,21 +78,16 @@ def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, 
 def list_unseen_splits(run: Run) -> list[str]:
     """Return the splits that were not used in the training of a run."""
     model = run.get_section("model", GaugeOptions)
-    train = run.get_section("train", GaugeTrainOptions)
-    learned = model.prior == "ensemble" or train.objective == "forward_kl"
-    return [name for name in SPLITS if not (learned and name == "train")]
+    return [name for name in SPLITS if model.prior == "haar" or name != "train"]
 
 
-def select_configurations(
-    run: Run, ensemble: Ensemble, splits: Sequence[str], key: str
-) -> NDArray[np.int64]:
+def select_configurations(run: Run, ensemble: Ensemble, splits: Sequence[str]) -> NDArray[np.int64]:
     """Return the indices of the configurations in some splits.
 
     Args:
         run: The run, for messages.
         ensemble: The file.
         splits: Names of the splits.
-        key: Option that names them, for messages.
 
     Raises:
         ValueError: There are none.
@@ -100,7 +95,7 @@ def select_configurations(
     chosen = ensemble.select(*splits)
     if len(chosen) < 2:
         raise ValueError(
-            f"{run.experiment}: {key}: {len(chosen)} configurations in {' and '.join(splits)}; "
-            "name other splits, or split the dataset differently"
+            f"{run.experiment}: {len(chosen)} configurations in {' and '.join(splits)} of its "
+            "dataset; change `split` there"
         )
     return chosen

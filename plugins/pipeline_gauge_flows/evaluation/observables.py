@@ -8,9 +8,6 @@
 | `wilson_<R>x<T>`  | mean of Re tr W / N over rectangular loops of these sides in all planes     |
 | `polyakov`        | real part of the mean of tr / N of loops around time; 0 by centre symmetry  |
 | `polyakov_abs`    | magnitude of that mean                                                      |
-| `smooth_energy`   | t² E of links smoothed by the gradient flow for a time t, if requested      |
-| `charge`          | topological charge of the smoothed links; in four dimensions                |
-| `charge_square`   | its square: the volume times the topological susceptibility                 |
 """
 
 from __future__ import annotations
@@ -20,16 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.data.gradient_flow import integrate_gradient_flow
 from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.data.observables import (
-    average_plaquettes,
-    energy_density,
-    polyakov_loop,
-    topological_charge,
-    wilson_loop,
-)
-from pipeline_gauge_flows.evaluation.options import ObservableOptions, SmoothOptions
+from pipeline_gauge_flows.data.observables import average_plaquettes, polyakov_loop, wilson_loop
+from pipeline_gauge_flows.evaluation.options import ObservableOptions
 
 
 @dataclass(frozen=True)
@@ -60,16 +50,6 @@ class Observables:
         if self.options.polyakov:
             loop = polyakov_loop(links, self.lattice)
             values |= {"polyakov": loop.real, "polyakov_abs": loop.abs()}
-        if self.options.smooth is not None:
-            values |= self._measure_smooth(links, self.options.smooth)
-        return values
-
-    def _measure_smooth(self, links: Tensor, options: SmoothOptions) -> dict[str, Tensor]:
-        smooth = integrate_gradient_flow(links, self.lattice, options.time, options.steps)
-        values = {"smooth_energy": options.time**2 * energy_density(smooth, self.lattice)}
-        if self.lattice.dimension == 4:
-            charge = topological_charge(smooth, self.lattice)
-            values |= {"charge": charge, "charge_square": charge.square()}
         return values
 
     def _average_wilson_loops(self, links: Tensor, sides: tuple[int, int]) -> Tensor:

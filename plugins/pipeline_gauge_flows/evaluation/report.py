@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows, Estimate
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import KnownValues
 from pipeline_gauge_flows.evaluation.metropolis import describe_chain, run_chain
 from pipeline_gauge_flows.evaluation.pareto import compute_shape_limit, fit_tail_shape
 from pipeline_gauge_flows.evaluation.resampling import Value, compute_value, make_blocks
 from pipeline_gauge_flows.evaluation.series import Series, list_observables
-from pipeline_gauge_flows.evaluation.theory import KnownValues
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates, TargetEstimates
 
 Floats = NDArray[np.float64]

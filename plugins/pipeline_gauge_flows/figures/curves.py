@@ -55,7 +55,7 @@ def count_steps_per_epoch(run: Run) -> int | None:
     options = run.get_section("model", GaugeOptions)
     train = run.get_section("train", GaugeTrainOptions)
     n: int | None = options.draws.train
-    if options.prior == "ensemble" or train.objective == "forward_kl":
+    if options.prior == "ensemble":
         report = results.read_json(run.dataset.report) if run.dataset is not None else None
         n = report["splits"]["train"] if report else None
     if n is None or train.batch_size == "all":
@@ -65,11 +65,7 @@ def count_steps_per_epoch(run: Run) -> int | None:
 
 def _compute_ess(terms: Mapping[str, float]) -> float:
     weight, variance = terms["weight"], terms["log_weight_square"] - terms["log_weight"] ** 2
-    if "inverse_weight" in terms:
-        product = weight * terms["inverse_weight"]
-        ess = 1 / product if product > 0 else np.nan
-    else:
-        ess = weight**2 / terms["weight_square"] if terms["weight_square"] > 0 else np.nan
+    ess = weight**2 / terms["weight_square"] if terms["weight_square"] > 0 else np.nan
     # Weights beyond the exponent limit of the loss are clipped to the same value.
     reach = abs(terms["log_weight"]) + _TAIL * max(variance, 0.0) ** 0.5
     return float("nan") if reach > LARGEST_EXPONENT else float(ess)

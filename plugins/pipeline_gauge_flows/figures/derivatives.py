@@ -24,9 +24,6 @@ _TITLES: Final = {
     "plaquette_space": "spatial plaquettes",
     "polyakov": "Polyakov loop",
     "polyakov_abs": "|Polyakov loop|",
-    "smooth_energy": "t²E",
-    "charge": "topological charge",
-    "charge_square": "its square",
 }
 _FLOW, _EPSILON, _INDEPENDENT = style.COLOURS[1], style.COLOURS[0], style.COLOURS[2]
 _RATIOS: Final = {

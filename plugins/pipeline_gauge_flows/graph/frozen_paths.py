@@ -7,14 +7,13 @@ direction mu, -1 - mu for a backward one, as in `loops.multiply_path`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.graph.masks import Update, find_active_links
 from pipeline_kernels.su3 import path_products
 
 Path = tuple[int, ...]
@@ -32,6 +31,10 @@ class PathGroup:
     links: Tensor
     backwards: Tensor
 
+    def to(self, device: torch.device) -> Self:
+        """Return the paths on a device."""
+        return replace(self, links=self.links.to(device), backwards=self.backwards.to(device))
+
 
 @dataclass(frozen=True)
 class FrozenPaths:
@@ -44,6 +47,10 @@ class FrozenPaths:
 
     groups: tuple[PathGroup, ...]
     numbers: tuple[int, ...]
+
+    def to(self, device: torch.device) -> Self:
+        """Return the paths on a device."""
+        return replace(self, groups=tuple(group.to(device) for group in self.groups))
 
     def multiply_links(self, links: Tensor) -> Tensor:
         """Return the products along the paths.
@@ -83,49 +90,32 @@ def list_rectangle_paths(mu: int, dimension: int) -> list[Path]:
 
 
 def find_frozen_paths(
-    update: Update, lattice: Lattice, device: torch.device, *, rectangles: bool = False
+    mask: Tensor, links: Tensor, lattice: Lattice, *, rectangles: bool
 ) -> FrozenPaths:
     """Return the plaquette paths, and optionally rectangle paths, without active links.
 
     Args:
-        update: Update with the active links.
+        mask: True for active links, (D, V) bool.
+        links: Numbers mu V + x of the active links, (n_active,).
         lattice: The lattice.
-        device: Device of the tables.
         rectangles: Append the paths of rectangles.
     """
-    return _find_frozen_paths(update.first, lattice, device, rectangles)
-
-
-@lru_cache(maxsize=1024)
-@torch.inference_mode(False)
-def _find_frozen_paths(
-    update: Update, lattice: Lattice, device: torch.device, rectangles: bool
-) -> FrozenPaths:
-    active = update.find_active(lattice).flatten()
-    links = find_active_links(update, lattice, torch.device("cpu"))
+    active = mask.flatten()
     paths = [_list_paths(mu, lattice.dimension, rectangles) for mu in range(lattice.dimension)]
     by_length: dict[int, list[tuple[int, Tensor]]] = {}
     for number in range(len(paths[0])):
         table = _find_links(links, [along[number] for along in paths], lattice)
         is_active = active[table].any(dim=0)  # (n_active,)
-        assert is_active.all() or not is_active.any(), (update, number)
+        assert is_active.all() or not is_active.any(), number
         if not is_active.any():
             by_length.setdefault(len(table), []).append((number, table))
     groups, kept = [], []
     for columns in by_length.values():
         backwards = [[step < 0 for step in paths[0][number]] for number, _ in columns]
         tables = torch.stack([table for _, table in columns], dim=2)
-        groups.append(PathGroup(tables.to(device), torch.tensor(backwards, device=device).T))
+        groups.append(PathGroup(tables, torch.tensor(backwards).T))
         kept += [number for number, _ in columns]
     return FrozenPaths(tuple(groups), tuple(kept))
-
-
-def find_frozen_numbers(
-    update: Update, dimension: int, *, rectangles: bool = False
-) -> tuple[int, ...]:
-    """Return `FrozenPaths.numbers`, which do not depend on the extents."""
-    lattice = Lattice((4,) * dimension, 2)
-    return find_frozen_paths(update, lattice, torch.device("cpu"), rectangles=rectangles).numbers
 
 
 def _list_paths(mu: int, dimension: int, rectangles: bool) -> list[Path]:

@@ -14,7 +14,7 @@ from pipeline_core.artifacts import store
 from pipeline_core.project.run import Run
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.graph.frozen_paths import find_frozen_numbers, find_frozen_paths
+from pipeline_gauge_flows.graph.context import find_frozen_numbers, make_context
 from pipeline_gauge_flows.graph.masks import Update, list_updates
 from pipeline_gauge_flows.options import GaugeGraphOptions
 
@@ -85,8 +85,7 @@ def write_layout(run: Run) -> dict[str, Any]:
         active = torch.stack([update.find_active(lattice) for update in structure.updates])
     except ValueError as error:
         raise ValueError(f"{run.experiment}: graph.masks: {error}") from None
-    cpu = torch.device("cpu")
-    single = [len(find_frozen_paths(u, lattice, cpu).numbers) for u in structure.updates]
+    single = [len(make_context(update, lattice).paths.numbers) for update in structure.updates]
     with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.to_dict())
         file.create_dataset("active", data=active.numpy())

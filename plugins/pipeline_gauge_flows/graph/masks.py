@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final, Literal
 
 import torch
@@ -143,23 +142,6 @@ def check_extents(pattern: Pattern, lattice: Lattice) -> None:
             f"multiple of {period}"
             + (", or use the mask 'direction' or 'location'" if period == 4 else "")
         )
-
-
-def find_active_mask(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
-    """Return `update.find_active` on a device, (D, V) bool."""
-    return _find_active(update.first, lattice, device)[0]
-
-
-def find_active_links(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
-    """Return the numbers mu V + x of the active links in ascending order, (n_active,) int64."""
-    return _find_active(update.first, lattice, device)[1]
-
-
-@lru_cache(maxsize=1024)
-@torch.inference_mode(False)
-def _find_active(update: Update, lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
-    active = update.find_active(lattice)
-    return active.to(device), active.flatten().nonzero()[:, 0].to(device)
 
 
 def _compute_phases(pattern: Pattern, mu: int, coordinates: Tensor) -> Tensor:

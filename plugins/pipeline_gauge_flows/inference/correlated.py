@@ -18,21 +18,23 @@ from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.data.fermions.effective import make_action
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.inputs import (
     open_ensemble,
     open_transfer,
     select_configurations,
 )
 from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.evaluation.options import ObservableOptions
 from pipeline_gauge_flows.evaluation.resampling import Value, compute_value, replace_not_finite
 from pipeline_gauge_flows.evaluation.series import (
     END,
     START,
     Series,
     map_ensemble,
+    select_prefix,
     split_chains,
 )
-from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
@@ -71,8 +73,7 @@ def differentiate(
     with ensemble:
         lattice, chosen = flow.lattice, np.arange(len(ensemble))
         if options.ensemble is None:
-            key = "infer.derivatives.splits"
-            chosen = select_configurations(run, ensemble, options.splits, key)
+            chosen = select_configurations(run, ensemble, ("val", "test"))
         base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
         assert base is not None
         step = find_step(base.options, target.options)
@@ -85,15 +86,10 @@ def differentiate(
         if not ranks.is_rank_zero:
             return {}, series
         rows, seed = split_chains(ensemble, chosen), (run.seed, 0)
-        estimates = DerivativeEstimates(
-            series, step, rows, options.fractions, options.resamples, seed
+        estimates = DerivativeEstimates(series, step, rows, options.resamples, seed)
+        second = make_second(
+            dataset, (base, target), step, ensemble, measurement, len(chosen), options.batch_size
         )
-        second = None
-        if options.independent:
-            second = make_second(
-                dataset, (base, target), step, ensemble, measurement, len(chosen),
-                options.batch_size,
-            )  # fmt: skip
     if measurement.correlator is not None:
         add_masses(estimates, lattice)
     report = {"dataset": dataset.name, **_make_header(series, step, estimates, options, seed)}
@@ -115,7 +111,7 @@ def differentiate(
 def _make_measurement(
     run: Run, options: DerivativeOptions, action: ActionOptions, lattice: Lattice
 ) -> Measurement:
-    observables = Observables(options.observables, lattice)
+    observables = Observables(ObservableOptions(), lattice)
     if options.pion is None:
         return Measurement(observables, None)
     seed = (run.seed, _SOURCES)
@@ -145,9 +141,8 @@ def write_derivatives(group: h5py.Group, series: Series) -> None:
         data = group.create_dataset(name, data=series[name])
         data.attrs[BULK] = True
     for prefix, place in ((START, "start"), (END, "end")):
-        side = {k.removeprefix(prefix): v for k, v in series.items() if k.startswith(prefix)}
         group.create_group(place).attrs[BULK] = True
-        for name, values in side.items():
+        for name, values in select_prefix(series, prefix).items():
             group.create_dataset(f"{place}/{name}", data=values)
 
 

@@ -49,6 +49,8 @@ Floats = NDArray[np.float64]
 CONJUGATE: Final = "conjugate"
 """Name of C among the observables."""
 PARAMETERS: Final = ("beta", "anisotropy", "kappa", "two_kappa_mu")
+FRACTIONS: Final = (1.0, 0.5, 0.25, 0.125, 0.0625)
+"""Fractions of the step at which epsilon-reweighting is tried, besides its limit of zero."""
 _SMALL_PART: Final = 1e-2
 """Fraction of the step for numerical derivatives of functions of averages."""
 
@@ -115,7 +117,6 @@ class DerivativeEstimates:
         series: See `series.map_ensemble`.
         step: Step of the parameter.
         chains: Rows of each Markov chain among the configurations.
-        fractions: Fractions of the step at which epsilon-reweighting is tried.
         n_resamples: Number of bootstrap resamples.
         seed: Seed of the bootstrap.
 
@@ -131,7 +132,6 @@ class DerivativeEstimates:
         series: Series,
         step: Step,
         chains: ChainRows,
-        fractions: Sequence[float],
         n_resamples: int,
         seed: Sequence[int],
     ) -> None:
@@ -140,7 +140,7 @@ class DerivativeEstimates:
         )
         self.functions: dict[str, FunctionOfMeans] = {}
         self._averages: dict[tuple[str, str], Floats] = {}
-        self._step, self._fractions = step, sorted(fractions, reverse=True)
+        self._step = step
         watched = [self.before["plaquette"], self.before[CONJUGATE], series["log_weight"]]
         self.blocks = make_blocks(chains, watched, len(series["log_weight"]))
         self._means = Resampled(self._make_columns(series), n_resamples, seed, self.blocks)
@@ -153,7 +153,7 @@ class DerivativeEstimates:
         )
         scan = {
             fraction: compute_value(self.estimate_by_epsilon(name, fraction))
-            for fraction in self._fractions
+            for fraction in FRACTIONS
         }
         same = compute_value(self.estimate_by_epsilon(name, 1.0))
         limit, ours = compute_value(ends[0]), compute_value(flow)
@@ -258,7 +258,7 @@ class DerivativeEstimates:
         weight = _compute_weights(series["log_weight"])
         columns = {"w": weight}
         identity = series["log_weight_identity"]
-        small = {f: _compute_weights(f * identity) for f in {1.0, *self._fractions}}
+        small = {f: _compute_weights(f * identity) for f in FRACTIONS}
         columns |= {f"{f} w": one for f, one in small.items()}
         # Less the same constant at both ends, so that differences keep digits.
         self._middles = {name: float(values.mean()) for name, values in self.before.items()}

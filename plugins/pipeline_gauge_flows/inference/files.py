@@ -1,13 +1,7 @@
 """Files of configurations written by the stage `infer`.
 
-| method      | content                                                                           |
-|-------------|-----------------------------------------------------------------------------------|
-| metropolis  | a Markov chain of the action; `samples/ensemble.h5` has the layout of `data.h5`,  |
-|             | all in the split `train`                                                          |
-| proposals   | samples of the flow; `samples/proposals.h5` also has the field `log_weight`       |
-
-Files for other programs are `samples/00000.ildg` or `samples/00000.nersc` and so on; only those of
-a Markov chain state their action.
+`samples/ensemble.h5` has the layout of `data.h5`, all in the split `train`. Files for other
+programs are `samples/00000.ildg` or `samples/00000.nersc` and so on, which state their action.
 """
 
 from __future__ import annotations
@@ -22,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts.samples import SampleWriter
-from pipeline_core.fields import Field
 from pipeline_core.project.run import Run
 from pipeline_gauge_flows.data.actions import WholeAction
 from pipeline_gauge_flows.data.ensembles.measurements import Measurements
@@ -55,11 +48,6 @@ class Proposal:
     log_weight: float
 
 
-def find_folder(run: Run) -> Path:
-    """Return the folder of the files."""
-    return run.folder / "samples"
-
-
 def require_writable(run: Run, options: SampleOptions, lattice: Lattice) -> None:
     """Check that the formats support configurations of a lattice.
 
@@ -82,24 +70,22 @@ class Files:
     Args:
         run: The run.
         action: Target action.
-        options: Formats and method.
+        options: Formats.
     """
 
     def __init__(self, run: Run, action: WholeAction, options: SampleOptions) -> None:
-        self._action, self._options, self._folder = action, options, find_folder(run)
+        self._action, self._options, self._folder = action, options, run.folder / "samples"
         self._measured, self._count = Measurements(action.options, action.lattice), 0
-        self._chain = options.method == "metropolis"
         self._stack = ExitStack()
         self._writer: SampleWriter | None = None
-        clear(self._folder)
+        for pattern in ("*.h5", "*.ildg", "*.nersc"):
+            for path in self._folder.glob(pattern):
+                path.unlink()
         if "hdf5" in options.formats:
-            schema = "data" if self._chain else "plugin/gauge_flows/proposals"
-            name = "ensemble.h5" if self._chain else "proposals.h5"
             fields = make_configuration_fields(action.lattice)
-            if not self._chain:
-                fields.append(Field("log_weight", (), "1", "sample", "f8", "log w.", exact=True))
             provenance = run.make_provenance("infer")
-            self._writer = SampleWriter(self._folder / name, schema, provenance, fields)
+            ensemble = self._folder / "ensemble.h5"
+            self._writer = SampleWriter(ensemble, "data", provenance, fields)
 
     def __enter__(self) -> Files:
         if self._writer is not None:
@@ -111,15 +97,15 @@ class Files:
 
     def add(self, one: Proposal) -> Proposal:
         """Write a configuration, and return it."""
-        drawn = Sample(one.links, 0, "chain-0000", f"flow:{self._options.method}:{one.number}")
+        drawn = Sample(one.links, 0, "chain-0000", f"flow:metropolis:{one.number}")
         fields = {**drawn.make_fields(), **self._measured.add(drawn)}
         if self._writer is not None:
-            weight = {} if self._chain else {"log_weight": np.asarray(one.log_weight)}
-            self._writer.add({**fields, **weight})
-        theory = self._action.options if self._chain else None
+            self._writer.add(fields)
         for name in self._options.formats:
             if name in _WRITERS:
-                configuration = Configuration(self._action.lattice, drawn.links, theory)
+                configuration = Configuration(
+                    self._action.lattice, drawn.links, self._action.options
+                )
                 _WRITERS[name](self._folder / f"{self._count:05d}.{name}", configuration)
         self._count += 1
         return one
@@ -127,7 +113,7 @@ class Files:
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write the data common to all configurations; return a summary for the screen."""
         summary = self._measured.summarize()
-        if self._writer is not None and self._chain:
+        if self._writer is not None:
             self._writer.add_column("split", np.zeros(self._count, np.int8))
             lattice = self._action.lattice
             theory = {
@@ -135,15 +121,6 @@ class Files:
                 "action": self._action.options.model_dump(mode="json"),
             }
             write_theory(self._writer, theory, {"origin": dict(facts), **summary})
-        if not self._chain:
-            return {}
         plaquette = summary["plaquette"]
         shown = {"plaquette": plaquette["mean"], "plaquette_error": plaquette["error"]}
         return {**shown, "tau_int": plaquette["tau_int"]}
-
-
-def clear(folder: Path) -> None:
-    """Remove the files of an earlier call."""
-    for pattern in ("*.h5", "*.ildg", "*.nersc"):
-        for path in folder.glob(pattern):
-            path.unlink()

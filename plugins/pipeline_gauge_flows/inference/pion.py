@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions, require_fermions
 from pipeline_gauge_flows.data.fermions.correlators import correlate_pion
 from pipeline_gauge_flows.data.fermions.sources import draw_sources, stack_sources
-from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.lattice import Lattice, seed_generator
 from pipeline_gauge_flows.evaluation.resampling import compute_value
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates
 from pipeline_gauge_flows.inference.masses import CORRELATOR, LogMass, MassFit
@@ -32,13 +32,13 @@ class PionCorrelator:
     Sources and thus their noise are the same before and after a flow.
 
     Attributes:
-        options: Quarks and sources.
+        n_sources: Sources per configuration.
         quarks: Quarks of the pion.
         lattice: The lattice.
         seed: Seed of the sources.
     """
 
-    options: PionOptions
+    n_sources: int
     quarks: FermionOptions
     lattice: Lattice
     seed: tuple[int, ...]
@@ -47,12 +47,7 @@ class PionCorrelator:
         """Return the means of C(t) and C(T - t), (batch, T/2 + 1), of links (batch, D, V, N, N)."""
         sources = stack_sources(
             [
-                draw_sources(
-                    self.options.source,
-                    self.options.n_sources,
-                    self.lattice,
-                    self._make_generator(number),
-                )
+                draw_sources(self.n_sources, self.lattice, seed_generator(*self.seed, int(number)))
                 for number in numbers
             ]
         )
@@ -61,10 +56,6 @@ class PionCorrelator:
         both = (whole + whole.flip(1).roll(1, 1)) / 2
         return {CORRELATOR: both[:, : whole.shape[1] // 2 + 1]}
 
-    def _make_generator(self, number: int) -> torch.Generator:
-        (state,) = np.random.SeedSequence([*self.seed, int(number)]).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(state))
-
 
 def make_correlator(
     options: PionOptions, action: ActionOptions, lattice: Lattice, seed: tuple[int, ...]
@@ -72,7 +63,7 @@ def make_correlator(
     """Return the correlator of an experiment.
 
     Raises:
-        ValueError: There are no quarks, the lattice does not support them, or the range is empty.
+        ValueError: There are no quarks, or the lattice does not support them or is too short.
     """
     key = "infer.derivatives.pion"
     require_fermions(lattice.extents, key)
@@ -80,17 +71,12 @@ def make_correlator(
     if quarks is None:
         raise ValueError(f"{key}.quarks: the action has no quarks for the pion; set kappa")
     middle = lattice.extents[0] // 2
-    if middle < 2 or not 1 <= choose_start(options, lattice) < middle:
+    if middle < 2:
         raise ValueError(
-            f"{key}.t_min: of {lattice.extents[0]} sites in time the ranges are [t_min, {middle}] "
-            f"with t_min from 1 to {middle - 1}; choose one of them, on a longer lattice"
+            f"{key}: {lattice.extents[0]} sites in time leave no range to fit a mass in; choose a "
+            "longer lattice"
         )
-    return PionCorrelator(options, quarks, lattice, seed)
-
-
-def choose_start(options: PionOptions, lattice: Lattice) -> int:
-    """Return the t_min shown in tables."""
-    return max(1, lattice.extents[0] // 4) if options.t_min is None else options.t_min
+    return PionCorrelator(options.n_sources, quarks, lattice, seed)
 
 
 def add_masses(estimates: DerivativeEstimates, lattice: Lattice) -> None:
@@ -141,12 +127,10 @@ def report_pion(
         pair = make_fit(estimates, range(t, t + 2), middle)
         means = np.stack([estimates.average(name) for name in pair.inputs], axis=1)
         effective.append({"t": t, **compute_value(pair(means)).to_dict()})
-    options = correlator.options
     return {
         "quarks": correlator.quarks.model_dump(),
-        "source": options.source,
-        "n_sources": options.n_sources,
-        "t_min": choose_start(options, correlator.lattice),
+        "n_sources": correlator.n_sources,
+        "t_min": max(1, middle // 2),
         "masses": masses,
         "effective_masses": effective,
     }

@@ -1,8 +1,9 @@
-"""Configurations from a flow of the Haar measure: proposals, or a Markov chain of them."""
+"""Configurations from a flow of the Haar measure: a Markov chain of its proposals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 import h5py
@@ -14,7 +15,6 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.project.run import Run
 from pipeline_gauge_flows.data.actions import WholeAction
 from pipeline_gauge_flows.data.fermions.effective import make_action
-from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.metropolis import Acceptance
 from pipeline_gauge_flows.inference.files import Files, Proposal, require_writable
 from pipeline_gauge_flows.inference.options import SampleOptions
@@ -35,7 +35,7 @@ def write_samples(
     Args:
         run: The run.
         flow: The flow.
-        options: Number, method and formats.
+        options: Number and formats.
         ranks: The ranks, which share the work.
         file: `run.inference` on rank 0, which gets the group `samples`: `log_weight` of the
             written configurations, and `number` of the proposal of each.
@@ -44,28 +44,21 @@ def write_samples(
         Summary for the screen, on rank 0.
 
     Raises:
-        ValueError: A format does not support the lattice, the flow does not act on the
-            lattice, or a weight is not finite.
+        ValueError: A format does not support the lattice, or a weight is not finite.
     """
-    flow = _move_to_lattice(run, flow, options)
     action = make_action(read_target_action(run), flow.lattice)
     require_writable(run, options, flow.lattice)
-    chain = options.method == "metropolis"
-    separation = options.separation if chain else 1
-    first = options.thermalisation if chain else 0
-    total = first + separation * options.n_configurations
+    total = options.thermalisation + options.n_configurations
     drawn = draw_proposals(run, flow, action, total, options.batch_size, ranks)
     if not ranks.is_rank_zero or file is None:
         for _ in drawn:
             pass
         return {}
-    states = _Chain(drawn, (run.seed, 2)) if chain else drawn
-    kept = (one for i, one in enumerate(states) if i >= first and (i - first + 1) % separation == 0)
+    chain = _Chain(drawn, (run.seed, 2))
     with Files(run, action, options) as files:
+        kept = islice(chain, options.thermalisation, None)
         written = [(one.log_weight, one.number) for one in map(files.add, kept)]
-        facts: dict[str, Any] = {"method": options.method}
-        if isinstance(states, _Chain):
-            facts |= {"acceptance": states.acceptance}
+        facts = {"method": "metropolis", "acceptance": chain.acceptance}
         summary = files.finish(facts)
     group = file.create_group("samples")
     group.attrs[BULK] = True
@@ -131,12 +124,3 @@ class _Chain:
     def acceptance(self) -> float:
         """Fraction of accepted proposals, without the first."""
         return (self._moves - 1) / max(1, self._steps - 1)
-
-
-def _move_to_lattice(run: Run, flow: Flow, options: SampleOptions) -> Flow:
-    if options.extents is None:
-        return flow
-    try:
-        return flow.move_to(Lattice(tuple(options.extents), flow.lattice.n_colours))
-    except ValueError as error:
-        raise ValueError(f"{run.experiment}: infer.samples.extents: {error}") from None

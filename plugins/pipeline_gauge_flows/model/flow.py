@@ -2,13 +2,12 @@
 
 Activation memory and recomputation in the backward pass:
 
-| memory    | stored for each layer           | recomputed                            |
-|-----------|---------------------------------|---------------------------------------|
-| graph     | everything that autograd needs  | nothing                               |
-| recompute | the active links before it      | the layer                             |
-| invert    | nothing                         | the inverse of the layer, the layer   |
+| memory    | stored for each layer           | recomputed |
+|-----------|---------------------------------|------------|
+| graph     | everything that autograd needs  | nothing    |
+| recompute | the active links before it      | the layer  |
 
-With `recompute` links are restored exactly, with `invert` up to rounding.
+Of the inverse everything is stored, as no training differentiates it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.graph.masks import find_active_links
+from pipeline_gauge_flows.graph.context import Context
 from pipeline_gauge_flows.model.layer import Layer, Moved, project_tangent
 
-Memory = Literal["graph", "recompute", "invert"]
+Memory = Literal["graph", "recompute"]
 
 
 class Flow(nn.Module):
@@ -56,9 +55,10 @@ class Flow(nn.Module):
                 f"a flow of SU({old.n_colours}) in {old.dimension} dimensions cannot act on "
                 f"SU({new.n_colours}) in {new.dimension}; train another one"
             )
-        for update in {layer.update for layer in self._order_layers()}:
+        layers: list[Layer] = list(self.layers)  # type: ignore[arg-type]
+        for update in {layer.update for layer in layers}:
             update.find_active(lattice)
-        return Flow(self._order_layers(), lattice, self.memory).train(self.training)
+        return Flow(layers, lattice, self.memory).train(self.training)
 
     def forward(self, links: Tensor) -> Moved:
         """Map links (batch, D, V, N, N).
@@ -93,42 +93,46 @@ class Flow(nn.Module):
         """
         score = torch.zeros_like(links) if score is None else score
         if self.memory != "graph" and torch.is_grad_enabled():
-            mapped: tuple[Tensor, Tensor, Tensor] = _apply_checkpointed(self, False, links, score)
+            mapped: tuple[Tensor, Tensor, Tensor] = _apply_checkpointed(self, links, score)
             return mapped
         log_det = _make_log_det(links)
-        for layer in self._order_layers():
-            links, more = layer(links, self.lattice)
+        for layer, context in self.list_layers(links.device):
+            links, more = layer(links, context)
             log_det = log_det + more.detach()
-            score = layer.push_score(score, links, self.lattice)
+            score = layer.push_score(score, links, context)
         return links, log_det, project_tangent(score, links.detach())
 
     def _map(self, links: Tensor, *, inverse: bool) -> Moved:
-        if self.memory != "graph" and torch.is_grad_enabled():
-            moved, total, _ = _apply_checkpointed(self, inverse, links, None)
+        if self.memory != "graph" and torch.is_grad_enabled() and not inverse:
+            moved, total, _ = _apply_checkpointed(self, links, None)
             return moved, total
         log_det = _make_log_det(links)
         if not torch.is_grad_enabled():
             links = links.clone(memory_format=torch.contiguous_format)
-            for layer in self._order_layers(inverse):
-                log_det += layer.overwrite(links, self.lattice, inverse)
+            for layer, context in self.list_layers(links.device, inverse):
+                log_det += layer.overwrite(links, context, inverse)
             return links, log_det
-        for layer in self._order_layers(inverse):
-            links, more = layer(links, self.lattice, inverse)
+        for layer, context in self.list_layers(links.device, inverse):
+            links, more = layer(links, context, inverse)
             log_det = log_det + more
         return links, log_det
 
-    def _order_layers(self, inverse: bool = False) -> list[Layer]:
+    def list_layers(
+        self, device: torch.device, inverse: bool = False
+    ) -> list[tuple[Layer, Context]]:
+        """Return the layers in the order in which they act, with their tables on a device."""
         layers: list[Layer] = list(self.layers)  # type: ignore[arg-type]
-        return layers[::-1] if inverse else layers
+        pairs = [(layer, layer.make_context(self.lattice, device)) for layer in layers]
+        return pairs[::-1] if inverse else pairs
 
 
 def _make_log_det(links: Tensor) -> Tensor:
     return torch.zeros(len(links), dtype=torch.float64, device=links.device)
 
 
-def _apply_checkpointed(flow: Flow, inverse: bool, links: Tensor, score: Tensor | None) -> Any:
+def _apply_checkpointed(flow: Flow, links: Tensor, score: Tensor | None) -> Any:
     """Return links, log-determinant, and score if one is given."""
-    return _Checkpointed.apply(flow, inverse, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
+    return _Checkpointed.apply(flow, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
 
 
 class _Checkpointed(torch.autograd.Function):
@@ -136,19 +140,18 @@ class _Checkpointed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, flow: Flow, inverse: bool, links: Tensor, score: Tensor | None, *_: Tensor
+        ctx: Any, flow: Flow, links: Tensor, score: Tensor | None, *_: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         kept, log_det = [], _make_log_det(links)
         links = links.clone(memory_format=torch.contiguous_format)
-        for layer in flow._order_layers(inverse):
-            if flow.memory == "recompute":
-                kept.append(_select_active(layer, links, flow.lattice))
-            log_det += layer.overwrite(links, flow.lattice, inverse)
+        for layer, context in flow.list_layers(links.device):
+            kept.append(links.flatten(1, 2)[:, context.active])
+            log_det += layer.overwrite(links, context)
             if score is not None:
-                score = layer.push_score(score, links, flow.lattice)
+                score = layer.push_score(score, links, context)
         if score is not None:
             score = project_tangent(score, links)
-        ctx.flow, ctx.inverse, ctx.scored = flow, inverse, score is not None
+        ctx.flow, ctx.scored = flow, score is not None
         ctx.save_for_backward(links, *kept)
         if score is not None:
             ctx.mark_non_differentiable(log_det, score)
@@ -157,32 +160,20 @@ class _Checkpointed(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_links: Tensor, by_log_det: Tensor, _: Tensor | None) -> Any:
-        flow, inverse = ctx.flow, ctx.inverse
+        flow: Flow = ctx.flow
         links, *kept = ctx.saved_tensors
         gradients: dict[nn.Parameter, Tensor | None] = {}
-        for number, layer in reversed(list(enumerate(flow._order_layers(inverse)))):
-            if kept:
-                links = _replace_active(layer, links, kept[number], flow.lattice)
-            else:
-                with torch.no_grad():
-                    links, _ = layer(links, flow.lattice, not inverse)
+        pairs = zip(flow.list_layers(links.device), kept, strict=True)
+        for (layer, context), active in reversed(list(pairs)):
+            links = links.flatten(1, 2).index_copy(1, context.active, active).view_as(links)
             weights = list(layer.parameters())
             with torch.enable_grad():
                 leaf = links.detach().requires_grad_()
-                outputs = layer(leaf, flow.lattice, inverse)
+                outputs = layer(leaf, context)
             seeds = (by_links, torch.zeros_like(outputs[1]) if ctx.scored else by_log_det)
             by_links, *by_weights = torch.autograd.grad(
                 outputs, [leaf, *weights], seeds, allow_unused=True
             )
             gradients.update(zip(weights, by_weights, strict=True))
         in_order = (gradients.get(p) for p in flow.parameters())
-        return None, None, by_links, None, *in_order
-
-
-def _select_active(layer: Layer, links: Tensor, lattice: Lattice) -> Tensor:
-    return links.flatten(1, 2)[:, find_active_links(layer.update, lattice, links.device)]
-
-
-def _replace_active(layer: Layer, links: Tensor, active: Tensor, lattice: Lattice) -> Tensor:
-    numbers = find_active_links(layer.update, lattice, links.device)
-    return links.flatten(1, 2).index_copy(1, numbers, active).view_as(links)
+        return None, by_links, None, *in_order

@@ -50,12 +50,11 @@ def build_flow(
 
 
 class GaugeModule(nn.Module):
-    """Flow that takes direction and lattice from its batch.
+    """Flow that takes the lattice from its batch.
 
     | batch          |                                                                           |
     |----------------|---------------------------------------------------------------------------|
-    | `base_links`   | links (batch, D, V, N, N) to be mapped, or                                |
-    | `target_links` | links to be mapped by the inverse                                         |
+    | `base_links`   | links (batch, D, V, N, N) to be mapped                                    |
     | `extents`      | of their lattice, (batch, D), all rows equal                              |
 
     | output    |                                                                                |
@@ -82,7 +81,7 @@ class GaugeModule(nn.Module):
     def forward(self, batch: Batch) -> Outputs:
         """Map a batch."""
         flow = self.flow.move_to(Lattice(tuple(batch["extents"][0].tolist()), self._n_colours))
-        if "target_links" in batch:
+        if "target_links" in batch:  # the probe of a flow that learned from an ensemble, formerly
             links, log_det = flow.inverse(batch["target_links"])
         elif self._by_path and torch.is_grad_enabled():
             links, log_det = self._map_by_path(flow, batch["base_links"])

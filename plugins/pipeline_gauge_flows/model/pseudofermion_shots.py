@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.data.datasets import FermionOptions
 from pipeline_gauge_flows.data.fermions.solver import DiracSolver
-from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.lattice import Lattice, seed_generator
 from pipeline_gauge_flows.model.pseudofermion_flow import Operators, PseudofermionFlow
 from pipeline_kernels.dirac import DiracOperator
 
@@ -49,12 +48,10 @@ def make_operators(
 def draw_noise(lattice: Lattice, n_shots: int, seeds: Sequence[Sequence[int]]) -> Tensor:
     """Draw chi, (n, n_shots, V / 2, S, N), with a separate seed for each configuration."""
     shape = n_shots, lattice.volume // 2, lattice.dimension, lattice.n_colours
-    fields = []
-    for seed in seeds:
-        (state,) = np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(state))
-        fields.append(torch.randn(shape, generator=generator, dtype=torch.complex128))
-    return torch.stack(fields)
+    generators = (seed_generator(*seed) for seed in seeds)
+    return torch.stack(
+        [torch.randn(shape, generator=one, dtype=torch.complex128) for one in generators]
+    )
 
 
 def weigh_shots(
@@ -107,7 +104,7 @@ def compute_action(phi: Tensor, operator: DiracOperator) -> Tensor:
 
 def _invert(phi: Tensor, operator: DiracOperator) -> Tensor:
     """Return (M^dagger M)^-1 phi."""
-    return DiracSolver(operator, _TOLERANCE).solve_normal(phi).spinors
+    return DiracSolver(operator, _TOLERANCE).solve_normal(phi)
 
 
 def _square(phi: Tensor) -> Tensor:

@@ -14,24 +14,19 @@ is bijective.
 from __future__ import annotations
 
 from math import sqrt
+from typing import Final
 
-import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.graph.frozen_paths import find_frozen_numbers, find_frozen_paths
+from pipeline_gauge_flows.graph.context import Context, find_frozen_numbers
 from pipeline_gauge_flows.graph.masks import Update
-from pipeline_gauge_flows.model.context import (
-    Conditioner,
-    compute_loop_traces,
-    compute_shape_features,
-    count_loop_traces,
-)
-from pipeline_gauge_flows.model.convolution import make_convolution
+from pipeline_gauge_flows.model.features import Conditioner, compute_loop_traces, count_loop_traces
 from pipeline_gauge_flows.model.layer import Layer, Moved
-from pipeline_gauge_flows.model.staples import StapleNetwork
 from pipeline_gauge_flows.options import ResidualOptions
 from pipeline_kernels.su3 import residual_step
+
+_LARGEST: Final = 0.9
+"""Bound on the sum over paths of the magnitudes of their weights; below 1 layers are bijective."""
 
 
 class ResidualLayer(Layer):
@@ -39,7 +34,7 @@ class ResidualLayer(Layer):
 
     Args:
         update: Update with the active links.
-        options: Loops, largest step and context.
+        options: Paths and context.
         dimension: D.
         n_colours: N.
     """
@@ -47,50 +42,22 @@ class ResidualLayer(Layer):
     def __init__(
         self, update: Update, options: ResidualOptions, dimension: int, n_colours: int
     ) -> None:
-        super().__init__(update)
-        self._rectangles, self._largest = options.rectangles, options.largest_step
-        numbers = find_frozen_numbers(update, dimension, rectangles=options.rectangles)
-        self._n_paths, n_more = len(numbers), 0
-        self.staples = None
-        if options.check_learned(update.pattern):
-            loops = options.staples
-            self.staples = StapleNetwork(
-                dimension, loops.width, loops.n_layers, [update.plaquette], loops.gain
-            )
-            n_more = n_colours - 1
-        self._n_terms = self._n_paths + (self.staples is not None)
-        n_features = count_loop_traces(self._n_paths, n_colours) + n_more
-        self.convolution = make_convolution(options.convolution, dimension, n_colours)
-        if self.convolution is not None:
-            n_features += self.convolution.n_features
-        self.conditioner = Conditioner(n_features, options.hidden, self._n_terms)
+        super().__init__(update, rectangles=options.rectangles)
+        self._n_paths = len(find_frozen_numbers(update, dimension, rectangles=options.rectangles))
+        n_features = count_loop_traces(self._n_paths, n_colours)
+        self.conditioner = Conditioner(n_features, options.hidden, self._n_paths)
 
-    def move(self, active: Tensor, links: Tensor, lattice: Lattice, inverse: bool) -> Moved:
+    def move(self, active: Tensor, links: Tensor, context: Context, inverse: bool) -> Moved:
         """Map the active links."""
-        paths, weights = self._weigh_paths(links, lattice)
+        paths = context.paths.multiply_links(links.flatten(1, 2))
+        weights = self._bound_weights(self.conditioner(compute_loop_traces(paths)))
         moved, log_det = residual_step(
             active.flatten(0, 1), paths.flatten(0, 1), weights.flatten(0, 1), inverse
         )
         return moved.view_as(active), log_det.view(active.shape[:2])
 
-    def _weigh_paths(self, links: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor]:
-        """Return paths (batch, n_active, n, N, N), weights epsilon (batch, n_active, n) float64."""
-        table = find_frozen_paths(self.update, lattice, links.device, rectangles=self._rectangles)
-        paths = table.multiply_links(links.flatten(1, 2))
-        features = compute_loop_traces(paths)
-        if self.staples is not None:
-            raw = self.staples(links, paths, self.update, lattice)[:, :, 0]
-            features = torch.cat([features, compute_shape_features(raw)], dim=-1)
-            # The Frobenius norm bounds the singular values.
-            size = raw.abs().square().sum((-2, -1), keepdim=True).sqrt()
-            paths = torch.cat([paths, (raw / size).unsqueeze(2)], dim=2)
-        if self.convolution is not None:
-            more = self.convolution(links, self.update, lattice)
-            features = torch.cat([features, more], dim=-1)
-        return paths, self._bound_weights(self.conditioner(features))
-
     def _bound_weights(self, parameters: Tensor) -> Tensor:
         """Return epsilon_k, with a sum of magnitudes below the largest step."""
         # Cauchy-Schwarz: sum |a_k| <= sqrt(n) |a|.
         square = parameters.square().sum(-1, keepdim=True)
-        return self._largest / sqrt(self._n_terms) * parameters / (1 + square).sqrt()
+        return _LARGEST / sqrt(self._n_paths) * parameters / (1 + square).sqrt()

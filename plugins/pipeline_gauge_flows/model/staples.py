@@ -14,26 +14,18 @@ R_mu,nu = S_nu(x) S_mu(x+nu) S_nu(x+mu)^dag and L_mu,nu = S_nu(x-nu)^dag S_mu(x-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from pipeline_gauge_flows.data.lattice import Lattice, make_neighbours
-from pipeline_gauge_flows.graph.frozen_paths import find_frozen_numbers
-from pipeline_gauge_flows.graph.masks import Update, find_active_links, find_active_mask
+from pipeline_gauge_flows.data.lattice import make_neighbours
+from pipeline_gauge_flows.graph.context import Context
 from pipeline_kernels.su3 import staple_layer
 
 
-def clear_active(links: Tensor, update: Update, lattice: Lattice) -> Tensor:
-    """Return links (batch, D, V, N, N) with zeros in place of the active ones: Eq. 4."""
-    active = find_active_mask(update, lattice, links.device)
-    return links.masked_fill(active[:, :, None, None], 0)
-
-
 class StapleNetwork(nn.Module):
-    """Linear layers on the staples of all links, 1 -> width -> ... -> width -> n_loops channels.
+    """Linear layers on the staples of all links, 1 -> width -> ... -> width -> 1 channels.
 
     Initially each layer passes on its first channel, and the last takes one plaquette's staple,
     up to noise: a network that passed on its input at the active links too, as described in the
@@ -43,16 +35,16 @@ class StapleNetwork(nn.Module):
         dimension: D.
         width: Channels between the layers, N_h.
         n_layers: Number of layers, N_l.
-        plaquettes: Initial plaquette of each active loop, by the index of its staple
-            among R_nu, L_nu. The paper has one loop.
+        plaquette: Initial plaquette of the active loop, by the index of its staple among R_nu,
+            L_nu.
         gain: Gain of the noise, Xavier's normal distribution.
     """
 
     def __init__(
-        self, dimension: int, width: int, n_layers: int, plaquettes: Sequence[int], gain: float
+        self, dimension: int, width: int, n_layers: int, plaquette: int, gain: float
     ) -> None:
         super().__init__()
-        widths = [1, *[width] * (n_layers - 1), len(plaquettes)]
+        widths = [1, *[width] * (n_layers - 1), 1]
         n_blocks = 1 + 2 * (dimension - 1)
         self.coefficients = nn.ParameterList()
         for number, (n_in, n_out) in enumerate(pairwise(widths)):
@@ -63,37 +55,31 @@ class StapleNetwork(nn.Module):
                 noise.zero_()
             start = torch.zeros(n_out, n_blocks, n_in)
             if number == n_layers - 1:
-                for loop, plaquette in enumerate(plaquettes):
-                    start[loop, 1 + plaquette] = 1 / n_in
+                start[:, 1 + plaquette] = 1 / n_in
             elif number == 0:
                 start[:, 0] = 1
             else:
                 start[:, 0] = torch.eye(n_in)
             self.coefficients.append(nn.Parameter(noise + start.flatten(1)))
 
-    def forward(self, links: Tensor, paths: Tensor, update: Update, lattice: Lattice) -> Tensor:
-        """Return the active staples, (batch, n_active, n_loops, N, N).
+    def forward(self, links: Tensor, paths: Tensor, context: Context) -> Tensor:
+        """Return the active staples, (batch, n_active, N, N).
 
         Args:
             links: (batch, D, V, N, N).
-            paths: Products along the frozen plaquette paths of the active links, as
-                first returned by `FrozenPaths.multiply_links`, (batch, n_active, n_paths, N, N).
-            update: Update with the active links.
-            lattice: The lattice.
+            paths: Products along the frozen plaquette paths of the active links, (batch,
+                n_active, n_paths, N, N).
+            context: Tables of the layer.
         """
         *hidden, last = (c.to(links.real.dtype) for c in self.coefficients)
         if not hidden:
             # One layer sees only these frozen plaquette paths, which are given.
-            blocks = [1 + number for number in find_frozen_numbers(update, lattice.dimension)]
-            frozen = paths[:, :, : len(blocks)]
-            combined = [(row[blocks, None, None] * frozen).sum(2) for row in last]
-            return torch.stack(combined, dim=2)
-        tables, mask = (
-            make_neighbours(lattice, links.device),
-            find_active_mask(update, lattice, links.device),
-        )
-        staples = clear_active(links, update, lattice).unsqueeze(1)
+            blocks = [1 + number for number in context.paths.numbers]
+            staples: Tensor = (last[0][blocks, None, None] * paths).sum(2)
+            return staples
+        tables = make_neighbours(context.lattice, links.device)
+        staples = links.masked_fill(context.mask[:, :, None, None], 0).unsqueeze(1)
         for coefficients in hidden:
             staples = staple_layer(staples, coefficients, *tables)
-        staples = staple_layer(staples, last, *tables, mask=mask).flatten(2, 3)
-        return staples[:, :, find_active_links(update, lattice, links.device)].transpose(1, 2)
+        staples = staple_layer(staples, last, *tables, mask=context.mask)
+        return staples[:, 0].flatten(1, 2)[:, context.active]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,19 +13,15 @@ from pipeline_core.batch import Batch
 from pipeline_core.fields import SPLITS
 from pipeline_core.project.run import Run
 from pipeline_core.task import Sizes
-from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
-from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, seed_generator
 from pipeline_gauge_flows.model.pseudofermion_shots import draw_noise
 
-Role = Literal["base", "target"]
-"""Role of configurations: samples of the base or of the target distribution of a flow."""
 
-
-def make_batch(links: Tensor, lattice: Lattice, role: Role = "base") -> Batch:
+def make_batch(links: Tensor, lattice: Lattice) -> Batch:
     """Collate configurations (batch, D, V, N, N) into a batch of `GaugeModule`."""
     extents = torch.tensor([lattice.extents] * len(links), dtype=torch.int64)
-    return {f"{role}_links": links, "extents": extents.reshape(len(links), lattice.dimension)}
+    return {"base_links": links, "extents": extents.reshape(len(links), lattice.dimension)}
 
 
 def _count_rows(n_samples: int) -> Sizes:
@@ -66,13 +61,10 @@ class HaarSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Collate configurations by index."""
-        links = [draw_hot(self.lattice, 1, self._make_generator(i), self.dtype) for i in indices]
+        path = self.seed, SPLITS.index(self.split), self.epoch
+        generators = (seed_generator(*path, int(i)) for i in indices)
+        links = [draw_hot(self.lattice, 1, one, self.dtype) for one in generators]
         return make_batch(torch.cat(links), self.lattice)
-
-    def _make_generator(self, number: int) -> torch.Generator:
-        path = [self.seed, SPLITS.index(self.split), self.epoch, number]
-        (state,) = np.random.SeedSequence(path).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(state))
 
 
 class EnsembleSamples:
@@ -81,28 +73,17 @@ class EnsembleSamples:
     Args:
         run: The run, from which the data are read.
         lattice: Lattice of the flow.
-        action: Required action; None for any.
         split: Name of the split.
-        role: Role of the configurations.
         dtype: Complex dtype of links.
 
     Raises:
-        ValueError: They have another lattice or action.
+        ValueError: They have another lattice.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        lattice: Lattice,
-        action: ActionOptions | None,
-        split: str,
-        role: Role,
-        dtype: torch.dtype,
-    ) -> None:
+    def __init__(self, run: Run, lattice: Lattice, split: str, dtype: torch.dtype) -> None:
         self._ensemble = Ensemble(run.data)
-        self._ensemble.require(lattice, self._ensemble.action if action is None else action)
+        self._ensemble.require(lattice, self._ensemble.action)
         self._numbers = self._ensemble.select(split)
-        self._role: Role = role
         self._dtype = dtype
 
     def __len__(self) -> int:
@@ -115,7 +96,7 @@ class EnsembleSamples:
     def batch(self, indices: Sequence[int]) -> Batch:
         """Collate configurations by their indices in the split."""
         links = self._ensemble.read_links(self._numbers[list(indices)].tolist()).to(self._dtype)
-        return make_batch(links, self._ensemble.lattice, self._role)
+        return make_batch(links, self._ensemble.lattice)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def draw_hono(source: HonoSource) -> Made:
         x = draw_from_grid(surface.coordinates, source.counts, source.points, rng)
         facts["grid"] = source.counts
     else:
-        lower, upper = _list_bounds(surface.coordinates)
+        lower, upper = list_bounds(surface.coordinates)
         x = rng.uniform(lower, upper, (source.points, len(lower)))
     points = Points(
         coordinates=surface.coordinates,
@@ -52,13 +52,30 @@ def draw_from_grid(
     Returns:
         Points, (n, d).
     """
-    places = np.unravel_index(rng.choice(int(np.prod(counts)), n, replace=False), counts)
-    ends = zip(*_list_bounds(coordinates), counts, strict=True)
+    return take_from_grid(coordinates, counts, rng.choice(int(np.prod(counts)), n, replace=False))
+
+
+def take_from_grid(
+    coordinates: Sequence[Coordinate], counts: Sequence[int], numbers: NDArray[np.int64]
+) -> Floats:
+    """Return points of a regular grid by their numbers, of which the last coordinate is fastest.
+
+    Args:
+        coordinates: Coordinates with domains; the grid includes the ends.
+        counts: Points along each coordinate.
+        numbers: Numbers of the points, (n,).
+
+    Returns:
+        Points, (n, d).
+    """
+    ends = zip(*list_bounds(coordinates), counts, strict=True)
     axes = [np.linspace(lower, upper, count) for lower, upper, count in ends]
-    return np.stack([axis[place] for axis, place in zip(axes, places, strict=True)], axis=1)
+    places = zip(axes, np.unravel_index(numbers, counts), strict=True)
+    return np.stack([axis[place] for axis, place in places], axis=1)
 
 
-def _list_bounds(coordinates: Sequence[Coordinate]) -> tuple[list[float], list[float]]:
+def list_bounds(coordinates: Sequence[Coordinate]) -> tuple[list[float], list[float]]:
+    """Return the lower and the upper bounds of coordinates with domains."""
     lower = [one.lower for one in coordinates if one.lower is not None]
     upper = [one.upper for one in coordinates if one.upper is not None]
     assert len(lower) == len(upper) == len(coordinates), "a coordinate without a domain"

@@ -21,7 +21,6 @@ key `surface`:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,9 +37,12 @@ from pipeline_core.distributed.world import find_world
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import SPLITS
+from pipeline_core.figures.results import read_history
 from pipeline_core.project.run import Run
 from pipeline_htfbr.data.points import Coordinate, read_points
+from pipeline_htfbr.data.sampling import list_bounds, take_from_grid
 from pipeline_htfbr.data.surfaces import ExactSurface, find_exact_surface
+from pipeline_htfbr.inference.landscape import Fitted
 from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTEvaluateOptions, HTTrainOptions
 
@@ -48,6 +50,8 @@ Floats = NDArray[np.float64]
 
 UNITS: Final = {name: units.find_factor("energy", name) for name in ("hartree", "cm^-1")}
 """Units in which errors are reported -> eV."""
+WINDOWS: Final = (5000.0, 10_000.0, 20_000.0, 40_000.0)
+"""Upper ends of the energy windows in which errors are reported, cm⁻¹ above the minimum."""
 _BLOCK: Final = 50_000
 """Grid points that are held in memory at once, with all their functions."""
 
@@ -100,13 +104,9 @@ def report_surface(run: Run) -> dict[str, Any]:
     compared = compare_points(run)
     exact = find_exact_surface(points.surface) if points.surface else None
     if exact is not None:
-        compared |= compare_exact(surface, exact, options, run.seed)
+        compared |= compare_exact(Fitted(surface), exact, options, run.seed)
     least = min([points.energy.min(), *(c.label.min() for c in compared.values())])
-    windows = options.energy_windows
-    errors = {
-        place: compute_errors(c, least, windows, points.coordinates)
-        for place, c in compared.items()
-    }
+    errors = {place: compute_errors(c, least, points.coordinates) for place, c in compared.items()}
     return {
         "exact": points.surface,
         "method": run.get_section("train", HTTrainOptions).method,
@@ -139,12 +139,12 @@ def compare_points(run: Run) -> dict[str, Compared]:
 
 
 def compare_exact(
-    surface: Surface, exact: ExactSurface, options: HTEvaluateOptions, seed: int
+    fitted: Fitted, exact: ExactSurface, options: HTEvaluateOptions, seed: int
 ) -> dict[str, Compared]:
     """Compare with an exact surface on its whole grid, and at uniform random points of its domain.
 
     Args:
-        surface: The fit, on the CPU.
+        fitted: The fit, on the CPU.
         exact: The exact surface.
         options: Selection of the two sets of points.
         seed: Seed of the random points.
@@ -155,19 +155,17 @@ def compare_exact(
     compared = {}
     if options.grid and exact.grid is not None:
         blocks = [
-            (exact.energies(x), _compute_energies(surface, x))
+            (exact.energies(x), fitted.energies(x))
             for x in iterate_grid(exact.coordinates, exact.grid)
         ]
         label, predicted = (np.concatenate(part) for part in zip(*blocks, strict=True))
         compared["grid"] = Compared(label, predicted)
-    bounds = [(c.lower, c.upper) for c in exact.coordinates]
-    if options.off_grid_points and not any(None in pair for pair in bounds):
-        lower, upper = np.asarray(bounds, dtype=np.float64).T
+    bounded = all(None not in (c.lower, c.upper) for c in exact.coordinates)
+    if options.off_grid_points and bounded:
+        lower, upper = list_bounds(exact.coordinates)
         x = np.random.default_rng(seed).uniform(lower, upper, (options.off_grid_points, len(lower)))
-        slopes = _compute_gradients(surface, x) - exact.gradients(x)
-        compared["off_grid"] = Compared(
-            exact.energies(x), _compute_energies(surface, x), _compute_rms(slopes)
-        )
+        slopes = fitted.gradients(x) - exact.gradients(x)
+        compared["off_grid"] = Compared(exact.energies(x), fitted.energies(x), _compute_rms(slopes))
     return compared
 
 
@@ -181,29 +179,20 @@ def iterate_grid(coordinates: Sequence[Coordinate], counts: Sequence[int]) -> It
     Yields:
         (n, d) in the units of the coordinates, the last one running fastest.
     """
-    axes = []
-    for coordinate, count in zip(coordinates, counts, strict=True):
-        assert coordinate.lower is not None, coordinate.name
-        assert coordinate.upper is not None, coordinate.name
-        axes.append(np.linspace(coordinate.lower, coordinate.upper, count))
     total = int(np.prod(counts))
     for start in range(0, total, _BLOCK):
-        places = np.unravel_index(np.arange(start, min(start + _BLOCK, total)), counts)
-        yield np.stack([axis[i] for axis, i in zip(axes, places, strict=True)], axis=1)
+        numbers = np.arange(start, min(start + _BLOCK, total))
+        yield take_from_grid(coordinates, counts, numbers)
 
 
 def compute_errors(
-    compared: Compared,
-    least: float,
-    windows: Sequence[float],
-    coordinates: Sequence[Coordinate],
+    compared: Compared, least: float, coordinates: Sequence[Coordinate]
 ) -> dict[str, Any]:
     """Return the errors at one set of points.
 
     Args:
         compared: Exact and predicted energies.
         least: Energy of the minimum, eV.
-        windows: Upper ends of the windows of energy, cm⁻¹ above the minimum.
         coordinates: The coordinates, for the units of gradients.
 
     Returns:
@@ -217,9 +206,7 @@ def compute_errors(
     report |= {name: _measure(error / unit) for name, unit in UNITS.items()}
     norm = float(np.linalg.norm(height))
     report["relative"] = float(np.linalg.norm(error)) / norm if norm > 0 else None
-    report["windows"] = list(
-        _iterate_windows(error / UNITS["cm^-1"], height / UNITS["cm^-1"], windows)
-    )
+    report["windows"] = list(_iterate_windows(error / UNITS["cm^-1"], height / UNITS["cm^-1"]))
     if compared.gradient_errors is not None:
         report["gradient"] = {
             c.name: {"rmse": float(size / UNITS["hartree"]), "unit": _name_slope_unit(c)}
@@ -230,8 +217,7 @@ def compute_errors(
 
 def read_training(run: Run) -> dict[str, Any]:
     """Return epochs and times from the history; None where it does not hold them."""
-    text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
-    records = [json.loads(line) for line in text.splitlines()]
+    records = read_history(run)
     timed = [r for r in records if r.get("seconds") is not None]
     ends = [0, *(record["epoch"] for record in timed)]
     rates = [
@@ -244,19 +230,6 @@ def read_training(run: Run) -> dict[str, Any]:
         "seconds": sum(record["seconds"] for record in timed) if timed else None,
         "seconds_per_epoch": float(np.median(rates)) if rates else None,
     }
-
-
-def _compute_energies(surface: Surface, x: Floats) -> Floats:
-    with torch.no_grad():
-        energies: Floats = surface.energies(torch.from_numpy(x)).numpy()
-    return energies
-
-
-def _compute_gradients(surface: Surface, x: Floats) -> Floats:
-    places = torch.from_numpy(x).requires_grad_()
-    (gradient,) = torch.autograd.grad(surface.energies(places).sum(), places)
-    slopes: Floats = gradient.numpy()
-    return slopes
 
 
 def _compute_rms(errors: Floats) -> Floats:
@@ -276,11 +249,9 @@ def _measure(error: Floats) -> dict[str, float | None]:
     }
 
 
-def _iterate_windows(
-    error: Floats, height: Floats, ends: Sequence[float]
-) -> Iterator[dict[str, Any]]:
+def _iterate_windows(error: Floats, height: Floats) -> Iterator[dict[str, Any]]:
     """Yield the errors between one end and the next, and above the last; all in cm⁻¹."""
-    for start, end in pairwise([0.0, *sorted(ends), np.inf]):
+    for start, end in pairwise([0.0, *WINDOWS, np.inf]):
         inside = (height >= start) & (height < end)
         bounds = {"from": start, "to": None if end == np.inf else end}
         yield {**bounds, "n_points": int(inside.sum()), **_measure(error[inside])}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import units
-from pipeline_core.artifacts import store
+from pipeline_core.figures.results import open_inference
 from pipeline_core.project.run import Run
 
 Floats = NDArray[np.float64]
@@ -56,7 +54,7 @@ class Stationary:
 
 def read_cuts(run: Run) -> list[Cut]:
     """Return the cuts of a run, those along one coordinate first."""
-    with _open(run) as file:
+    with open_inference(run, _SCHEMA) as file:
         if file is None or "cuts" not in file:
             return []
         coordinates = {c["name"]: c["unit"] for c in json.loads(file.attrs["coordinates"])}
@@ -85,7 +83,7 @@ def _add_unit(name: str, unit: str) -> str:
 def read_stationary_points(run: Run) -> tuple[Stationary, Stationary | None, list[tuple[int, int]]]:
     """Return the points of the fit, of the exact surface, and the corresponding pairs."""
     nothing = Stationary(np.empty(0, dtype=np.int64), np.empty(0), None)
-    with _open(run) as file:
+    with open_inference(run, _SCHEMA) as file:
         if file is None or "stationary" not in file:
             return nothing, None, []
         group = file["stationary"]
@@ -97,12 +95,3 @@ def read_stationary_points(run: Run) -> tuple[Stationary, Stationary | None, lis
 def _read_points(group: h5py.Group) -> Stationary:
     frequencies = group["frequencies"][:] if "frequencies" in group else None
     return Stationary(group["order"][:], group["relative"][:], frequencies)
-
-
-@contextmanager
-def _open(run: Run) -> Iterator[h5py.File | None]:
-    if not run.inference.exists():
-        yield None
-        return
-    with store.open_artifact(run.inference, _SCHEMA) as file, store.explain_damage(run.inference):
-        yield file

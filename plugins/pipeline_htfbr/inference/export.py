@@ -15,12 +15,12 @@ from pipeline_core.project.run import Run
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.data.molecule import Molecule
 from pipeline_htfbr.graph.build import TreeStructure
-from pipeline_htfbr.inference import read_sum_of_products
+from pipeline_htfbr.inference import read_surface
 from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expand
 from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTInferOptions
 
-SCHEMA = "plugin/htfbr/sum_of_products"
+SCHEMA = "plugin/htfbr/hierarchical"
 _TEXT_LINES = 100_000
 """Terms that are formatted as text at once."""
 
@@ -28,10 +28,9 @@ _TEXT_LINES = 100_000
 def export_surface(
     run: Run, surface: Surface, structure: TreeStructure, molecule: Molecule | None
 ) -> dict[str, Any]:
-    """Write `sum_of_products.h5`, `.txt` and their reader program next to `run.inference`.
+    """Write `hierarchical.h5`, `sum_of_products.txt` and their reader program beside the results.
 
-    If too many products would be needed, the HDF5 file holds the hierarchical form alone, and no
-    text is written.
+    If too many products would be needed, no text is written.
 
     Args:
         run: The run.
@@ -42,30 +41,25 @@ def export_surface(
     Returns:
         Number of products, the largest error of the dropped ones (hartree), the files.
     """
-    options = run.get_section("infer", HTInferOptions)
-    terms, problem = _expand_terms(surface, options)
     coordinates = describe_coordinates(structure)
     content = molecule.to_dict() if molecule else None
-    binary = run.folder / "sum_of_products.h5"
-    text, reader = binary.with_suffix(".txt"), run.folder / "read_sum_of_products.py"
+    names = ("hierarchical.h5", "read_surface.py", "sum_of_products.txt")
+    binary, reader, text = (run.folder / name for name in names)
     with store.create(binary, SCHEMA, run.make_provenance("infer")) as file:
         file.attrs["coordinates"] = json.dumps(coordinates)
         file.attrs["molecule"] = json.dumps(content)
         file.attrs["energy_unit"] = "hartree"
         file.attrs["shift"] = float(surface.shift) / HARTREE
         file.attrs["scale"] = float(surface.scale) / HARTREE
-        _write_tree(file.create_group("tree"), surface)
-        if terms:
-            _write_terms(file.create_group("terms"), terms)
+        _write_tree(file, surface)
     with store.write_atomic(reader) as temporary:
-        shutil.copyfile(read_sum_of_products.__file__, temporary)
-    files = [binary.name, reader.name]
-    if terms:
-        write_text(text, terms, coordinates, content)
-        files.append(text.name)
-        return {"terms": len(terms.c), "error_bound": terms.error_bound, "files": files}
-    text.unlink(missing_ok=True)
-    return {"terms": None, "problem": problem, "files": files}
+        shutil.copyfile(read_surface.__file__, temporary)
+    terms, problem = _expand_terms(surface, run.get_section("infer", HTInferOptions))
+    if terms is None:
+        text.unlink(missing_ok=True)
+        return {"terms": None, "problem": problem, "files": list(names[:2])}
+    write_text(text, terms, coordinates, content)
+    return {"terms": len(terms.c), "error_bound": terms.error_bound, "files": list(names)}
 
 
 def _expand_terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | None, str]:
@@ -131,12 +125,6 @@ def _encode_lines(c: np.ndarray, functions: np.ndarray) -> bytes:
     return np.hstack([numbers.view(np.uint8).reshape(len(c), -1), columns, ends]).tobytes()
 
 
-def _write_terms(group: h5py.Group, terms: Terms) -> None:
-    group.attrs["error_bound"] = terms.error_bound
-    for name, array in (("c", terms.c), ("functions", terms.functions)):
-        group.create_dataset(name, data=array, compression="gzip")
-
-
 def _write_tree(group: h5py.Group, surface: Surface) -> None:
     children = np.array([(node.left, node.right) for node in surface.shape.nodes])
     group.create_dataset("children", data=children)
@@ -166,7 +154,7 @@ Functions of x, numbered from 0, with s = 2 (x - a)/(b - a) - 1:
     cosine       1, cos(2 pi x/p), ..., cos(2 pi degree x/p)
     fourier      1, cos(2 pi x/p), sin(2 pi x/p), ..., sin(2 pi degree x/p)
 
-read_sum_of_products.py evaluates this file."""
+read_surface.py evaluates this file."""
 
 _MOLECULE = (
     "Molecule: atoms are numbered from 0, masses in atomic mass units, positions in angstrom."

@@ -74,7 +74,7 @@ def write_inference(run: Run) -> dict[str, Any]:
                 name: _make_table(points, domain, molecule) for name, points in stationary.items()
             }
             summary |= _write_stationary(
-                run, file.create_group("stationary"), tables, stationary, domain
+                file.create_group("stationary"), tables, stationary, domain
             )
     if options.export:
         summary |= export_surface(run, surface, structure, molecule)
@@ -147,52 +147,24 @@ def _compute_frequencies(point: StationaryPoint, domain: SurfaceBox, molecule: M
 
 
 def _write_stationary(
-    run: Run,
     group: h5py.Group,
     tables: dict[str, dict[str, NDArray[Any]]],
     points: dict[str, list[StationaryPoint]],
     domain: SurfaceBox,
 ) -> dict[str, Any]:
-    """Write the tables, also as a JSON file; return the summary."""
+    """Write the tables; return the summary."""
     for name, table in tables.items():
         for key, array in table.items():
             group.create_dataset(f"{name}/{key}", data=array)
     orders = tables["fitted"]["order"]
     summary: dict[str, Any] = {"minima": int((orders == 0).sum())}
     summary["saddle_points"] = int((orders == 1).sum())
-    content: dict[str, Any] = {name: _make_records(table, domain) for name, table in tables.items()}
     if "exact" in points:
         matched = pair_points(points["fitted"], points["exact"], domain)
         group.create_dataset("pairs", data=np.array(matched, dtype=np.int64).reshape(-1, 2))
         ours, exact = tables["fitted"]["relative"], tables["exact"]["relative"]
         differences = [float(ours[i] - exact[j]) for i, j in matched]
-        content["pairs"] = [
-            {"fitted": i, "exact": j, "energy_difference_cm1": _replace_non_finite(difference)}
-            for (i, j), difference in zip(matched, differences, strict=True)
-        ]
         summary["matched"] = f"{len(matched)} of {len(points['exact'])}"
         if np.isfinite(differences).any():
             summary["largest_difference_cm1"] = float(np.nanmax(np.abs(differences)))
-    store.write_json(run.folder / "stationary_points.json", content)
     return summary
-
-
-def _make_records(table: dict[str, NDArray[Any]], domain: SurfaceBox) -> list[dict[str, Any]]:
-    names = [one.name for one in domain.coordinates]
-    records = []
-    for i, order in enumerate(table["order"]):
-        record: dict[str, Any] = {
-            "kind": "saddle point" if order else "minimum",
-            "energy_cm1": _replace_non_finite(table["relative"][i]),
-            "coordinates": dict(zip(names, table["x"][i].tolist(), strict=True)),
-        }
-        if "frequencies" in table:
-            record["frequencies_cm1"] = [
-                _replace_non_finite(one) for one in table["frequencies"][i]
-            ]
-        records.append(record)
-    return records
-
-
-def _replace_non_finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -79,23 +79,6 @@ class Descent:
         self._optimizer.step()
         return norm
 
-    def compute_losses(self, batches: Sequence[Table]) -> Tensor:
-        """Return the loss of each point of this rank; the loss of a step is their mean.
-
-        Returns:
-            (n,) float64 on the device: weighted squares, averaged over the gradient's components.
-        """
-        losses = [self._zero.new_zeros(0)]
-        with torch.no_grad():
-            for table in batches:
-                residuals = compute_residuals(
-                    compute_outputs(self._forward, table, self._owners), table
-                )
-                squares = (r.double().square().reshape(-1, len(table)).mean(0) for r in residuals)
-                terms = zip(self.weights.values(), squares, strict=True)
-                losses.append(torch.stack([weight * one for weight, one in terms]).sum(0))
-        return torch.cat(losses)
-
     def sum_errors(self, batches: Sequence[Table], unit: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Sum errors over points of all ranks.
 

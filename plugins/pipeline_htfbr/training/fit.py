@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from pipeline_core.training.session import Session
 from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.divergence import find_divergence
 from pipeline_htfbr.training.refusals import warn_if_underdetermined
 from pipeline_htfbr.training.shares import Plan, Steps
 from pipeline_htfbr.training.tabulated import Forward, Table, compute_half_domains, tabulate
@@ -104,7 +102,7 @@ class GradientFit:
         self._steps = method.steps(train, self._plan, ranks.device)
         self._evaluated = {"train": self._take_share(train), "val": self._take_share(val)}
         self._units = self._make_units()
-        self._epoch, self._before = 0, dict[str, Any]()
+        self._epoch = 0
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
@@ -162,7 +160,6 @@ class GradientFit:
         every, first = self._options.record_every, self._session.progress.epoch
         last = min((first // every + 1) * every, self._options.epochs) - 1
         descent = self._descent
-        self._before = deepcopy(descent.state_dict())
         with report_out_of_memory(self._describe_pass):
             begin = time.perf_counter()
             norms = self._take_steps(range(first, last + 1))
@@ -219,15 +216,13 @@ class GradientFit:
         record = make_record(epoch, self._descent.rate.value, weights, totals, self._validate())
         losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
         if not (all(map(math.isfinite, losses)) and self._descent.is_finite()):
-            self._refuse_divergence(epoch, losses)
+            seen = (
+                f"the losses ({', '.join(map(str, losses))}) or the optimizer's state are not "
+                "finite after its last step"
+            )
+            seen += f", which they were after epoch {progress.epoch}" if progress.epoch else ""
+            self._session.refuse(Divergence(epoch, seen))
         return record
-
-    def _refuse_divergence(self, epoch: int, losses: list[float]) -> NoReturn:
-        epochs = range(self._session.progress.epoch, epoch)
-        place = (self._run, self._descent, self._steps, self._plan, self._ranks)
-        found = find_divergence(*place, self._before, epochs)
-        seen = f"losses {', '.join(map(str, losses))} after its last step"
-        self._session.refuse(found or Divergence(epoch, seen))
 
     def _validate(self) -> dict[str, Any]:
         if not self._n["val"]:

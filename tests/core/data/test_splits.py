@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from pipeline_atoms.importing.columns import Columns, count_elements, format_formula
 from pipeline_core.config.datasets import Split
-from pipeline_core.data.splits import divide_rows
+from pipeline_core.data.splits import (
+    count_groups,
+    count_splits,
+    divide_rows,
+    list_empty_splits,
+)
 from pipeline_core.fields import SPLITS
 
 TRAIN, VAL, TEST = range(3)
@@ -196,3 +201,20 @@ def test_sources_keep_their_split():
         assert name is None or SPLITS[code] == name
     free = [c for c, name in zip(codes, splits, strict=True) if name is None]
     assert count_sizes(np.array(free)) == [30, 30, 0]
+
+
+def test_splits_and_groups_are_counted():
+    codes = np.array([0, 0, 1, 0, 0], dtype=np.int8)
+    groups = np.array(["b", "a", "b", "b", "c"], dtype=object)
+    assert count_splits(codes) == {"train": 4, "val": 1, "test": 0}
+    assert count_groups(groups, codes) == {
+        "count": 3,
+        "largest": {
+            "b": {"train": 2, "val": 1, "test": 0},
+            "a": {"train": 1, "val": 0, "test": 0},
+            "c": {"train": 1, "val": 0, "test": 0},
+        },
+    }
+    assert list_empty_splits(codes, Split(val=0.2, test=0.2)) == ["test"]
+    assert list_empty_splits(codes[:0], Split(val=0.2, test=0.0)) == ["val"]
+    assert count_groups(groups[:0], codes[:0]) == {"count": 0, "largest": {}}

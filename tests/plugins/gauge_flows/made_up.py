@@ -24,6 +24,7 @@ from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.data.datasets import FermionOptions
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.cost import compare_costs
 from pipeline_gauge_flows.evaluation.predictions import write_predictions
 from pipeline_gauge_flows.evaluation.report import (
@@ -33,7 +34,6 @@ from pipeline_gauge_flows.evaluation.report import (
     report_haar,
 )
 from pipeline_gauge_flows.evaluation.shots import report_shots
-from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates, Step, compute_independent
 from pipeline_gauge_flows.inference.infer import SCHEMA
 from pipeline_gauge_flows.inference.options import PionOptions
@@ -236,7 +236,7 @@ def make_meson_estimates(part: float, n: int = N, seed: int = 0) -> DerivativeEs
     for prefix in ("start:", "end:"):
         series[f"{prefix}pion"] = draw_meson(series[f"{prefix}plaquette"], seed)
     chains = ChainRows([np.arange(n)])
-    estimates = DerivativeEstimates(series, STEP, chains, [1.0, 0.5, 0.25], 100, (seed,))
+    estimates = DerivativeEstimates(series, STEP, chains, 100, (seed,))
     add_masses(estimates, CORRELATOR.lattice)
     return estimates
 
@@ -250,7 +250,7 @@ def write_derivatives(
     run = experiment.runs["base"]
     write_training(run)
     chains = ChainRows([np.arange(N)])
-    estimates = DerivativeEstimates(draw_shift(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
+    estimates = DerivativeEstimates(draw_shift(N, 0.8), STEP, chains, 100, (0,))
     if pion:
         estimates = make_meson_estimates(0.8)
     reports = {name: estimates.report(name) for name in estimates.names}

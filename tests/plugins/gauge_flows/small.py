@@ -21,12 +21,7 @@ from pipeline_gauge_flows.graph.layout import FlowLayout
 from pipeline_gauge_flows.graph.masks import list_updates
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.model.network import build_flow
-from pipeline_gauge_flows.options import (
-    ConvolutionOptions,
-    ResidualOptions,
-    SpectralOptions,
-    StapleOptions,
-)
+from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
 from pipeline_kernels.su3 import draw_haar
 from pipeline_kernels.su3.residual.reference import compute_components, make_basis
 
@@ -37,16 +32,7 @@ LAYERS = {
         bins=4, hidden=[8], loops="learned", staples=STAPLES,
         learned_with=["direction", "location", "m4"],
     ),
-    "plaquettes": SpectralOptions(bins=4, hidden=[8], active_loops=3),
-    "wide": SpectralOptions(
-        bins=4, hidden=[8], loops="learned", staples=STAPLES, active_loops=2,
-        convolution=ConvolutionOptions(width=2), learned_with=["direction", "location", "m4"],
-    ),
     "residual": ResidualOptions(hidden=[8], rectangles=True),
-    "residual_learned": ResidualOptions(
-        hidden=[8], loops="learned", staples=STAPLES, convolution=ConvolutionOptions(width=2),
-        learned_with=["direction", "location", "m4"],
-    ),
 }  # fmt: skip
 """All types of layers."""
 
@@ -70,7 +56,7 @@ def make_flow(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         flow = build_flow(LAYERS[layers], FlowLayout(lattice, tuple(updates)), memory).double()
-    size = 0.5 if layers.startswith("residual") else 0.1
+    size = 0.5 if layers == "residual" else 0.1
     with torch.no_grad():
         for p in flow.parameters():
             p.add_(torch.randn(p.shape, generator=generator, dtype=p.dtype), alpha=size)

@@ -56,7 +56,7 @@ def test_derivatives_on_an_ensemble_of_another_volume(between):
     }  # fmt: skip
     theory = {"lattice": {"extents": [4, 8]}, "action": {"beta": 2.0}, "generate": chain}
     run = add_ensemble(between, "long", theory)
-    options = DerivativeOptions(ensemble="long", resamples=100, fractions=[1.0])
+    options = DerivativeOptions(ensemble="long", resamples=100)
     _, run = call_infer(run, derivatives=options)
     report = read_report(run)
     assert (report["dataset"], report["n_configurations"]) == ("long", 600)
@@ -66,8 +66,6 @@ def test_derivatives_on_an_ensemble_of_another_volume(between):
     difference = conjugate["flow"]["value"] - conjugate["independent"]["value"]
     error = np.hypot(conjugate["flow"]["error"], conjugate["independent"]["error"])
     assert abs(difference) < SIGMAS * error
-    with pytest.raises(ValueError, match="splits: applies to the experiment's dataset"):
-        DerivativeOptions(ensemble="long", splits=["test"])
 
 
 @exhaustive
@@ -86,7 +84,7 @@ def test_derivatives_by_a_mass_of_quarks(tmp_path):
     end = {"beta": 2.0, "fermions": {"kappa": 0.3, "two_kappa_mu": 0.4}}
     model = {"prior": "ensemble", "action": end}
     run = make_fresh_run(tmp_path, theory, graph=SQUARE, model=model)
-    _, run = call_infer(run, derivatives=DerivativeOptions(resamples=100, fractions=[1.0]))
+    _, run = call_infer(run, derivatives=DerivativeOptions(resamples=100))
     report = read_report(run)
     assert report["parameter"] == "two_kappa_mu"
     assert 0.5 < report["weights"]["flow"]["ess"]["value"] < 0.999
@@ -100,7 +98,7 @@ def test_derivatives_by_a_mass_of_quarks(tmp_path):
 
 @pytest.fixture(scope="module")
 def report(between):
-    options = DerivativeOptions(resamples=300, fractions=[1.0, 0.5])
+    options = DerivativeOptions(resamples=300)
     summary, run = call_infer(between, derivatives=options)
     with store.open_artifact(run.inference, SCHEMA) as file:
         names = ("log_weight", "start/plaquette", "end/base")
@@ -178,9 +176,9 @@ def test_what_cannot_be_derived_is_refused(between, tmp_path):
         {
             "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
             "generate": {"method": "heatbath", "n_configurations": 4},
-            "split": {"val": 0.0, "test": 0.5},
+            "split": {"val": 0.0, "test": 0.25},
         },
         graph=SQUARE, model={"prior": "ensemble", "action": {"beta": 2.1}},
     )  # fmt: skip
-    with pytest.raises(ValueError, match=r"derivatives\.splits: 0 configurations in val"):
-        call_infer(empty, derivatives=DerivativeOptions(splits=["val"]))
+    with pytest.raises(ValueError, match="1 configurations in val and test of its dataset"):
+        call_infer(empty, derivatives=DerivativeOptions())

@@ -32,13 +32,10 @@ from pipeline_gauge_flows.data.ensembles.statistics import (
 )
 from pipeline_gauge_flows.data.ensembles.subgroups import draw_cosine
 from pipeline_gauge_flows.data.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.data.exact import (
-    compute_torus_plaquette,
-    expand_characters,
-    expand_strong_coupling,
-)
+from pipeline_gauge_flows.data.exact import expand_characters
 from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.data.observables import average_plaquettes, plaquette
+from pipeline_gauge_flows.data.theory import compute_known
 from plugins.gauge_flows.small import make_generator
 from tiers import run_first
 
@@ -66,9 +63,7 @@ def compute_sigmas(estimated: Estimate, expected: float) -> float:
 
 def compute_plaquette(lattice: Lattice, beta: float) -> float:
     """Return the exact plaquette of a torus, else that of strong coupling."""
-    if lattice.dimension == 2:
-        return compute_torus_plaquette(beta, lattice.n_colours, lattice.volume)
-    return expand_strong_coupling(beta, lattice).plaquette
+    return compute_known(make_action(lattice, beta)).planes.mean()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from plugins.gauge_flows.trained import SIGMAS
 
 def make_estimates(part: float, n: int = 4000, seed: int = 0) -> DerivativeEstimates:
     chains = ChainRows([np.arange(n // 2), np.arange(n // 2, n)])
-    return DerivativeEstimates(draw_shift(n, part, seed), STEP, chains, [1.0, 0.25], 200, (seed,))
+    return DerivativeEstimates(draw_shift(n, part, seed), STEP, chains, 200, (seed,))
 
 
 def test_an_exact_flow_has_no_error_where_it_shifts():

@@ -15,10 +15,9 @@ from pipeline_gauge_flows.data.exact import (
     compute_torus_log_z,
     compute_torus_plaquette,
     expand_characters,
-    expand_strong_coupling,
 )
 from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.evaluation.theory import compute_known
+from pipeline_gauge_flows.data.theory import compute_known
 
 # beta, log a_0, u, log Z and P of 4x4, P of 2x2
 TABLE = {
@@ -108,41 +107,19 @@ def test_slopes_are_derivatives(n, beta):
     ],
 )
 def test_strong_coupling_in_four_dimensions(n, beta, log_z, plaquette):
-    series = expand_strong_coupling(beta, Lattice((4, 4, 4, 4), n))
+    series = compute_known(GaugeAction(ActionOptions(beta=beta), Lattice((4, 4, 4, 4), n)))
 
     def rounded(value: float, like: float) -> float:
         return round(value, len(repr(like).split(".")[1]))
 
     assert rounded(series.log_z, log_z) == pytest.approx(log_z, abs=1.5e-6)
-    assert series.plaquette == pytest.approx(plaquette, abs=6e-6)
-    if beta <= 1:
-        assert series.next_log_z < 0.1
+    np.testing.assert_allclose(series.planes, plaquette, atol=6e-6)
+    assert 0 < series.log_z_uncertainty < 0.05
 
 
-def test_strong_coupling_in_three_dimensions_and_its_slope():
-    lattice, h = Lattice((4, 4, 4), 3), 1e-4
-    assert expand_strong_coupling(3.0, lattice).plaquette == pytest.approx(0.204023, abs=1e-6)
-    ends = [expand_strong_coupling(3.0 + step, lattice).log_z for step in (h, -h)]
-    slope = (ends[0] - ends[1]) / (2 * h) / lattice.n_plaquettes
-    assert expand_strong_coupling(3.0, lattice).plaquette == pytest.approx(slope, rel=1e-7)
-
-
-def test_series_is_refused_where_it_does_not_hold():
-    with pytest.raises(ValueError, match="solved exactly"):
-        expand_strong_coupling(1.0, Lattice((4, 4), 3))
-    with pytest.raises(ValueError, match="surfaces of 4 plaquettes"):
-        expand_strong_coupling(1.0, Lattice((2, 2, 4), 3))
-
-
-@pytest.mark.parametrize(("extents", "beta", "n"), [((4, 4, 4), 1.5, 3), ((4, 4, 4, 4), 0.8, 2)])
-def test_the_series_of_planes_is_that_of_equal_planes(extents, beta, n):
-    lattice = Lattice(extents, n)
-    values = compute_known(GaugeAction(ActionOptions(beta=beta), lattice))
-    expected = expand_strong_coupling(beta, lattice)
-    assert values.how == "strong coupling"
-    assert values.log_z == pytest.approx(expected.log_z, rel=1e-13)
-    np.testing.assert_allclose(values.planes, expected.plaquette, rtol=1e-12)
-    assert 0 < values.log_z_uncertainty < 0.05
+def test_strong_coupling_in_three_dimensions():
+    series = compute_known(GaugeAction(ActionOptions(beta=3.0), Lattice((4, 4, 4), 3)))
+    np.testing.assert_allclose(series.planes, 0.204023, atol=1e-6)
 
 
 @pytest.mark.parametrize("extents", [(4, 6), (4, 4, 4), (4, 4, 4, 4)])

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.data.lattice import Lattice
-from pipeline_gauge_flows.graph.masks import find_active_mask
 from plugins.gauge_flows.small import (
     LAYERS,
     draw_gauge,
@@ -22,7 +21,6 @@ from plugins.gauge_flows.small import (
 )
 from tiers import cover_pairs, exhaustive, run_first
 
-CPU = torch.device("cpu")
 SMALL = {"direction": (2, 2), "location": (2, 2), "m4": (4, 4)}
 DENSE = [
     *(("direction", extents, n) for extents in ((2, 2), (2, 2, 2)) for n in (2, 3)),
@@ -40,13 +38,13 @@ def make_layers(kind, lattice, pattern):
 
 def compute_jacobian(layer, lattice):
     """Compare log-determinant and shape of the Jacobian of a layer; return how far from unity."""
-    links = draw_links(lattice, 1)
+    links, context = draw_links(lattice, 1), layer.make_context(lattice)
     with torch.no_grad():
-        dense = jacobian(lambda u: layer(u, lattice)[0], links)
-        log_det = layer(links, lattice)[1]
+        dense = jacobian(lambda u: layer(u, context)[0], links)
+        log_det = layer(links, context)[1]
     n = lattice.n_colours**2 - 1
     blocks = dense.unflatten(0, (-1, n)).unflatten(2, (-1, n)).transpose(1, 2)  # link by link
-    active = find_active_mask(layer.update, lattice, CPU).flatten()
+    active = context.mask.flatten()
     is_same = torch.eye(len(active), dtype=torch.bool)
     unity = torch.eye(n) * is_same[..., None, None].double()
     torch.testing.assert_close(blocks[~active], unity[~active], rtol=0, atol=1e-9)
@@ -97,12 +95,13 @@ def test_layers_are_equivariant_and_invertible(kind, pattern, volume):
     links, gauge = draw_links(lattice), draw_gauge(lattice)
     for layer in make_layers(kind, lattice, pattern):
         layer.requires_grad_(False)
-        moved, log_det = layer(links, lattice)
-        turned, same = layer(transform_gauge(links, gauge, lattice), lattice)
+        context = layer.make_context(lattice)
+        moved, log_det = layer(links, context)
+        turned, same = layer(transform_gauge(links, gauge, lattice), context)
         expected = transform_gauge(moved, gauge, lattice)
         torch.testing.assert_close(turned, expected, rtol=0, atol=1e-12)
         torch.testing.assert_close(same, log_det, rtol=0, atol=1e-11)
-        back, opposite = layer.inverse(moved, lattice)
+        back, opposite = layer(moved, context, inverse=True)
         torch.testing.assert_close(back, links, rtol=0, atol=1e-12)
         torch.testing.assert_close(opposite, -log_det, rtol=0, atol=1e-11)
         assert (moved - links).abs().max() > 1e-2
@@ -118,12 +117,13 @@ def test_derivatives_of_both_ways(kind):
     lattice = Lattice((2, 2), 3)
     (layer, _), links = make_layers(kind, lattice, "direction"), draw_links(lattice, 1)
     names, weights = zip(*layer.named_parameters(), strict=True)
+    context = layer.make_context(lattice)
 
     def mapped(inverse, shift, *weights):
         generators = torch.linalg.matrix_exp(1j * (shift + shift.mH) * traceless)
         call = torch.func.functional_call
         named = dict(zip(names, weights, strict=True))
-        moved, log_det = call(layer, named, (generators @ links, lattice, inverse))
+        moved, log_det = call(layer, named, (generators @ links, context, inverse))
         return torch.view_as_real(moved), log_det
 
     traceless = torch.ones(3, 3) - torch.eye(3)
@@ -141,11 +141,12 @@ def test_unitary_up_to_the_largest_step():
     lattice = Lattice((4, 4), 3)
     flow = make_flow("residual", lattice, [("m4", 1)])
     layer, links = flow.layers[0], draw_links(lattice, 8)
+    context = layer.make_context(lattice)
     with torch.no_grad():
         layer.conditioner.constant += 50
-        moved, log_det = layer(links, lattice)
+        moved, log_det = layer(links, context)
         steps = layer._bound_weights(layer.conditioner(torch.zeros(1, 56)))
         assert 0.85 < float(steps.abs().sum(-1).max()) < 0.9
-        back, opposite = layer.inverse(moved, lattice)
+        back, opposite = layer(moved, context, inverse=True)
     torch.testing.assert_close(back, links, rtol=0, atol=1e-11)
     torch.testing.assert_close(opposite, -log_det, rtol=0, atol=1e-10)

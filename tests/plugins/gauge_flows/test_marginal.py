@@ -52,7 +52,7 @@ def test_gradients_pass_through_determinants(by_path):
     batch, step = make_batch(draw_links(LATTICE, 2), LATTICE), 1e-5
     module, objective = (
         GaugeModule(flow, base, by_path),
-        Divergence("reverse_kl", target, base, 0.0),
+        Divergence(target, base, 0.0),
     )
     loss = objective.sums(module(batch), batch)["reverse_kl"]
     weights = list(flow.parameters())

@@ -14,17 +14,12 @@ import yaml
 
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.loops import multiply_path
-from pipeline_gauge_flows.graph.frozen_paths import (
-    find_frozen_numbers,
-    find_frozen_paths,
-    list_plaquette_paths,
-    list_rectangle_paths,
-)
+from pipeline_gauge_flows.graph.context import find_frozen_numbers, make_context
+from pipeline_gauge_flows.graph.frozen_paths import list_plaquette_paths, list_rectangle_paths
 from pipeline_gauge_flows.graph.layout import FlowLayout
-from pipeline_gauge_flows.graph.masks import Update, find_active_links, list_updates
+from pipeline_gauge_flows.graph.masks import Update, list_updates
 from plugins.gauge_flows.small import draw_links, multiply_plaquettes
 
-CPU = torch.device("cpu")
 EXPERIMENTS = Path(__file__).parents[3] / "workflows/experiments/gauge_flows"
 
 
@@ -42,9 +37,9 @@ def list_masks():
 
 def find_active_loops(update, lattice):
     """Return the links of the plaquettes by which a layer moves its links, rising, (4, n)."""
-    frozen = find_frozen_paths(update, lattice, CPU)
-    path = frozen.groups[0].links[:, :, frozen.numbers.index(update.plaquette)]
-    links = torch.cat([path, find_active_links(update, lattice, CPU)[None]])
+    context = make_context(update, lattice)
+    place = context.paths.numbers.index(update.plaquette)
+    links = torch.cat([context.paths.groups[0].links[:, :, place], context.active[None]])
     return links.sort(dim=0).values
 
 
@@ -103,7 +98,7 @@ def test_masks_leave_as_many_paths_frozen_as_there_are(step, dimension):
 
     def count(pattern, sweep=0):
         update = Update(pattern, sweep, step)
-        return len(find_frozen_paths(update, lattice, CPU, rectangles=True).numbers)
+        return len(make_context(update, lattice, rectangles=True).paths.numbers)
 
     assert count("m4") == 4 * n_sides
     assert n_sides <= count("direction") < 4 * n_sides
@@ -118,9 +113,10 @@ def test_frozen_paths_are_those_of_the_action(pattern):
     """Site by site, as forces find their paths; closed by the links they are plaquettes."""
     lattice = Lattice((4, 4, 4), 3)
     update, links = Update(pattern, 1, 2), draw_links(lattice)
-    frozen = find_frozen_paths(update, lattice, CPU, rectangles=True)
+    context = make_context(update, lattice, rectangles=True)
+    frozen = context.paths
     products = frozen.multiply_links(links.flatten(1, 2))
-    for place, link in enumerate(find_active_links(update, lattice, CPU).tolist()):
+    for place, link in enumerate(context.active.tolist()):
         mu, site = divmod(link, lattice.volume)
         paths = list_plaquette_paths(mu, lattice.dimension) + list_rectangle_paths(
             mu, lattice.dimension
@@ -131,11 +127,10 @@ def test_frozen_paths_are_those_of_the_action(pattern):
             torch.testing.assert_close(products[:, place, k], expected)
     if pattern == "m4":
         forward = multiply_plaquettes(links, lattice)  # of the plane (0, 1), which is the first
-        update = Update("m4", 0, 0)
-        paths = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))
-        active = find_active_links(update, lattice, CPU)
-        loops = links.flatten(1, 2)[:, active] @ paths[:, :, 0].mH
-        torch.testing.assert_close(loops, forward[:, 0, active])
+        context = make_context(Update("m4", 0, 0), lattice)
+        paths = context.paths.multiply_links(links.flatten(1, 2))
+        loops = links.flatten(1, 2)[:, context.active] @ paths[:, :, 0].mH
+        torch.testing.assert_close(loops, forward[:, 0, context.active])
 
 
 def test_paths_of_rectangles_are_not_empty_or_alike():

@@ -21,7 +21,7 @@ from plugins.gauge_flows.small import OwnDensity, draw_links, make_flow
 from tiers import run_first
 
 LATTICE = Lattice((4, 4), 3)
-MEMORY = ["graph", "recompute", "invert"]
+MEMORY = ["graph", "recompute"]
 BLOCKS = {
     "plaquette": [("direction", 1), ("location", 1)],
     "learned": [("direction", 1)],
@@ -33,9 +33,7 @@ class Reached(Divergence):
     """The reverse divergence of a flow from its own density."""
 
     def __init__(self, flow):
-        action = GaugeAction(ActionOptions(beta=1.0), flow.lattice)
-        super().__init__("reverse_kl", action, None, 0.0)
-        self._action = OwnDensity(flow)
+        super().__init__(OwnDensity(flow), None, 0.0)
 
 
 def compute_gradients(module, objective, base):
@@ -51,7 +49,7 @@ def compute_gradients(module, objective, base):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", run_first(product(MEMORY, BLOCKS), *zip(MEMORY, BLOCKS, strict=True))
+    "case", run_first(product(MEMORY, BLOCKS), *zip(MEMORY, BLOCKS, strict=False))
 )
 def test_the_score_is_the_gradient_of_the_log_density(case):
     """By torch's autograd through the inverse of the whole flow, and a start of its own density."""

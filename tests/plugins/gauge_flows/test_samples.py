@@ -48,12 +48,12 @@ def four(tmp_path_factory):
 def test_a_markov_chain_is_an_ensemble(tmp_path):
     """With the plaquette of the torus; written in the layout of the data stage."""
     run = make_fresh_run(tmp_path, model={"action": {"beta": 1.0}}, graph=SQUARE)
-    options = SampleOptions(n_configurations=500, separation=3, thermalisation=30, batch_size=100)
+    options = SampleOptions(n_configurations=1500, thermalisation=30, batch_size=100)
     summary, _ = call_infer(run, samples=options)
     with Ensemble(run.folder / "samples/ensemble.h5") as ensemble:
-        assert (len(ensemble), ensemble.action) == (500, ActionOptions(beta=1.0))
+        assert (len(ensemble), ensemble.action) == (1500, ActionOptions(beta=1.0))
         assert (ensemble.split == SPLITS.index("train")).all()
-        links = ensemble.read_links([0, 499])
+        links = ensemble.read_links([0, 1499])
     with SampleFile(run.folder / "samples/ensemble.h5", "data") as file:
         statistics = json.loads(file.attributes["statistics"])
     plaquette = statistics["plaquette"]
@@ -66,9 +66,9 @@ def test_a_markov_chain_is_an_ensemble(tmp_path):
     np.testing.assert_allclose((links @ links.mH).numpy(), eye, atol=1e-12)
     with h5py.File(run.inference) as file:
         numbers, log_weight = (file["samples"][name][:] for name in ("number", "log_weight"))
-    assert len(numbers) == 500
+    assert len(numbers) == 1500
     assert (np.diff(numbers) >= 0).all()
-    assert numbers[-1] <= 30 + 3 * 500
+    assert numbers[-1] < 30 + 1500
     # The chain prefers large weights: the mean of log w is that under p.
     assert log_weight.mean() > 16 * compute_torus_plaquette(1.0, 3, 16) / 2
 
@@ -88,38 +88,17 @@ def test_other_programs_can_read_configurations(four):
             np.testing.assert_allclose(configuration.links, expected.numpy(), atol=1e-14)
 
 
-def test_proposals_have_weights(four):
-    options = SampleOptions(
-        n_configurations=3, method="proposals", formats=["nersc", "hdf5"], extents=[2, 2, 2, 2]
-    )
-    call_infer(four, samples=options)
-    folder = four.folder / "samples"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "00000.nersc", "00001.nersc", "00002.nersc", "proposals.h5",
-    ]  # fmt: skip
-    with SampleFile(folder / "proposals.h5", "plugin/gauge_flows/proposals") as file:
-        np.testing.assert_allclose(
-            file.read_column("log_weight"), -file.read_column("action"), atol=1e-8
-        )
-        assert file.read_column("links").shape == (3, 4, 16, 3, 3)
-    assert READERS["nersc"](folder / "00001.nersc").action is None
-    with pytest.raises(ValueError, match="expected 'data'"):
-        Ensemble(folder / "proposals.h5")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["metropolis", "proposals"])
-def test_samples_are_those_of_any_number_of_ranks(four, method):
+def test_samples_are_those_of_any_number_of_ranks(four):
     _, flow = load_flow(four, ONE.device)
-    options = SampleOptions(n_configurations=7, method=method, batch_size=3)
+    options = SampleOptions(n_configurations=7, thermalisation=2, batch_size=3)
 
     def written(ranks):
         with h5py.File.in_memory() as file:
             write_samples(four, flow, options, ranks, file if ranks.is_rank_zero else None)
             if not ranks.is_rank_zero:
                 return None
-            place = "ensemble" if method == "metropolis" else "proposals"
-            with h5py.File(four.folder / f"samples/{place}.h5") as data:
+            with h5py.File(four.folder / "samples/ensemble.h5") as data:
                 return file["samples/number"][:], data["links"][:]
 
     alone, shared = written(ONE), run_on_two_ranks(written)[0]
@@ -137,11 +116,7 @@ def test_nothing_asked_for_is_nothing_done(four):
 def test_samples_that_cannot_be_are_refused(four, tmp_path):
     with pytest.raises(ValueError, match=r"infer\.derivatives: the flow does not start from"):
         call_infer(four, derivatives=DerivativeOptions())
-    with pytest.raises(ValueError, match=r"infer\.samples\.extents: .*mask 'direction' repeats"):
-        call_infer(four, samples=SampleOptions(n_configurations=2, extents=[2, 2, 2, 3]))
     flat = make_fresh_run(tmp_path / "flat", model={"action": {"beta": 1.0}}, graph=SQUARE)
     with pytest.raises(ValueError, match=r"formats: 'ildg' does not support SU\(3\) in 2"):
         call_infer(flat, samples=SampleOptions(n_configurations=2, formats=["ildg"]))
     assert not flat.inference.exists()
-    with pytest.raises(ValueError, match="separation: only for a Markov chain, but method"):
-        SampleOptions(n_configurations=2, method="proposals", separation=2)

@@ -9,8 +9,7 @@ import math
 
 import pytest
 
-from pipeline_gauge_flows.data.exact import compute_torus_log_z, expand_strong_coupling
-from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.exact import compute_torus_log_z
 from plugins.gauge_flows.trained import (
     HEATBATH,
     SIGMAS,
@@ -75,8 +74,8 @@ def test_a_flow_brackets_log_z_in_four_dimensions(tmp_path):
     )  # fmt: skip
     _, metrics = call_evaluate(run, samples=200)
     log_z = metrics["flow"]["lattices"][0]["log_z"]
-    expected = expand_strong_coupling(1.0, Lattice((4,) * 4, 3)).log_z
-    assert log_z["known"]["value"] == pytest.approx(expected) == pytest.approx(45.020141, abs=1e-6)
+    expected = log_z["known"]["value"]
+    assert expected == pytest.approx(45.020141, abs=1e-6)
     elbo, eubo = log_z["elbo"], log_z["eubo"]
     assert elbo["value"] + SIGMAS * elbo["error"] < expected
     assert expected < eubo["value"] - SIGMAS * eubo["error"]

@@ -150,9 +150,9 @@ def test_the_gap_is_the_difference_of_the_errors(evaluated):
 
 
 @pytest.mark.slow
-def test_windows_divide_the_points_by_their_energy(write_trained):
-    options = {"off_grid_points": 0, "energy_windows": [4000.0, 1000.0]}
-    run, x, exact = write_trained(evaluate=options)
+def test_windows_divide_the_points_by_their_energy(write_trained, monkeypatch):
+    monkeypatch.setattr(evaluation, "WINDOWS", (1000.0, 4000.0))
+    run, x, exact = write_trained(evaluate={"off_grid_points": 0})
     errors = read_report(run)["surface"]["errors"]
     assert list(errors) == ["train", "val", "test", "grid"]
     windows = errors["test"]["windows"]

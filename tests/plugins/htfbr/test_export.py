@@ -21,7 +21,7 @@ from pipeline_htfbr.graph.basis import Leaf
 from pipeline_htfbr.graph.build import TreeStructure
 from pipeline_htfbr.graph.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.inference.export import export_surface
-from pipeline_htfbr.inference.read_sum_of_products import load
+from pipeline_htfbr.inference.read_surface import load
 from pipeline_htfbr.inference.terms import TooManyTerms, expand
 from pipeline_htfbr.model import Surface
 from pipeline_kernels.tree import TreeShape
@@ -117,9 +117,9 @@ def export_into(run, module, folder, **options):
     return run.folder, summary
 
 
-@pytest.mark.parametrize("form", ["txt", "terms", "tree"])
+@pytest.mark.parametrize("name", ["sum_of_products.txt", "hierarchical.h5"])
 @pytest.mark.parametrize("leaf_ranks", [None, (3, 2, 4, 3, 2)])
-def test_files_give_the_surface(run, tmp_path, form, leaf_ranks):
+def test_files_give_the_surface(run, tmp_path, name, leaf_ranks):
     """All families, an unbalanced tree, leaves with and without maps."""
     module = draw_surface(
         [*FAMILIES, "legendre"], leaf_ranks=leaf_ranks, nesting=[[2, [0, 4]], [1, 3]]
@@ -128,8 +128,7 @@ def test_files_give_the_surface(run, tmp_path, form, leaf_ranks):
     x = draw_places(module)
     energy, gradient = compute_expected(module, x)
 
-    file = folder / f"sum_of_products.{'txt' if form == 'txt' else 'h5'}"
-    surface = load(file, "tree" if form == "tree" else "terms")
+    surface = load(folder / name)
 
     assert summary["error_bound"] <= 1e-9
     assert np.allclose(surface.energy(x), energy, rtol=1e-13, atol=1e-9)
@@ -145,13 +144,12 @@ def test_the_program_needs_nothing_of_the_project(run, tmp_path):
     x = draw_places(module, 1)
     energy, gradient = compute_expected(module, x)
 
-    for arguments in (["sum_of_products.txt"], ["sum_of_products.h5", "--form", "tree"]):
-        command = [sys.executable, "-c", textwrap.dedent(GUARD), "read_sum_of_products.py"]
+    for file in ("sum_of_products.txt", "hierarchical.h5"):
+        command = [sys.executable, "-c", textwrap.dedent(GUARD), "read_surface.py", file]
         numbers = [repr(float(one)) for one in x[0]]
         done = subprocess.run(
-            [*command, *arguments[:1], *numbers, *arguments[1:]],
-            cwd=folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [*command, *numbers], cwd=folder, capture_output=True, text=True, check=False
+        )
         assert done.stderr == ""
         words = [line.split() for line in done.stdout.splitlines()]
         assert float(words[0][1]) == pytest.approx(energy[0], abs=1e-8)
@@ -193,10 +191,8 @@ def test_too_many_terms_leave_the_hierarchical_form(run, tmp_path):
     assert "infer.max_terms = 100 products do not reach" in summary["problem"]
     assert not (folder / "sum_of_products.txt").exists()
     x = draw_places(module)
-    result = load(folder / "sum_of_products.h5", "tree").energy(x)
+    result = load(folder / "hierarchical.h5").energy(x)
     assert np.allclose(result, compute_expected(module, x)[0], rtol=1e-13)
-    with pytest.raises(ValueError, match=r"too many terms; use form='tree'"):
-        load(folder / "sum_of_products.h5")
 
 
 def test_what_too_few_terms_would_miss_is_told():
@@ -230,7 +226,7 @@ def test_the_file_says_what_the_coordinates_are(run, tmp_path):
     run = replace(run, folder=tmp_path)
     export_surface(run, module, structure, hono.molecule)
 
-    with h5py.File(run.folder / "sum_of_products.h5") as file:
+    with h5py.File(run.folder / "hierarchical.h5") as file:
         coordinates = json.loads(file.attrs["coordinates"])
         assert json.loads(file.attrs["molecule"])["symbols"] == ["H", "O", "N", "O"]
     assert [one["unit"] for one in coordinates] == ["bohr", "bohr", "bohr", "1", "1", "radian"]
@@ -246,5 +242,3 @@ def test_a_wrong_number_of_coordinates_is_explained(run, tmp_path):
         ValueError, match=r"3 numbers per point, expected one each for x 0, x 1, x 2"
     ):
         surface.energy([1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match=r"the text holds the sum of products alone"):
-        load(folder / "sum_of_products.txt", "tree")

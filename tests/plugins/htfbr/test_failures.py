@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.training.model_file import load_archive, load_model, save_archive
-from pipeline_htfbr.data.points import read_points
 from pipeline_htfbr.evaluation.evaluate import evaluate_surface
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.training import fit as fit_module
 from pipeline_htfbr.training import resident, train_surface
 from pipeline_htfbr.training.descent import Descent
-from pipeline_htfbr.training.shares import Plan
 from pipeline_htfbr.training.solver import solve
 from plugins.htfbr.fits import SECTIONS
 from records import read_history
@@ -37,13 +34,8 @@ def fail(run):
 
 @pytest.fixture
 def bad_point(monkeypatch):
-    """In the second step of the fifth epoch one point has an energy whose square overflows.
-
-    Returns its number among the training points.
-    """
+    """In the second step of the fifth epoch one point has an energy whose square overflows."""
     select = resident.select_steps
-    batch = Plan(n_points=80, batch_size=32, capacity=80, seed=3, rank=0, n_ranks=1)
-    (numbers,) = batch.plan_epoch(4)[1].batches
 
     def select_spoiled(table, plan, device):
         steps = select(table, plan, device)
@@ -57,27 +49,17 @@ def bad_point(monkeypatch):
         return spoil
 
     monkeypatch.setattr(resident, "select_steps", select_spoiled)
-    return int(numbers[7])
 
 
 @pytest.mark.slow
-def test_the_best_model_stays_and_advice_continues_the_training(
-    fit, bad_point, monkeypatch, caplog
-):
+@pytest.mark.usefixtures("bad_point")
+def test_the_best_model_stays_and_advice_continues_the_training(fit, monkeypatch, caplog):
     run = fit(BATCHES)
     message = fail(run)
-    assert "diverged in step 2 of epoch 5: loss inf, gradient norm" in message
-    assert "in the step before loss" in message
-    rows = read_points(run.data).find_rows("train")
-    row = rows[bad_point]
+    assert "diverged in epoch 6: the losses (" in message
+    assert "not finite after its last step, which they were after epoch 4" in message
     note = json.loads((run.state / "diverged.json").read_text())
     assert note["state"] == {"epoch": 4, "step": 0}
-    plan = Plan(n_points=80, batch_size=32, capacity=80, seed=3, rank=0, n_ranks=1)
-    with SampleFile(run.data, "data") as data:
-        sources = data.read_column("source")[rows[plan.plan_epoch(4)[1].batches[0]]]
-    assert sorted(note["samples"]) == sorted(sources)
-    assert f"the 32 points of the step with the largest errors (all in {run.state}" in message
-    assert f"diverged.json): points:{row}, " in message
     assert "lower train.optimizer.lr (now 0.02), set train.clip_norm" in message
     assert "continues after epoch 4" in message
     assert f"{run.model} is the best model so far" in message
@@ -102,15 +84,14 @@ def test_the_best_model_stays_and_advice_continues_the_training(
 def test_a_rate_that_is_too_high_is_noticed_before_a_model_is_written(fit):
     run = fit(DIVERGING)
     message = fail(run)
-    assert re.search("diverged in step 1 of epoch 2: loss (inf|nan), gradient norm nan", message)
-    assert "the 80 points of the step" in message
+    assert re.search(r"diverged in epoch 2: the losses \((inf|nan), (inf|nan)\)", message)
     assert not run.model.exists()
     assert not (run.state / "last.pt").exists()
 
 
 def test_weights_that_diverge_in_the_last_step_before_a_record(fit):
     run = fit({"optimizer": {"lr": 1e200}, "record_every": 1})
-    assert "diverged in epoch 1: losses inf, inf after its last step" in fail(run)
+    assert "diverged in epoch 1: the losses (inf, inf) or" in fail(run)
 
 
 @pytest.mark.slow

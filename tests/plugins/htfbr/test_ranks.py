@@ -9,7 +9,6 @@ define its loss.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from forked_ranks import train_by_command
 from pipeline_htfbr.training import train_surface
 from plugins.htfbr.fits import read_result
-from tiers import exhaustive, run_first
+from tiers import run_first
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -75,20 +74,6 @@ def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, c
         for name, tensor in weights.items():
             torch.testing.assert_close(actual[name], tensor, rtol=1e-10, atol=1e-10)
         assert [path.name for path in run.state.iterdir()] == ["last.pt"]
-
-
-@exhaustive
-def test_ranks_find_the_same_step_that_diverged(project, points, tmp_path):
-    high = {"optimizer": {"lr": 1e20}, "precision": "32-true", "batch_size": 33}
-    sections = SECTIONS | {"train": SECTIONS["train"] | high}
-    notes = []
-    for n in (1, 2):
-        run = project(tmp_path / str(n), points(bump, 198), sections)
-        with pytest.raises(AssertionError, match=r"diverged in step 2 of epoch 1"):
-            train_by_command(tmp_path / str(n), "points", n)
-        notes.append(json.loads((run.state / "diverged.json").read_text()))
-    assert notes[0] == notes[1]
-    assert len(notes[0]["samples"]) == 33
 
 
 def test_ranks_continue_what_one_has_begun(project, points, tmp_path):

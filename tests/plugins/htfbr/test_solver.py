@@ -22,6 +22,7 @@ from pipeline_htfbr.data.hono import HONO
 from pipeline_htfbr.data.points import read_points
 from pipeline_htfbr.graph.build import read_structure
 from pipeline_htfbr.graph.dimension_tree import build_balanced
+from pipeline_htfbr.training.solver import newton
 from pipeline_htfbr.training.solver.hsvd import choose_ranks, decompose, truncate
 from pipeline_htfbr.training.solver.newton import Columns, polish
 from pipeline_htfbr.training.solver.ridge import (
@@ -157,17 +158,15 @@ def draw_small_tree(n, seed):
 
 
 @pytest.mark.parametrize("dense_parameters", [10_000, 1])
-def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
+def test_the_polish_finds_a_tree_from_nearby(dense_parameters, monkeypatch):
+    monkeypatch.setattr(newton, "_DENSE_PARAMETERS", dense_parameters)
     shape, exact, features, y = draw_small_tree(3000, seed=2)
     train, val = (
         Columns(features[:, part].contiguous(), y[part])
         for part in (slice(2500), slice(2500, None))
     )
     noise = torch.randn(len(exact), generator=torch.Generator().manual_seed(0)).double()
-    result = polish(
-        shape, exact + 0.05 * noise, train, val, ALONE,
-        iterations=25, dense_parameters=dense_parameters,
-    )  # fmt: skip
+    result = polish(shape, exact + 0.05 * noise, train, val, ALONE, iterations=25)
     assert result.val_rmse < 1e-4 * result.history[0][1]
     losses = [loss for loss, _ in result.history]
     assert losses == sorted(losses, reverse=True)
@@ -179,7 +178,7 @@ def test_the_polish_keeps_what_validation_prefers():
     noisy = y[:60] + torch.randn(60, generator=torch.Generator().manual_seed(1)).double()
     result = polish(
         shape, exact, Columns(features[:, :60].contiguous(), noisy),
-        Columns(features[:, 60:].contiguous(), y[60:]), ALONE, iterations=5, dense_parameters=500,
+        Columns(features[:, 60:].contiguous(), y[60:]), ALONE, iterations=5,
     )  # fmt: skip
     assert torch.equal(result.transfers, exact)
     assert result.val_rmse < 1e-12
@@ -253,19 +252,6 @@ def test_too_few_terms_for_a_start(project, tmp_path):
     sections = {"model": {"rank": 2}, "train": {"solver": {"max_terms": 3}}}
     with pytest.raises(ValueError, match=r"terms of degree 1 .*max_terms \(3\).* raise it"):
         solve_run(load_hono(project, tmp_path, sections))
-
-
-@pytest.mark.slow
-def test_late_steps_are_not_begun(project, points, tmp_path):
-    data, steps = points(lambda x: np.exp(x.sum(1)), 400), {}
-    for name, limit in (("hurried", 1e-9), ("patient", None)):
-        train = {"solver": {"max_seconds": limit}}
-        run = project(tmp_path / name, data, {"model": {"rank": "adaptive"}, "train": train})
-        solve_run(run)
-        steps[name] = [json.loads(line)["step"] for line in run.history.read_text().splitlines()]
-    assert steps["hurried"] == ["ridge", "truncated"]
-    assert steps["patient"].count("ridge") > 1
-    assert steps["patient"].count("truncated") > 1
 
 
 def test_without_validation_points_the_cure_is_named(project, points, tmp_path):

@@ -15,10 +15,10 @@ from pipeline_gauge_flows.data.actions import Action, GaugeAction
 from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.data.ensembles.origins import Sample
 from pipeline_gauge_flows.data.ensembles.statistics import Estimate, compute_drift, estimate
-from pipeline_gauge_flows.data.exact import compute_torus_plaquette, expand_strong_coupling
 from pipeline_gauge_flows.data.fermions.pseudofermions import split_action
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.observables import average_plaquettes
+from pipeline_gauge_flows.data.theory import compute_known
 
 Floats = NDArray[np.float64]
 
@@ -145,26 +145,12 @@ class Measurements:
 
     def _find_known_plaquette(self, measured: Estimate) -> dict[str, Any] | None:
         """Return the plaquette from theory; None without a prediction."""
-        lattice, options = self.action.lattice, self.action.options
-        if options.name != "wilson" or options.anisotropy != 0 or options.fermions is not None:
+        known = None if self._quarks else compute_known(self.action)
+        if known is None or known.plaquette_uncertainty > measured.error / 2:
             return None
-        if lattice.dimension == 2:
-            how, value = (
-                "exact",
-                compute_torus_plaquette(options.beta, lattice.n_colours, lattice.volume),
-            )
-        else:
-            try:
-                series = expand_strong_coupling(options.beta, lattice)
-            except ValueError:
-                return None
-            # The neglected terms are of order u^10, so their slope is about 10 / beta times them.
-            missing = 10 * series.next_log_z / lattice.n_plaquettes / max(abs(options.beta), 1e-9)
-            if missing > measured.error / 2:
-                return None
-            how, value = "strong coupling", series.plaquette
+        value = float(known.planes.mean())
         sigmas = (measured.mean - value) / measured.error if measured.error > 0 else None
-        return {"how": how, "value": value, "sigmas": sigmas}
+        return {"how": known.how, "value": value, "sigmas": sigmas}
 
 
 def find_warnings(

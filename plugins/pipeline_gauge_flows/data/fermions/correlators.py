@@ -1,10 +1,6 @@
-"""Meson correlators from propagators.
+"""Meson correlators from propagators: C(t) = sum_x |S(x + t, source)|^2.
 
-| symbol                              | here                                               |
-|-------------------------------------|----------------------------------------------------|
-| C(t) = sum_x |S(x + t, source)|^2   | `compute_pion_correlator`, `correlate_pion`        |
-
-with S = M^-1 and a sum over spins and colours of both ends. It belongs to the charged pseudoscalar:
+S = M^-1, with a sum over spins and colours of both ends. It belongs to the charged pseudoscalar:
 by gamma5-hermiticity the propagator of the other flavour, with -mu, is the adjoint of S.
 """
 
@@ -15,24 +11,9 @@ from torch import Tensor
 
 from pipeline_gauge_flows.data.datasets import FermionOptions
 from pipeline_gauge_flows.data.fermions.solver import DiracSolver
-from pipeline_gauge_flows.data.fermions.sources import Sources, make_point_sources, stack_sources
+from pipeline_gauge_flows.data.fermions.sources import Sources
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_kernels.dirac import DiracOperator
-
-
-def compute_pion_correlator(
-    links: Tensor, lattice: Lattice, quarks: FermionOptions, source: int = 0
-) -> Tensor:
-    """Return C(t) of a point source, summed over space, (batch, T) float64.
-
-    Args:
-        links: (batch, D, V, N, N).
-        lattice: The lattice.
-        quarks: Quarks of the meson.
-        source: Site of the source; t is counted from its time.
-    """
-    sources = stack_sources([make_point_sources(lattice, [source])])
-    return correlate_pion(links, lattice, quarks, sources)
 
 
 def correlate_pion(
@@ -48,7 +29,7 @@ def correlate_pion(
     """
     operator = DiracOperator(links, lattice.extents, quarks.kappa, quarks.two_kappa_mu)
     eta = sources.spinors.to(links).expand(len(links), -1, -1, -1, -1)
-    psi = DiracSolver(operator).solve(eta).spinors
+    psi = DiracSolver(operator).solve(eta)
     density = torch.view_as_real(psi).double().square().sum((3, 4, 5))  # (batch, n_rhs, V)
     n_times = lattice.extents[0]
     slices = density.reshape(*density.shape[:2], n_times, -1).sum(3)

@@ -85,7 +85,7 @@ class Pseudofermions:
         phi = operator.apply_even_odd(chi, adjoint=True)
         if self.heavier is not None:
             heavier = DiracSolver(operator.with_mass(self.heavier), self.tolerance)
-            phi = heavier.solve_even_odd(phi, adjoint=True).spinors
+            phi = heavier.solve_even_odd(phi, adjoint=True)
         self.phi = phi
 
     def __call__(self, links: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class Pseudofermions:
         phi = self._require_phi()
         if self.heavier is not None:
             phi = operator.with_mass(self.heavier).apply_even_odd(phi, adjoint=True)
-        return DiracSolver(operator, tolerance).solve_normal(phi).spinors
+        return DiracSolver(operator, tolerance).solve_normal(phi)
 
     def _require_phi(self) -> Tensor:
         assert self.phi is not None, "pseudofermions are drawn before a trajectory"

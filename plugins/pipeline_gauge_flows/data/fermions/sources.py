@@ -1,14 +1,9 @@
-"""Sources of quark propagators: points, and noise on a time slice.
+"""Sources of quark propagators: noise on a time slice.
 
-| source       | eta                                                                         |
-|--------------|-----------------------------------------------------------------------------|
-| `point`      | at one site, a right-hand side for each spin and colour                     |
-| `z2`, `z4`   | on one slice, a random +-1 or (+-1 +-i) / sqrt(2) for each site, spin and   |
-|              | colour: one right-hand side                                                 |
-
-The mean of eta eta^dagger over the noise is the unit matrix on the slice, so that the mean of
-|M^-1 eta|^2 is the sum over points of the slice: the one-end trick, Foster and Michael, Phys. Rev.
-D 59, 074503 (1999); McNeile and Michael, Phys. Rev. D 73, 074506 (2006).
+eta is a random (+-1 +-i) / sqrt(2) for each site, spin and colour of the slice. The mean of
+eta eta^dagger is the unit matrix there, so that the mean of |M^-1 eta|^2 is the sum over points of
+the slice: the one-end trick, Foster and Michael, Phys. Rev. D 59, 074503 (1999); McNeile and
+Michael, Phys. Rev. D 73, 074506 (2006).
 """
 
 from __future__ import annotations
@@ -16,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.data.lattice import Lattice
-
-SourceKind = Literal["point", "z2", "z4"]
 
 
 @dataclass(frozen=True)
@@ -41,26 +33,11 @@ class Sources:
     weight: float
 
 
-def make_point_sources(lattice: Lattice, sites: Sequence[int]) -> Sources:
-    """Return unit vectors of all spins and colours at each site, (n_sites S N, V, S, N)."""
-    d, n = lattice.dimension, lattice.n_colours
-    spinors = torch.zeros(len(sites), d * n, lattice.volume, d * n, dtype=torch.complex128)
-    for eta, site in zip(spinors, sites, strict=True):
-        eta[:, site] = torch.eye(d * n, dtype=spinors.dtype)
-    times = lattice.coordinates[list(sites), 0].repeat_interleave(d * n)
-    return Sources(spinors.reshape(-1, lattice.volume, d, n), times, 1 / len(sites))
-
-
-def draw_sources(
-    kind: SourceKind, n_sources: int, lattice: Lattice, generator: torch.Generator
-) -> Sources:
-    """Draw sources of one configuration: points, or noise on slices, at random places."""
-    if kind == "point":
-        sites = torch.randint(lattice.volume, (n_sources,), generator=generator)
-        return make_point_sources(lattice, sites.tolist())
+def draw_sources(n_sources: int, lattice: Lattice, generator: torch.Generator) -> Sources:
+    """Draw sources of one configuration: noise of Z(4) on random slices."""
     shape = n_sources, lattice.volume, lattice.dimension, lattice.n_colours
     signs = 1.0 - 2.0 * torch.randint(2, (*shape, 2), generator=generator).double()
-    noise = torch.view_as_complex(signs) / 2**0.5 if kind == "z4" else signs[..., 0] + 0j
+    noise = torch.view_as_complex(signs) / 2**0.5
     times = torch.randint(lattice.extents[0], (n_sources,), generator=generator)
     on_slice = lattice.coordinates[:, 0] == times[:, None]  # (n_sources, V)
     spinors = noise * on_slice[:, :, None, None]

@@ -23,6 +23,8 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_kernels.tree import Linear, TreeShape, contract, jacobian
 
 _BLOCK_BYTES: Final = 64_000_000
+_DENSE_PARAMETERS: Final = 5000
+"""Largest tree whose normal equations are solved directly."""
 _FIRST_DAMPING: Final = 1e-2
 _TRIES: Final = 6
 _PATIENCE: Final = 2
@@ -72,7 +74,6 @@ def polish(
     ranks: Ranks,
     *,
     iterations: int,
-    dense_parameters: int,
 ) -> Polished:
     """Improve a tree by Gauss-Newton steps.
 
@@ -83,10 +84,9 @@ def polish(
         val: Validation points, the same on all ranks.
         ranks: The ranks, which all return the same result.
         iterations: Most steps.
-        dense_parameters: Largest tree whose normal equations are solved directly.
     """
     model = _Model(shape, own, ranks)
-    dense = shape.n_transfers <= dense_parameters
+    dense = shape.n_transfers <= _DENSE_PARAMETERS
     loss, damping, waited = model.loss(transfers), _FIRST_DAMPING, 0
     best = Polished(transfers, _compute_rmse(shape, transfers, val), [])
     history = [(loss**0.5, best.val_rmse)]

@@ -20,7 +20,7 @@ from pipeline_htfbr.data.points import read_points
 from pipeline_htfbr.graph.build import TreeStructure, read_structure
 from pipeline_htfbr.graph.dimension_tree import list_interior
 from pipeline_htfbr.model import Surface, replace_shape
-from pipeline_htfbr.options import HTOptions, HTTrainOptions, SolverOptions
+from pipeline_htfbr.options import HTOptions, HTTrainOptions
 from pipeline_htfbr.training.refusals import warn_if_underdetermined
 from pipeline_htfbr.training.solver.hsvd import NodeSpace, choose_ranks, decompose, truncate
 from pipeline_htfbr.training.solver.newton import Columns, polish
@@ -102,10 +102,8 @@ class _Solver:
                 tree = self._truncate_to_given(expansion, model.rank)
                 if tree.val_rmse > _LIMITED * expansion.val_rmse:
                     break
-            if self._is_late():
-                break
         assert best is not None
-        tree = self._polish(tree or self._grow_ranks(best), best, options)
+        tree = self._polish(tree or self._grow_ranks(best), best, options.iterations)
         return self._finish(tree, best)
 
     def _truncate_to_given(self, start: Expansion, rank: int | list[int]) -> Tree:
@@ -125,8 +123,6 @@ class _Solver:
             if tree is not None and larger.val_rmse > _ENOUGH * tree.val_rmse:
                 break
             tree = larger
-            if self._is_late():
-                break
         assert tree is not None
         return tree
 
@@ -155,8 +151,8 @@ class _Solver:
         self._record("truncated", errors, parameters=shape.n_transfers)
         return Tree(shape, transfers, error)
 
-    def _polish(self, tree: Tree, start: Expansion, options: SolverOptions) -> Tree:
-        if options.iterations == 0 or self._is_late():
+    def _polish(self, tree: Tree, start: Expansion, iterations: int) -> Tree:
+        if iterations == 0:
             return tree
         data, counts = self._problem.data, tree.shape.leaf_ranks
         own = self._problem.select_columns(data.train, counts)
@@ -169,17 +165,11 @@ class _Solver:
             own,
             self._problem.select_columns(data.val, counts),
             self._ranks,
-            iterations=options.iterations,
-            dense_parameters=options.dense_parameters,
+            iterations=iterations,
         )
         for errors in polished.history[1:]:
             self._record("polish", errors)
         return Tree(tree.shape, polished.transfers, polished.val_rmse)
-
-    def _is_late(self) -> bool:
-        limit = self._options.solver.max_seconds
-        is_late = limit is not None and self._writer.measure_elapsed() > limit
-        return self._ranks.broadcast(is_late)
 
     def _record(self, step: str, errors: tuple[float, float], **facts: int) -> None:
         """Add a line to the history: losses are mean squared errors, standardised."""

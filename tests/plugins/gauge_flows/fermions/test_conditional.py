@@ -185,9 +185,7 @@ def test_weights_of_the_best_map_have_no_variance():
     operators, chi = make_pair(SQUARE), draw_shots(SQUARE, n_shots=5)
     phi = operators.before.apply_even_odd(chi, adjoint=True)
     solver = DiracSolver(operators.before, 1e-12)
-    best = operators.after.apply_even_odd(
-        solver.solve_even_odd(phi, adjoint=True).spinors, adjoint=True
-    )
+    best = operators.after.apply_even_odd(solver.solve_even_odd(phi, adjoint=True), adjoint=True)
     assert_close(
         compute_action(best, operators.after), compute_action(phi, operators.before),
         rtol=1e-8, atol=0,

@@ -1,19 +1,18 @@
 """Read and evaluate an exported potential energy surface. Needs numpy, and h5py for `.h5` files.
 
-    python read_sum_of_products.py sum_of_products.txt X1 X2 ... Xd
-    python read_sum_of_products.py sum_of_products.h5 X1 X2 ... Xd --form tree
+    python read_surface.py sum_of_products.txt X1 X2 ... Xd
 
 prints the energy in hartree and its gradient in hartree per unit of each coordinate. In Python:
 
-    from read_sum_of_products import load
-    surface = load("sum_of_products.h5")          # or ".txt"; form="tree" for the hierarchical form
+    from read_surface import load
+    surface = load("sum_of_products.txt")         # or "hierarchical.h5"
     surface.energy(x), surface.gradient(x)        # x: (d,) or (n, d)
 
-Two forms of one surface are stored. The sum of products is
+Two forms of one surface are stored. `sum_of_products.txt` holds
 
     V(x) = shift + sum_t c[t] prod_mu phi_mu,f[t, mu](x_mu),
 
-the hierarchical one, as multi-layer methods use it,
+`hierarchical.h5`, as multi-layer methods use it,
 
     V(x) = shift + scale u_root(x),   u_t[k](x) = sum_ij B_t[i, j, k] u_left[i](x) u_right[j](x),
 
@@ -200,39 +199,24 @@ class Tree(_Surface):
         return energy, self.scale * np.stack(gradient, axis=1)
 
 
-def load(path: str | Path, form: str = "terms") -> SumOfProducts | Tree:
-    """Read an exported surface.
-
-    Args:
-        path: A `.txt` or `.h5` file.
-        form: "terms" or "tree"; text holds terms alone.
-    """
+def load(path: str | Path) -> SumOfProducts | Tree:
+    """Read a surface: the sum of products from `.txt`, the hierarchical form from `.h5`."""
     path = Path(path)
     if path.suffix == ".txt":
-        if form != "terms":
-            raise ValueError(f"{path}: the text holds the sum of products alone; read the .h5 file")
         return _load_text(path)
     import h5py
 
     with h5py.File(path, "r") as file:
         coordinates = [Coordinate(**one) for one in json.loads(file.attrs["coordinates"])]
-        shift = float(file.attrs["shift"])
-        if form == "tree":
-            group = file["tree"]
-            maps = [
-                group[f"map_{mu}"][()] if f"map_{mu}" in group else None
-                for mu in range(len(coordinates))
-            ]
-            nodes = [
-                (int(left), int(right), group[f"B_{i}"][()])
-                for i, (left, right) in enumerate(group["children"][()])
-            ]
-            return Tree(coordinates, shift, float(file.attrs["scale"]), maps, nodes)
-        if "terms" not in file:
-            raise ValueError(f"{path}: holds no sum of products, too many terms; use form='tree'")
-        return SumOfProducts(
-            coordinates, shift, file["terms/c"][()], file["terms/functions"][()].astype(np.intp)
-        )
+        maps = [
+            file[f"map_{mu}"][()] if f"map_{mu}" in file else None for mu in range(len(coordinates))
+        ]
+        nodes = [
+            (int(left), int(right), file[f"B_{i}"][()])
+            for i, (left, right) in enumerate(file["children"][()])
+        ]
+        scale, shift = float(file.attrs["scale"]), float(file.attrs["shift"])
+    return Tree(coordinates, shift, scale, maps, nodes)
 
 
 def _load_text(path: Path) -> SumOfProducts:
@@ -256,12 +240,11 @@ def _load_text(path: Path) -> SumOfProducts:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Evaluate a surface at a point given on the command line."""
     parser = argparse.ArgumentParser(description="Evaluate an exported potential energy surface.")
-    parser.add_argument("file", help="sum_of_products.txt or sum_of_products.h5")
+    parser.add_argument("file", help="sum_of_products.txt or hierarchical.h5")
     parser.add_argument("x", nargs="+", type=float, help="the coordinates")
-    parser.add_argument("--form", choices=["terms", "tree"], default="terms")
     options = parser.parse_args(arguments)
     try:
-        surface = load(options.file, options.form)
+        surface = load(options.file)
         energy, gradient = surface.energy(options.x), surface.gradient(options.x)
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")

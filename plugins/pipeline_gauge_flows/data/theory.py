@@ -1,15 +1,18 @@
 """Values of log Z and of plaquettes from theory: in 2D, or at strong coupling.
 
 The Wilson action has a coupling beta_p in each plane p. A cube has two faces in each of its three
-planes, so that the series of `exact.expand_strong_coupling` becomes
+planes, so that the strong-coupling series up to the first cube is
 
     log Z / V = sum over p of log a_0(beta_p) + c sum over cubes of the product of u_p^2.
+
+The first neglected term, of order u^10, are two cubes with a common face.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -17,17 +20,18 @@ from numpy.typing import NDArray
 
 from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
 from pipeline_gauge_flows.data.exact import (
-    CUBE_WEIGHTS,
-    NEXT_ORDER,
     compute_torus_log_z,
     compute_torus_plaquette,
     expand_characters,
-    expand_strong_coupling,
 )
 from pipeline_gauge_flows.data.lattice import Lattice
 
 Floats = NDArray[np.float64]
 
+_CUBE_WEIGHTS: Final = {2: 4, 3: 18}
+"""Sum of d_r^2 over the representations of the first cube: f, and its conjugate for SU(3)."""
+_NEXT_ORDER: Final = 10
+"""Number of plaquettes of the smallest closed surface that is neglected."""
 _LARGEST: Final = 0.05
 """Largest neglected term of log Z, above which the series is not used."""
 
@@ -75,22 +79,27 @@ def compute_known(action: WholeAction) -> KnownValues | None:
         return KnownValues(
             "exact", compute_torus_log_z(beta, n, lattice.volume), np.array([plaquette])
         )
-    largest = max(map(abs, weights))
-    try:
-        missing = abs(expand_strong_coupling(largest, lattice).next_log_z)
-    except ValueError:
-        return None
-    if missing > _LARGEST:
+    largest, (first, second) = max(map(abs, weights)), sorted(lattice.extents)[:2]
+    missing = _estimate_next_term(largest, lattice)
+    # Surfaces around a short lattice are as important as cubes.
+    if first * second < _NEXT_ORDER or missing > _LARGEST:
         return None
     log_z, planes = _sum_series(weights, lattice)
-    slope = NEXT_ORDER * missing / lattice.n_plaquettes / max(largest, 1e-9)
+    slope = _NEXT_ORDER * missing / lattice.n_plaquettes / max(largest, 1e-9)
     return KnownValues("strong coupling", log_z, planes, missing, slope)
+
+
+def _estimate_next_term(beta: float, lattice: Lattice) -> float:
+    # The common face of two cubes is shared by 2 (D - 2) cubes.
+    pairs = lattice.n_plaquettes * comb(2 * (lattice.dimension - 2), 2)
+    u = expand_characters(beta, lattice.n_colours).u
+    return float(pairs * _CUBE_WEIGHTS[lattice.n_colours] * u**_NEXT_ORDER)
 
 
 def _sum_series(weights: list[float], lattice: Lattice) -> tuple[float, Floats]:
     """Return log Z and plaquettes by plane, (planes,)."""
     plane = {pair: number for number, pair in enumerate(lattice.planes)}
-    cube = CUBE_WEIGHTS[lattice.n_colours]
+    cube = _CUBE_WEIGHTS[lattice.n_colours]
     expansions = [expand_characters(weight, lattice.n_colours) for weight in weights]
     log_z = float(sum(np.log(one.a[0]) for one in expansions))
     planes = np.array([one.slope[0] / one.a[0] for one in expansions])
