@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,27 @@ from pipeline_core.fields import SPLITS
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
 _TRAIN, _VAL, _TEST = range(len(SPLITS))
+_LISTED_GROUPS: Final = 200
+
+
+def count_splits(codes: Codes) -> dict[str, int]:
+    """Return the number of samples in each split."""
+    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
+
+
+def count_groups(names: Sequence[str], group: Ints, codes: Codes) -> dict[str, Any]:
+    """Return the number of groups, and the samples of the largest groups in each split.
+
+    Args:
+        names: Names of the groups.
+        group: Number of the group of each sample, (n_samples,).
+        codes: Splits of the samples, (n_samples,).
+    """
+    table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
+    np.add.at(table, (group, codes), 1)
+    largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
+    listed = {str(names[i]): dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
+    return {"count": len(names), "largest": listed}
 
 
 def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+INPUTS: Final = ("atomic_numbers", "positions", "cell", "pbc")
+"""Fields of a sample that make its structure."""
 
 
 @dataclass(frozen=True)
@@ -23,3 +31,24 @@ class Structure:
     positions: NDArray[np.float64]
     cell: NDArray[np.float64]
     pbc: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, atoms: Atoms) -> Self:
+        """Return the structure of ASE's atoms."""
+        cell, pbc = np.array(atoms.cell, dtype=np.float64), np.array(atoms.pbc)
+        return cls(atoms.numbers.astype(np.int32), np.asarray(atoms.positions), cell, pbc)
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the structure of a sample, or of other arrays by the names of `INPUTS`."""
+        return cls(*(fields[name] for name in INPUTS))
+
+    def make_atoms(self) -> Atoms:
+        """Return the structure as ASE's atoms."""
+        from ase import Atoms
+
+        return Atoms(self.atomic_numbers, self.positions, cell=self.cell, pbc=self.pbc)
+
+    def repeat(self, copies: Sequence[int]) -> Self:
+        """Return copies along the lattice vectors, in ASE's order: one copy after the other."""
+        return self.of(self.make_atoms().repeat(copies))

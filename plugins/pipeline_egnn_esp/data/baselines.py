@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.potential.elements import number_elements
 from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.batch import Batch
 from pipeline_egnn_esp.data.basis import Basis
@@ -66,7 +67,7 @@ class TwoCentre(nn.Module):
         self.register_buffer("atoms", torch.zeros(n_elements, n, n, dtype=torch.float64))
         self.register_buffer("tables", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("pattern", pattern, persistent=False)
-        self.register_buffer("places", _index_elements(basis), persistent=False)
+        self.register_buffer("places", number_elements(basis.elements), persistent=False)
         self.register_buffer("entries", _number_entries(basis.common), persistent=False)
 
     def predict_node_blocks(self, atomic_numbers: Tensor) -> Tensor:
@@ -223,12 +224,6 @@ def _number_entries(shells: tuple[int, ...]) -> Tensor:
         first = count_entries(degree - 1) if degree else 0
         places[begin : begin + d, begin : begin + d] = first + torch.arange(d * d).view(d, d)
         begin += d
-    return places
-
-
-def _index_elements(basis: Basis) -> Tensor:
-    places = torch.full((max(basis.elements) + 1,), -1)
-    places[list(basis.elements)] = torch.arange(len(basis.elements))
     return places
 
 

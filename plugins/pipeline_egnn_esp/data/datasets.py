@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline_core.config.datasets import DatasetFile, Split
 from pipeline_core.config.sections import Positive, Section
 
-Shells = dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]]
+
+def _check_shells(basis: dict[str, list[int]]) -> dict[str, list[int]]:
+    from pipeline_egnn_esp.data.basis import Basis  # brings ASE, too heavy for `model`
+
+    Basis({symbol: tuple(shells) for symbol, shells in basis.items()})
+    return basis
+
+
+Shells = Annotated[
+    dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]],
+    AfterValidator(_check_shells),
+]
 
 
 class MatrixSource(Section):
@@ -32,11 +43,6 @@ class PackedSource(MatrixSource):
     cutoff: Positive | None = None
     """Pairs beyond this distance are left out, Å; null keeps all."""
 
-    @field_validator("basis")
-    @classmethod
-    def _check_elements(cls, basis: Shells) -> Shells:
-        return _check_shells(basis)
-
 
 class CP2KSource(MatrixSource):
     """Outputs of CP2K, with the matrices beside them."""
@@ -49,11 +55,6 @@ class CP2KSource(MatrixSource):
     """Pairs beyond this distance are left out, Å. The paper's r_cut is half of it."""
     structure: str | None = None
     """Name of an input or restart file beside each output; null for the input it names."""
-
-    @field_validator("basis")
-    @classmethod
-    def _check_elements(cls, basis: Shells) -> Shells:
-        return _check_shells(basis)
 
 
 class DeepHSource(MatrixSource):
@@ -78,13 +79,6 @@ class PySCFSource(MatrixSource):
     functional: str = "pbe"
     grid: Annotated[int, Field(ge=0, le=9)] = 2
     """PySCF's level of the integration grid."""
-
-
-def _check_shells(basis: Shells) -> Shells:
-    from pipeline_egnn_esp.data.basis import Basis  # brings ASE, too heavy for `model`
-
-    Basis({symbol: tuple(shells) for symbol, shells in basis.items()})
-    return basis
 
 
 AnySource = Annotated[

@@ -163,8 +163,7 @@ def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
     """
     i, j = matrix.block_atoms[numbers].T
     atoms, basis = matrix.structure, matrix.basis
-    vectors = atoms.positions[j] + matrix.block_shift[numbers] @ atoms.cell - atoms.positions[i]
-    frames = compute_edge_frames(torch.from_numpy(vectors), basis.lmax).numpy()
+    frames = compute_edge_frames(torch.from_numpy(matrix.vectors[numbers]), basis.lmax).numpy()
     turned = np.zeros((len(numbers), basis.n_common, basis.n_common))
     row = 0
     starts = np.cumsum([0, *((2 * degree + 1) ** 2 for degree in range(basis.lmax + 1))])

@@ -81,7 +81,7 @@ def make_data(run: DatasetRun) -> Summary:
                         _make_sample(matrix, group, f"{name}{place.removeprefix(str(path))}")
                     )
                     _note(columns, matrix, group, source)
-                    report.add(matrix, group, facts)
+                    report.add(matrix, facts)
                     atoms = matrix.structure
                     structure = (atoms.atomic_numbers, atoms.pbc, atoms.cell, atoms.positions)
                     matrices = (matrix.hamiltonian, matrix.overlap)
@@ -89,7 +89,7 @@ def make_data(run: DatasetRun) -> Summary:
         codes = _divide(run, columns, options, duplicates)
         writer.add_column("split", codes)
         _write_attributes(writer, basis)
-        content = report.make_content(basis, codes, duplicates.report())
+        content = report.make_content(basis, columns, codes, duplicates.report())
         write_json(run.report, content, run.make_provenance())
     return report.summarize(content)
 
@@ -110,7 +110,7 @@ def read_basis(data: SampleFile) -> Basis:
 def read_matrix(sample: Sample, basis: Basis) -> BlockMatrix:
     """Return the matrices of a sample."""
     return BlockMatrix(
-        Structure(*(sample[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))),
+        Structure.of_fields(sample),
         basis,
         sample["block_atoms"].astype(np.int64),
         sample["block_shift"].astype(np.int64),
@@ -174,14 +174,10 @@ def _name_group(source: AnySource, name: str, path: Path) -> str:
 
 
 def _make_sample(matrix: BlockMatrix, group: str, place: str) -> Sample:
-    atoms = matrix.structure
     return {
-        "cell": atoms.cell,
-        "pbc": atoms.pbc,
+        **vars(matrix.structure),
         "group": np.asarray(group),
         "source": np.asarray(place),
-        "atomic_numbers": atoms.atomic_numbers,
-        "positions": atoms.positions,
         "block_atoms": matrix.block_atoms,
         "block_shift": matrix.block_shift,
         "hamiltonian": matrix.hamiltonian,

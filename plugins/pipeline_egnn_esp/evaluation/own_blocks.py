@@ -19,6 +19,7 @@ from pipeline_atoms.domains.division import DividedSplits
 from pipeline_core.batch import collate
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_egnn_esp.data.baselines import TwoCentre
+from pipeline_egnn_esp.data.matrices import count_within
 from pipeline_egnn_esp.data.samples import Labelled, MatrixSamples
 from pipeline_egnn_esp.evaluation.comparison import PredictedMatrix, join_blocks
 from pipeline_egnn_esp.inference.forward import predict_blocks
@@ -120,8 +121,7 @@ class OwnPredictor:
         counts = np.bincount(rows, minlength=n_atoms)
         totals = self._ranks.all_reduce_sum(torch.from_numpy(counts.copy())).numpy()
         begins = n_stored + np.cumsum(totals) - totals
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = np.concatenate([stored, begins[rows] + within])
+        places = np.concatenate([stored, begins[rows] + count_within(counts)])
         return places, n_stored + int(totals.sum())
 
 

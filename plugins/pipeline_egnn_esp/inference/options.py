@@ -8,7 +8,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.limits import Copies
-from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
+from pipeline_core.config.sections import (
+    Count,
+    PartitionMethod,
+    Positive,
+    Section,
+    require_different,
+)
 from pipeline_core.fields import parse_start
 
 
@@ -113,7 +119,5 @@ class ESPInferOptions(Section):
     def _require_different_names(
         cls, structures: list[PredictedStructure]
     ) -> list[PredictedStructure]:
-        names = [one.name for one in structures]
-        if len(set(names)) < len(names):
-            raise ValueError(f"structures: the names {names} are not unique; rename one")
+        require_different([one.name for one in structures])
         return structures

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
-from pipeline_egnn_esp.data.matrices import BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.data.matrices import BlockMatrix, Quantity, count_within, is_first
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,9 +72,7 @@ class Tiling:
         copies, atoms = np.divmod(rows, n_cell)
         first, counts = self._by_atom
         n_own = counts[atoms]
-        begins = np.cumsum(n_own) - n_own
-        within = np.arange(n_own.sum()) - np.repeat(begins, n_own)
-        numbers = self._order[np.repeat(first[atoms], n_own) + within]
+        numbers = self._order[np.repeat(first[atoms], n_own) + count_within(n_own)]
         copy = np.repeat(np.stack(np.unravel_index(copies, self.repeat), axis=1), n_own, axis=0)
         i = np.repeat(rows, n_own)
         j, shift = self._find_other_end(numbers, copy)
@@ -90,7 +88,7 @@ class Tiling:
         stored[numbers >= n_stored] = second[numbers[numbers >= n_stored] - n_stored]
         shapes = self.cell.shapes[stored]
         sizes = shapes.prod(axis=1)
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        within = count_within(sizes)
         is_turned = np.repeat(numbers >= n_stored, sizes)
         # The rows of a transposed block are the columns of the stored block.
         row, column = np.divmod(within, np.repeat(shapes[:, 0], sizes))

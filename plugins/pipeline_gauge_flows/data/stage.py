@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ from pipeline_core.config.datasets import Split
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.data.columns import Columns
 from pipeline_core.data.duplicates import Duplicates, describe_duplicates, hash_content
-from pipeline_core.data.splits import divide
-from pipeline_core.fields import SPLITS
+from pipeline_core.data.splits import count_groups, count_splits, divide
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import DatasetRun
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
@@ -24,8 +23,6 @@ from pipeline_gauge_flows.data.ensembles.measurements import Measurements, find_
 from pipeline_gauge_flows.data.ensembles.origins import FileEnsemble, GeneratedEnsemble, Origin
 from pipeline_gauge_flows.data.ensembles.storage import make_configuration_fields, write_theory
 from pipeline_gauge_flows.data.lattice import Lattice
-
-_LISTED_GROUPS: Final = 200
 
 
 def make_data(run: DatasetRun) -> Summary:
@@ -73,7 +70,6 @@ def _write_data(
         statistics = _collect_statistics(origin, measured, options) if origin else None
         first = duplicates.find_first()
         codes = divide(columns, options.split, first) if origin else np.empty(0, dtype=np.int8)
-        groups = np.array(columns.groups, dtype=object)[columns.group]
         writer.add_column("split", codes)
         write_theory(writer, options.describe_theory(), statistics)
     return {
@@ -85,8 +81,8 @@ def _write_data(
             *(describe_duplicates(duplicates.report(), "the links") if options.sources else ()),
         ],
         **options.describe_theory(),
-        "splits": _count_splits(codes),
-        "groups": _list_groups(groups, codes),
+        "splits": count_splits(codes),
+        "groups": count_groups(columns.groups, columns.group, codes),
         "duplicates": duplicates.report(),
         "statistics": statistics,
     }
@@ -110,18 +106,6 @@ def _collect_statistics(
     return {"origin": origin.summarize(), **measured.summarize()}
 
 
-def _count_splits(codes: NDArray[np.int8]) -> dict[str, int]:
-    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
-
-
-def _list_groups(groups: NDArray[np.object_], codes: NDArray[np.int8]) -> dict[str, Any]:
-    """Return the largest groups and the number of their configurations in each split."""
-    names, counts = np.unique(groups.astype(str), return_counts=True)
-    largest = names[np.argsort(-counts, kind="stable")][:_LISTED_GROUPS]
-    listed = {str(name): _count_splits(codes[groups == name]) for name in largest}
-    return {"count": len(names), "largest": listed}
-
-
 def _list_warnings(
     options: EnsembleDataset, statistics: Mapping[str, Any] | None, codes: NDArray[np.int8]
 ) -> list[str]:
@@ -136,7 +120,7 @@ def _list_warnings(
 
 def _find_empty_splits(codes: NDArray[np.int8], split: Split) -> list[str]:
     expected = [name for name, part in (("val", split.val), ("test", split.test)) if part > 0]
-    return [name for name in expected if _count_splits(codes)[name] == 0]
+    return [name for name in expected if count_splits(codes)[name] == 0]
 
 
 def _summarize(content: Mapping[str, Any]) -> dict[str, Any]:

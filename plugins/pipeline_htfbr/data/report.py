@@ -10,13 +10,12 @@ import numpy as np
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.data.duplicates import find_first_rows
-from pipeline_core.fields import SPLITS
+from pipeline_core.data.splits import count_groups, count_splits
 from pipeline_core.units import find_factor
 from pipeline_htfbr.data.made import Made
 from pipeline_htfbr.data.points import Points
 
 _UNITS: Final = ("eV", "hartree", "cm^-1")
-_LISTED_GROUPS: Final = 200
 _USUAL_RANGE: Final = (1e-6, 1e3)
 """Plausible ranges of energies on one surface, eV; outside, the unit may be wrong"""
 
@@ -44,7 +43,7 @@ def make_report(name: str, made: Made, points: Points, split: Split) -> dict[str
         ],
         "energy": {unit: _compute_statistics(points, unit) for unit in _UNITS},
         "repeated_points": _count_repeated(points),
-        "splits": _count_splits(points),
+        "splits": count_splits(points.split),
         "groups": _count_groups(points),
     }
 
@@ -73,18 +72,10 @@ def _compute_statistics(points: Points, unit: str) -> dict[str, float]:
     }
 
 
-def _count_splits(points: Points) -> dict[str, int]:
-    return {name: int(np.count_nonzero(points.split == i)) for i, name in enumerate(SPLITS)}
-
-
 def _count_groups(points: Points) -> dict[str, Any]:
     """Return the largest groups and the number of their points in each split."""
     names, group = np.unique(points.group.astype(str), return_inverse=True)
-    table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
-    np.add.at(table, (group, points.split), 1)
-    largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
-    listed = {str(names[i]): dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
-    return {"count": len(names), "largest": listed}
+    return count_groups(names.tolist(), group, points.split)
 
 
 def _count_repeated(points: Points) -> dict[str, Any]:
@@ -109,5 +100,5 @@ def _list_warnings(points: Points, split: Split) -> Iterator[str]:
     if not _USUAL_RANGE[0] <= spread <= _USUAL_RANGE[1]:
         yield f"the energies span {spread:.3g} eV; is their unit right?"
     for name, fraction in (("val", split.val), ("test", split.test)):
-        if fraction > 0 and _count_splits(points)[name] == 0:
+        if fraction > 0 and count_splits(points.split)[name] == 0:
             yield f"no point is in the split {name!r}"

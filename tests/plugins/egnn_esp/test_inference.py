@@ -223,7 +223,7 @@ def test_want_of_memory_is_named_with_the_cure(own, monkeypatch):
 def test_contradicting_options_are_refused(structure, message):
     with pytest.raises(ValueError, match=message):
         PredictedStructure.model_validate({"name": "one", **structure})
-    with pytest.raises(ValueError, match="are not unique"):
+    with pytest.raises(ValueError, match="have to differ"):
         ESPInferOptions.model_validate({"structures": [{"name": "one"}, {"name": "one"}]})
 
 

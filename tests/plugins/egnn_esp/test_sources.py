@@ -42,6 +42,7 @@ from plugins.egnn_esp.reference import (
     read_shipped,
     write_dataset,
 )
+from plugins.egnn_esp.rotation import rotate_matrix
 from real_data import find
 from tiers import run_first
 
@@ -300,7 +301,6 @@ def test_molecules_are_calculated_by_pyscf(tmp_path):
     from scipy.spatial.transform import Rotation
 
     from pipeline_egnn_esp.data.molecules import calculate
-    from pipeline_egnn_esp.data.rotation import rotate_matrix
 
     positions = np.array([[0.0, 0, 0.1], [0.76, 0, -0.5], [-0.7, 0.3, -0.5]])
     source = PySCFSource(reader="pyscf", path="x.xyz", grid=1)

@@ -69,8 +69,7 @@ class Job:
     def load(cls, path: Path) -> Job:
         """Read a job."""
         with np.load(path) as file:
-            places = (file[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
-            return cls(Structure(*places), file["owners"], float(file["cutoff"]))
+            return cls(Structure.of_fields(file), file["owners"], float(file["cutoff"]))
 
 
 @dataclass(frozen=True)

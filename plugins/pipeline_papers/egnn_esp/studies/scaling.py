@@ -44,7 +44,6 @@ from pipeline_papers.egnn_esp.studies.volumes import (
     count_volumes_of_rows,
     find_edges_within,
     pack_box,
-    tile,
 )
 
 Floats = NDArray[np.float64]
@@ -189,7 +188,7 @@ def _make_cases(options: Scaling, box: Structure) -> list[Case]:
 
 
 def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
-    structure = tile(box, (boxes, 1, 1))
+    structure = box.repeat((boxes, 1, 1))
     places = structure.positions, structure.cell, structure.pbc
     index, _, _ = build_neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
@@ -304,7 +303,7 @@ def _record_weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> li
 def _compute_copies(
     box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float
 ) -> Volumes:
-    structure = tile(box, tiles)
+    structure = box.repeat(tiles)
     atoms = PlaneCoordinates.of(structure.positions, structure.cell, structure.pbc, cutoff)
     labels = cut_by_low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
     return count_volumes_of_parts(structure, labels, cutoff)

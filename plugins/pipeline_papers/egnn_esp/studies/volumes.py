@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from pipeline_atoms.structure import Structure
 from pipeline_kernels.partition import PartitionMetrics, Rows
 from pipeline_kernels.partition.synthetic import draw_packing, find_edges
-from pipeline_papers.egnn_esp.studies.options import Packing, Tiles
+from pipeline_papers.egnn_esp.studies.options import Packing
 
 Ints = NDArray[np.int64]
 
@@ -48,18 +48,7 @@ def pack_box(options: Packing, elements: tuple[int, ...], seed: int) -> Structur
     """
     positions, cell = draw_packing(options.atoms, options.box, (1, 1, 1), seed)
     numbers = np.resize(np.array(elements, dtype=np.int32), len(positions))
-    return tile(Structure(numbers, positions, cell, np.ones(3, dtype=bool)), options.tiles)
-
-
-def tile(one: Structure, tiles: Tiles) -> Structure:
-    """Return a structure repeated along its cell vectors; copies follow one another."""
-    copies = np.stack(np.meshgrid(*map(np.arange, tiles), indexing="ij"), -1).reshape(-1, 1, 3)
-    return replace(
-        one,
-        atomic_numbers=np.tile(one.atomic_numbers, len(copies)),
-        positions=(one.positions + copies @ one.cell).reshape(-1, 3),
-        cell=one.cell * np.array(tiles)[:, None],
-    )
+    return Structure(numbers, positions, cell, np.ones(3, dtype=bool)).repeat(options.tiles)
 
 
 def find_edges_within(structure: Structure, cutoff: float) -> Ints:
