@@ -1,4 +1,4 @@
-"""Dataset files of Hamiltonians: matrices of other programs, or molecules to be calculated."""
+"""Dataset files of Hamiltonians: matrices of other programs."""
 
 from __future__ import annotations
 
@@ -61,29 +61,13 @@ class DeepHSource(MatrixSource):
     """Folders in the layout of DeepH; `path` names the files hamiltonians.h5."""
 
     reader: Literal["deeph"]
-    order: Literal["openmx", "cp2k"] = "openmx"
-    """Order of the orbitals of a shell: that of OpenMX, which DeepH's own interfaces write for
-    every program, or ascending m."""
     pbc: tuple[bool, bool, bool] = (True, True, True)
     """Periodic directions, which the layout does not contain."""
     cutoff: Positive | None = None
     """Pairs beyond this distance are left out, Å; null keeps all."""
 
 
-class PySCFSource(MatrixSource):
-    """Molecules, calculated with PySCF; `path` names files of structures that ASE reads."""
-
-    reader: Literal["pyscf"]
-    basis: str = "def2-svp"
-    """Basis set, as PySCF calls it."""
-    functional: str = "pbe"
-    grid: Annotated[int, Field(ge=0, le=9)] = 2
-    """PySCF's level of the integration grid."""
-
-
-AnySource = Annotated[
-    PackedSource | CP2KSource | DeepHSource | PySCFSource, Field(discriminator="reader")
-]
+AnySource = Annotated[PackedSource | CP2KSource | DeepHSource, Field(discriminator="reader")]
 
 
 class MatrixDataset(DatasetFile):
@@ -97,7 +81,6 @@ class MatrixDataset(DatasetFile):
     | packed        | HDF5 of blocks, such as the shipped hafnia                                |
     | cp2k_matrices | written by CP2K, of real space or of the Gamma point                      |
     | deeph         | the layout of DeepH: hamiltonians.h5, overlaps.h5                         |
-    | pyscf         | calculated here for molecules; needs pyscf                                |
     """
     split: Split = Split()
 

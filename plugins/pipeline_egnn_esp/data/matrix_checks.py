@@ -147,7 +147,7 @@ def _require_axial(matrix: BlockMatrix) -> None:
         f"between them, by {error.max():.2g} (so for {np.count_nonzero(error > _AXIAL)} of "
         f"{len(chosen)} pairs): the atoms of the structure are not in the order of the matrices, "
         "the images refer to other positions, or the orbitals are not in the "
-        "order stated (basis, order): correct that"
+        "order of the layout (basis): correct that"
     )
 
 

@@ -1,4 +1,4 @@
-"""Stage `data`: matrices read from other programs, or calculated, as samples of `data.h5`.
+"""Stage `data`: matrices read from other programs, as samples of `data.h5`.
 
 A sample holds one of each hermitian pair of blocks. Beside the shared fields of a structure it has
 
@@ -34,7 +34,6 @@ from pipeline_egnn_esp.data.datasets import (
     DeepHSource,
     MatrixDataset,
     PackedSource,
-    PySCFSource,
 )
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.data.matrix_checks import merge_bases, require_sound
@@ -146,11 +145,6 @@ def read_structures(
             from pipeline_egnn_esp.data.deeph import read_deeph
 
             yield str(path), read_deeph(path, source), {}
-        case PySCFSource():
-            from pipeline_egnn_esp.data.molecules import calculate_file
-
-            for number, matrix in calculate_file(path, source):
-                yield f"{path}:{number}", matrix, {}
 
 
 def _check_matrix(place: str, matrix: BlockMatrix, basis: Basis) -> Basis:
