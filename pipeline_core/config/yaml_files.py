@@ -143,8 +143,8 @@ def _format_error(error: Any, model: type[BaseModel], path: Path, place: Sequenc
     if error["type"] == "extra_forbidden":
         if now := getattr(owner, "moved", {}).get(keys[-1]):
             return (
-                f"{where}: {'.'.join(keys)}: moved to {now}, which graph and model share; delete "
-                f"it here, and set {now} if it is not there"
+                f"{where}: {'.'.join(keys)}: moved to {now}, which sections share; delete it "
+                f"here, and set {now} if it is not there"
             )
         names = list(owner.model_fields) if _is_model(owner) else []
         near = difflib.get_close_matches(keys[-1], names, n=1, cutoff=0.5)

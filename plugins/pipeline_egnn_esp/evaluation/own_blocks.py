@@ -23,7 +23,7 @@ from pipeline_egnn_esp.data.matrices import count_within
 from pipeline_egnn_esp.data.samples import Labelled, MatrixSamples
 from pipeline_egnn_esp.evaluation.comparison import PredictedMatrix, join_blocks
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.memory import Extra, plan_memory
+from pipeline_egnn_esp.inference.memory import plan_memory
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.model.scaling import ScaledNetwork
 
@@ -82,8 +82,8 @@ class OwnPredictor:
             ValueError: A prediction is not finite.
         """
         slots = assign_slots(self._divided.build_domain(samples.read_structure(index)))
-        domain, plan = slots.domain, Extra()
-        chunk = plan_memory(self._module.network, slots, self._work_bytes, plan).chunk
+        domain = slots.domain
+        chunk = plan_memory(self._module.network, slots, self._work_bytes, 0).chunk
         predicted = predict_blocks(self._module, slots, chunk)
         index_of_edges, shifts = _list_first_edges(slots)
         own = domain.rows[: domain.n_own]
