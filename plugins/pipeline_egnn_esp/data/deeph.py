@@ -95,7 +95,8 @@ def write_deeph(folder: Path, matrix: BlockMatrix) -> None:
     np.savetxt(folder / "lat.dat", cell.T)
     np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(cell))
     np.savetxt(folder / "site_positions.dat", atoms.positions.T)
-    np.savetxt(folder / "R_list.dat", np.unique(_list_both(matrix.block_shift), axis=0), fmt="%d")
+    matrix = matrix.join_partners()
+    np.savetxt(folder / "R_list.dat", np.unique(matrix.block_shift, axis=0), fmt="%d")
     lines = ["  ".join(map(str, own)) + "\n" for own in shells]
     (folder / "orbital_types.dat").write_text("".join(lines))
     info = {"nsites": len(symbols), "isorthogonal": False, "isspinful": False,
@@ -107,14 +108,7 @@ def write_deeph(folder: Path, matrix: BlockMatrix) -> None:
         with h5py.File(folder / name, "w") as file:
             keys = zip(matrix.block_shift.tolist(), matrix.block_atoms.tolist(), strict=True)
             for (R, (i, j)), block in zip(keys, matrix.iterate_blocks(quantity), strict=True):
-                written = block[np.ix_(theirs[i], theirs[j])]
-                file[str([*R, i + 1, j + 1])] = written
-                if i != j or any(R):
-                    file[str([*(-x for x in R), j + 1, i + 1])] = written.T
-
-
-def _list_both(shifts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([shifts, -shifts])
+                file[str([*R, i + 1, j + 1])] = block[np.ix_(theirs[i], theirs[j])]
 
 
 def _read_table(path: Path, columns: int | None = None) -> Floats:

@@ -27,7 +27,7 @@ Quantity = Literal["hamiltonian", "overlap"]
 
 @dataclass(frozen=True)
 class BlockMatrix:
-    """Hamiltonian and overlap of one structure; one of each hermitian pair of blocks.
+    """Hamiltonian and overlap of one structure; one of each hermitian pair of blocks, or both.
 
     Attributes:
         structure: Atoms and cell, with the positions that the shifts refer to.
@@ -122,6 +122,22 @@ class BlockMatrix:
             hamiltonian=self.hamiltonian[entries],
             overlap=self.overlap[entries],
         )
+
+    def join_partners(self) -> BlockMatrix:
+        """Return the matrices with both of each hermitian pair; the second ones follow in order."""
+        kept = self.take(~self.is_on_site)
+        sizes, (n_rows, n_columns) = kept.shapes.prod(axis=1), kept.shapes.T
+        # The rows of a partner are the columns of the kept block.
+        column, row = np.divmod(count_within(sizes), np.repeat(n_rows, sizes))
+        places = np.repeat(kept.offsets[:-1], sizes) + row * np.repeat(n_columns, sizes) + column
+        partners = replace(
+            kept,
+            block_atoms=kept.block_atoms[:, ::-1],
+            block_shift=-kept.block_shift,
+            hamiltonian=kept.hamiltonian[places],
+            overlap=kept.overlap[places],
+        )
+        return join_matrices([self, partners])
 
 
 def count_within(sizes: Ints) -> Ints:
