@@ -5,7 +5,7 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -39,6 +39,16 @@ class Section(BaseModel):
     its default."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that fine-tuning shares with the model that it starts from."""
+
+
+def require_different(names: Sequence[str]) -> None:
+    """Check the names of the entries of a list.
+
+    Raises:
+        ValueError: Two of them are the same.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"names {', '.join(names)} have to differ; rename one")
 
 
 Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]

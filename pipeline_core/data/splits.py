@@ -20,6 +20,26 @@ _TRAIN, _VAL, _TEST = range(len(SPLITS))
 _LISTED_GROUPS: Final = 200
 
 
+def count_splits(codes: Codes) -> dict[str, int]:
+    """Return the number of samples in each split."""
+    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
+
+
+def count_groups(names: Sequence[str], group: Ints, codes: Codes) -> dict[str, Any]:
+    """Return the number of groups, and the samples of the largest groups in each split.
+
+    Args:
+        names: Names of the groups.
+        group: Number of the group of each sample, (n_samples,).
+        codes: Splits of the samples, (n_samples,).
+    """
+    table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
+    np.add.at(table, (group, codes), 1)
+    largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
+    listed = {str(names[i]): dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
+    return {"count": len(names), "largest": listed}
+
+
 def divide(
     groups: Sequence[str],
     options: Split,
@@ -92,26 +112,6 @@ def divide_rows(rows: Floats, energy: Floats, options: Split, groups: Sequence[s
     """
     names = groups or [""] * len(rows)
     return divide(names, options, find_first_rows(rows), energy=energy)
-
-
-def count_splits(codes: Codes) -> dict[str, int]:
-    """Return the number of samples in each split."""
-    return dict(zip(SPLITS, np.bincount(codes, minlength=len(SPLITS)).tolist(), strict=True))
-
-
-def count_groups(groups: NDArray[Any], codes: Codes) -> dict[str, Any]:
-    """Return the number of groups, and of the largest the samples in each split.
-
-    Args:
-        groups: Name of the group of each sample, (n_samples,).
-        codes: Split of each sample, (n_samples,).
-    """
-    names, group = np.unique(groups.astype(str), return_inverse=True)
-    table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
-    np.add.at(table, (group, codes), 1)
-    largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
-    listed = {str(names[i]): dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
-    return {"count": len(names), "largest": listed}
 
 
 def list_empty_splits(codes: Codes, options: Split) -> list[str]:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+INPUTS: Final = ("atomic_numbers", "positions", "cell", "pbc")
+"""Fields of a sample that make its structure."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +35,26 @@ class Structure:
     cell: NDArray[np.float64]
     pbc: NDArray[np.bool_]
 
-    def repeat(self, copies: Sequence[int]) -> Structure:
-        """Return copies along each lattice vector; atoms of one copy stay together."""
-        shifts = np.indices(copies).reshape(3, -1).T @ self.cell  # (n_copies, 3)
-        return Structure(
-            np.tile(self.atomic_numbers, len(shifts)),
-            (shifts[:, None] + self.positions).reshape(-1, 3),
-            self.cell * np.asarray(copies)[:, None],
-            self.pbc,
-        )
+    @classmethod
+    def of(cls, atoms: Atoms) -> Self:
+        """Return the structure of ASE's atoms."""
+        cell, pbc = np.array(atoms.cell, dtype=np.float64), np.array(atoms.pbc)
+        return cls(atoms.numbers.astype(np.int32), np.asarray(atoms.positions), cell, pbc)
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the structure of a sample, or of other arrays by the names of `INPUTS`."""
+        return cls(*(fields[name] for name in INPUTS))
+
+    def make_atoms(self) -> Atoms:
+        """Return the structure as ASE's atoms."""
+        from ase import Atoms
+
+        return Atoms(self.atomic_numbers, self.positions, cell=self.cell, pbc=self.pbc)
+
+    def repeat(self, copies: Sequence[int]) -> Self:
+        """Return copies along the lattice vectors, in ASE's order: one copy after the other."""
+        return self.of(self.make_atoms().repeat(copies))
 
 
 def parse_start(start: str) -> tuple[str, int] | None:

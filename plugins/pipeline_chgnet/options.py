@@ -10,7 +10,13 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
-from pipeline_core.config.sections import Count, Positive, Section, TrainOptions
+from pipeline_core.config.sections import (
+    Count,
+    Positive,
+    Section,
+    TrainOptions,
+    require_different,
+)
 
 N_ELEMENTS: Final = 94
 """Hydrogen to plutonium."""
@@ -71,8 +77,7 @@ class CHGNetOptions(Section):
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
-        if len(set(self.energy_heads)) < len(self.energy_heads):
-            raise ValueError("energy_heads: a name is given twice; leave one out")
+        require_different(self.energy_heads)
         if self.energy_heads and self.heads != "none":
             raise ValueError(
                 f"energy_heads: heads: {self.heads} gives forces of one level of theory; leave out "

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
 from pipeline_core.config.limits import Depth, Width
-from pipeline_core.config.sections import Positive, Section
+from pipeline_core.config.sections import Positive, Section, require_different
 
 Degree = Annotated[int, Field(ge=0, le=3)]
 Interaction = Literal["residual", "plain"]
@@ -78,8 +78,7 @@ class MACEOptions(Section):
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
-        if len(set(self.heads)) < len(self.heads):
-            raise ValueError("heads: a name is given twice; leave one out")
+        require_different(self.heads)
         return self
 
     @model_validator(mode="after")

@@ -17,18 +17,18 @@ from ase import Atoms
 from ase.build import bulk, fcc111, molecule
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_atoms.testing.parts import (
-    join_parts,
-    predict_by_parts,
-    predict_part,
-    predict_whole,
-)
 from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
+from plugins.parts import (
+    join_parts,
+    predict_by_parts,
+    predict_part,
+    predict_whole,
+)
 from processes import finish
 from third_party import MessagePassing, Options
 from tiers import exhaustive, run_first

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 from ase.data import atomic_numbers, chemical_symbols
 from ase.geometry import wrap_positions
+from ase.stress import full_3x3_to_voigt_6_stress
 from numpy.typing import NDArray
 
 from pipeline_atoms.calculators.potentials import TrainedPotential, load_potential
@@ -20,8 +22,9 @@ from pipeline_atoms.calculators.verlet_list import StructureGraphBuilder, Verlet
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions, find_head
 from pipeline_atoms.edge_counts import require_sound
-from pipeline_atoms.graphs import Arrays, build_graph
+from pipeline_atoms.graphs import Arrays
 from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.potential.task import collate_structures
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, collate, move_to_device
 from pipeline_core.evaluation.trained import require_finite
@@ -29,9 +32,6 @@ from pipeline_core.fields import find_field
 from pipeline_core.project.run import Run
 from pipeline_core.system.memory import keep_freed_memory
 from pipeline_core.training.out_of_memory import report_out_of_memory
-
-_VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
-"""Rows and columns of xx yy zz yz xz xy."""
 
 
 class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
@@ -113,16 +113,14 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         Raises:
             ValueError: As `calculate` does.
         """
-        samples = []
+        placed = []
         for atoms in structures:
             require_known(atoms.numbers, self.elements)
-            cell, pbc = np.array(atoms.cell), atoms.pbc
-            require_sound(atoms.positions, cell, pbc)
-            places = wrap_positions(atoms.positions, cell, pbc)
-            sample = {"atomic_numbers": atoms.numbers, "positions": places, "cell": cell}
-            sample |= {"pbc": np.array(pbc)}
-            samples.append(sample | build_graph(sample, self.graph))
-        batch = move_to_device(collate(samples, self.dtype), self._device)
+            one = Structure.of(atoms)
+            require_sound(one.positions, one.cell, one.pbc)
+            placed.append(replace(one, positions=wrap_positions(one.positions, one.cell, one.pbc)))
+        batch = collate_structures(placed, self.graph, self.dtype)
+        batch = move_to_device(batch, self._device)
         with torch.no_grad(), report_out_of_memory(partial(_describe_size, batch)):
             outputs = self.module(batch)
         wanted = [n for n in self.module.predicts if n in outputs]
@@ -151,13 +149,12 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         last = self._last
         if last is None or not np.array_equal(atoms.numbers, last.numbers):
             require_known(atoms.numbers, self.elements)
-        numbers, cell, pbc = atoms.numbers.astype(np.int32), np.array(atoms.cell), atoms.pbc
-        structure = Structure(numbers, atoms.positions, cell, pbc)
+        structure = Structure.of(atoms)
         positions, graph = self.neighbours.update(structure)
         if last is None or graph is not last.graph:
-            sample = {"atomic_numbers": numbers, "positions": positions, "cell": cell, "pbc": pbc}
+            sample = vars(structure) | {"positions": positions}
             batch = move_to_device(collate([sample | graph], self.dtype), self._device)
-            self._last = _Collated(numbers, graph, batch)
+            self._last = _Collated(structure.atomic_numbers, graph, batch)
             return batch
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
 
@@ -202,7 +199,7 @@ def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str
     if "energy" in results:
         results["energy"] = results["free_energy"] = float(outputs["energy"][0])
     if "stress" in results:
-        results["stress"] = outputs["stress"][0][_VOIGT]
+        results["stress"] = full_3x3_to_voigt_6_stress(outputs["stress"][0])
     return results
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline_atoms.cli.readers import format_units
 from pipeline_atoms.readers import Reader
+from pipeline_atoms.readers.frame_checks import LABELS
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.status.output import align
 
 if TYPE_CHECKING:
     from pipeline_atoms.readers.describe import Description
-
-LABELS: Final = ("energy", "forces", "stress", "magmoms")
 
 Files = Annotated[
     list[Path], typer.Argument(help="Raw files, or folders of systems of DeePMD-kit.")

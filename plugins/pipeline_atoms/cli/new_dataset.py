@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from pipeline_atoms.cli.inspection import (
-    LABELS,
     Files,
     ReaderName,
     choose_reader,
@@ -22,6 +21,7 @@ from pipeline_atoms.cli.inspection import (
 )
 from pipeline_atoms.cli.readers import format_units
 from pipeline_atoms.config.datasets import Dataset
+from pipeline_atoms.readers.frame_checks import LABELS
 from pipeline_core.cli import options
 from pipeline_core.cli.new_files import Name, write_new
 from pipeline_core.cli.yaml_templates import format_scalar, format_section

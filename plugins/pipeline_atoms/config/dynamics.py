@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,16 +12,6 @@ from pipeline_core.config.sections import Count, Positive, Section
 
 _FRAME_BYTES: Final = 64
 """Bytes per frame of the observables, which are in memory when a run is summarized."""
-
-
-def require_different(names: Sequence[str]) -> None:
-    """Check the names of the entries of a list.
-
-    Raises:
-        ValueError: Two of them are the same.
-    """
-    if len(set(names)) < len(names):
-        raise ValueError(f"names {', '.join(names)} have to differ; rename one")
 
 
 class UncertaintyLimits(Section):

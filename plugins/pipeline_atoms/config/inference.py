@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from pipeline_atoms.config.dynamics import MolecularDynamics, require_different
+from pipeline_atoms.config.dynamics import MolecularDynamics
 from pipeline_atoms.config.properties import (
     GROUP,
     SECTIONS,
@@ -23,7 +23,7 @@ from pipeline_atoms.config.properties import (
     VacancyOptions,
 )
 from pipeline_atoms.structure import parse_start
-from pipeline_core.config.sections import Section
+from pipeline_core.config.sections import Section, require_different
 
 
 class InferOptions(Section):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_atoms.config.datasets import Limits
-from pipeline_atoms.config.dynamics import MolecularDynamics, require_different
-from pipeline_core.config.sections import Count, Positive, Section
+from pipeline_atoms.config.dynamics import MolecularDynamics
+from pipeline_core.config.sections import Count, Positive, Section, require_different
 
 
 class LabelWith(Section):

@@ -8,7 +8,6 @@ other ranks need, and which edges have their reverse there. No rank needs more o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -84,14 +83,6 @@ def build_domain(
         transport=transport,
     )
     return domain if angle_cutoff is None else add_bonds(domain, angle_cutoff)
-
-
-def build_domains(
-    structures: Sequence[Structure], cutoff: float, owners: Sequence[Ints], transport: Transport
-) -> list[Domain]:
-    """Build the domain of one rank in each structure; see `build_domain`."""
-    pairs = zip(structures, owners, strict=True)
-    return [build_domain(structure, cutoff, own, transport) for structure, own in pairs]
 
 
 def add_bonds(domain: Domain, angle_cutoff: float, positions: Floats | None = None) -> Domain:

@@ -15,7 +15,7 @@ from pipeline_atoms.domains.construction import DomainSamples, build_domain
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import build_region, collate_region
 from pipeline_atoms.potential.potential import Potential
-from pipeline_atoms.structure import Structure
+from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks
@@ -210,8 +210,7 @@ def _find_structure(samples: Samples, number: int) -> Structure:
 
 
 def _read_structure(batch: Batch) -> Structure:
-    names = ("atomic_numbers", "positions", "cell", "pbc")
-    numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
+    numbers, positions, cell, pbc = (batch[name].numpy() for name in INPUTS)
     return Structure(
         numbers.astype(np.int32), positions.astype(np.float64), cell[0].astype(np.float64), pbc[0]
     )

@@ -11,7 +11,7 @@ from ase import Atoms
 from pipeline_atoms.config.datasets import Limits
 from pipeline_atoms.config.limits import ATOM_BYTES
 from pipeline_atoms.importing.plausibility import find_implausible
-from pipeline_atoms.structure import parse_start
+from pipeline_atoms.structure import INPUTS, Structure, parse_start
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
 from pipeline_core.project.run import Run
@@ -102,20 +102,13 @@ def _read_free_atoms(path: str, place: str) -> Atoms:
             f"{place}: start {path!r} holds atoms fixed ({type(atoms.constraints[0]).__name__}), "
             "but all atoms move here; remove the constraints from the file"
         )
-    sample = {
-        "atomic_numbers": atoms.numbers,
-        "positions": atoms.positions,
-        "cell": np.array(atoms.cell),
-        "pbc": atoms.pbc,
-    }
+    sample = vars(Structure.of(atoms))
     if len(atoms) and (problem := find_implausible(sample, Limits(), "relax the structure")):
         raise ValueError(f"{place}: start {path!r}: {problem}")
     return atoms
 
 
 def _read_sample(run: Run, split: str, number: int, place: str) -> Atoms:
-    with SampleFile(run.data, "data", ["atomic_numbers", "positions", "cell", "pbc"]) as data:
+    with SampleFile(run.data, "data", INPUTS) as data:
         sample = data.read(find_sample_row(data, split, number, place))
-    return Atoms(
-        sample["atomic_numbers"], sample["positions"], cell=sample["cell"], pbc=sample["pbc"]
-    )
+    return Structure.of_fields(sample).make_atoms()

@@ -17,10 +17,9 @@ from pipeline_atoms.importing.reference_energies import ReferenceEnergies, compu
 from pipeline_atoms.importing.sources import RawSource
 from pipeline_atoms.importing.stress_check import explain_unchecked_forces, explain_unchecked_stress
 from pipeline_core.data.duplicates import describe_duplicates
-from pipeline_core.data.splits import Codes
+from pipeline_core.data.splits import Codes, count_groups, count_splits
 from pipeline_core.fields import SPLITS
 
-_LISTED_GROUPS: Final = 200
 _OFFSET: Final = 2.0  # mean over scatter above which a part of a mixture is reported
 
 
@@ -78,10 +77,6 @@ class PartReport:
     codes: Codes
     skipped: Skipped
     head: str = ""
-
-    def count_splits(self) -> dict[str, int]:
-        """Return the number of samples in each split."""
-        return _count_splits(self.codes)
 
     def count_sizes(self) -> dict[str, int]:
         """Return the number of samples of each number of atoms."""
@@ -152,8 +147,8 @@ class ImportReport:
             ],
             "skipped": self._collect_skipped().report(),
             "duplicates": dict(self.duplicates),
-            "splits": _count_splits(self.codes),
-            "groups": self._describe_groups(),
+            "splits": count_splits(self.codes),
+            "groups": count_groups(self.columns.groups, self.columns.group, self.codes),
             **self._describe_references(),
         }
 
@@ -166,7 +161,7 @@ class ImportReport:
         return {
             "samples": len(part.columns),
             "atoms": int(part.columns.n_atoms.sum()),
-            "splits": part.count_splits(),
+            "splits": count_splits(part.codes),
             "sizes": part.count_sizes(),
             "energies_less_references": None if left is None else left._asdict(),
         }
@@ -177,7 +172,7 @@ class ImportReport:
         return {
             "samples": len(self.columns),
             "skipped": len(self._collect_skipped()),
-            **_count_splits(self.codes),
+            **count_splits(self.codes),
             "elements": len(self.elements),
             "reference_rms": rms.get("", rms),
             **self._summarize_parts(),
@@ -200,15 +195,6 @@ class ImportReport:
         for part in self.parts:
             total.append(part.skipped)
         return total
-
-    def _describe_groups(self) -> dict[str, Any]:
-        """Return the largest groups with their splits."""
-        group, names = self.columns.group, self.columns.groups
-        table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
-        np.add.at(table, (group, self.codes), 1)
-        largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
-        listed = {names[i]: dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
-        return {"count": len(names), "largest": listed}
 
     def list_warnings(self) -> list[str]:
         """Return the warnings for the user."""
@@ -258,7 +244,7 @@ class ImportReport:
         is_mixture = len(self.parts) > 1
         of_part = f" of {part.name}" if is_mixture else ""
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):
-            if fraction > 0 and part.count_splits()[name] == 0:
+            if fraction > 0 and count_splits(part.codes)[name] == 0:
                 yield f"no sample{of_part} is in the split {name!r}"
         left = part.measure_remainder(self.references)
         if is_mixture and left is not None and abs(left.mean) > _OFFSET * left.scatter:
@@ -284,7 +270,3 @@ def _list_unchecked(
         is_unknown = found.verdict == "undetermined" and not found.is_mixed
         if is_unknown and one.coverage.present.get(label) and kind not in confirmed:
             yield explain(found, one.source)
-
-
-def _count_splits(codes: Codes) -> dict[str, int]:
-    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}

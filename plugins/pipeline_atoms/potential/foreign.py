@@ -12,10 +12,11 @@ from ase.build import bulk
 from torch import nn
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_atoms.graphs import build_graph
+from pipeline_atoms.potential.task import collate_structures
+from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts import provenance, upgrades
 from pipeline_core.artifacts.foreign import ForeignFormat, ForeignModel
-from pipeline_core.batch import Batch, collate
+from pipeline_core.batch import Batch
 from pipeline_core.config.experiments import BASE
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.training.model_file import name_dtype, predict_probe, save_archive
@@ -68,15 +69,9 @@ def _make_probe(model: ForeignModel, graph: GraphOptions) -> Batch:
     elements = list(model.metadata["elements"])[:_ELEMENTS]
     atoms: Atoms = bulk("Cu", "fcc", a=0.9 * graph.cutoff, cubic=True)
     atoms.symbols = np.resize(elements, len(atoms)).tolist()
-    moves = np.random.default_rng(0).normal(0, 0.02 * graph.cutoff, (len(atoms), 3))
-    sample = {
-        "atomic_numbers": atoms.numbers,
-        "positions": atoms.positions + moves,
-        "cell": np.asarray(atoms.cell[:]),
-        "pbc": atoms.pbc,
-    }
+    atoms.positions += np.random.default_rng(0).normal(0, 0.02 * graph.cutoff, (len(atoms), 3))
     parameter = next(model.module.parameters())
-    return collate([sample | build_graph(sample, graph)], parameter.dtype)
+    return collate_structures([Structure.of(atoms)], graph, parameter.dtype)
 
 
 def _make_card(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_atoms.graphs import list_graph_fields
+from pipeline_atoms.graphs import build_graph, list_graph_fields
 from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
@@ -22,7 +23,33 @@ from pipeline_core.project.run import Run
 from pipeline_core.task import Quantity, Sizes, Task
 from pipeline_core.training.objective import LabelObjective
 
-INPUTS = ("atomic_numbers", "positions", "cell", "pbc")
+
+def open_split(
+    run: Run, split: str, fields: Iterable[str], *, preload: bool = True
+) -> tuple[SampleFile, SampleFile, NDArray[np.int64]]:
+    """Open the data and the graphs of a run.
+
+    Args:
+        run: The run with the artifacts.
+        split: Name of the split.
+        fields: Fields of the data to read.
+        preload: Whether small files are read at once.
+
+    Returns:
+        Data, graphs, and the numbers of the samples of the split, (n_samples,).
+
+    Raises:
+        ValueError: The graphs are of other data.
+    """
+    data = SampleFile(run.data, "data", fields, preload=preload)
+    names = [field.name for field in list_graph_fields(run.get_section("graph", GraphOptions))]
+    graph = SampleFile(run.graph, "graph", names, preload=preload, beside=data)
+    if len(data) != len(graph):
+        raise ValueError(
+            f"{run.graph}: holds {len(graph)} graphs for the {len(data)} samples of {run.data}; "
+            "run the stage 'graph' again"
+        )
+    return data, graph, np.flatnonzero(data.read_column("split") == SPLITS.index(split))
 
 
 class GraphSamples:
@@ -44,20 +71,12 @@ class GraphSamples:
         dtype: torch.dtype,
         heads: Sequence[str] = (),
     ) -> None:
-        options = run.get_section("graph", GraphOptions)
         with SampleFile(run.data, "data", []) as data:
             names = list(_read_heads(data))
         self._heads = np.array([heads.index(name) for name in names])
         own = ["head"] if names else []
-        self._data = SampleFile(run.data, "data", [*INPUTS, *labels, *own])
-        names = [field.name for field in list_graph_fields(options)]
-        self._graph = SampleFile(run.graph, "graph", names, beside=self._data)
-        if len(self._data) != len(self._graph):
-            raise ValueError(
-                f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
-                f"of {run.data}; run the stage 'graph' again"
-            )
-        self.numbers = np.flatnonzero(self._data.read_column("split") == SPLITS.index(split))
+        fields = [*INPUTS, *labels, *own]
+        self._data, self._graph, self.numbers = open_split(run, split, fields)
         self._dtype = dtype
 
     def __len__(self) -> int:
@@ -83,6 +102,13 @@ class GraphSamples:
         """Read a sample, with its head numbered as in the model."""
         sample = self._data.read(number)
         return sample | {"head": self._heads[sample["head"]]} if "head" in sample else sample
+
+
+def collate_structures(
+    structures: Iterable[Structure], graph: GraphOptions, dtype: torch.dtype
+) -> Batch:
+    """Collate structures with their graphs into one batch."""
+    return collate([vars(one) | build_graph(vars(one), graph) for one in structures], dtype)
 
 
 def count_rows(sizes: Sizes) -> NDArray[np.float64]:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_atoms.graphs import build_graph
 from pipeline_atoms.potential.conservation import measure_conservation
 from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.potential.task import collate_structures
+from pipeline_atoms.structure import Structure
 from pipeline_atoms.testing.example_data import make_alloys
-from pipeline_core.batch import Batch, collate
+from pipeline_core.batch import Batch
 from pipeline_core.project.run import Run
 from pipeline_core.task import Outputs, build_task
 from pipeline_core.testing.projects import OnProject
@@ -28,16 +29,7 @@ Predict = Callable[..., Outputs]
 
 def build_batch(structures: Sequence[Atoms], graph: GraphOptions, dtype: torch.dtype) -> Batch:
     """Collate structures with their graphs into one batch."""
-    samples = []
-    for atoms in structures:
-        sample = {
-            "atomic_numbers": atoms.numbers,
-            "positions": atoms.positions,
-            "cell": np.asarray(atoms.cell[:]),
-            "pbc": atoms.pbc,
-        }
-        samples.append(sample | build_graph(sample, graph))
-    return collate(samples, dtype)
+    return collate_structures(map(Structure.of, structures), graph, dtype)
 
 
 def draw_rotation(seed: int) -> NDArray[np.float64]:

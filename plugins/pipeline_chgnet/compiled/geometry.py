@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline_atoms.domain import Domain, take_own
-from pipeline_chgnet.model.basis import SHRINKAGE
+from pipeline_chgnet.model.basis import SHRINKAGE, compute_angles
 from pipeline_chgnet.model.topology import Topology
 from pipeline_core.batch import Batch
 from pipeline_kernels.message import Segments, segment_sum
@@ -97,7 +97,7 @@ class Geometry(NamedTuple):
         )
         arms = arms / arm_lengths
         ends = arms.index_select(0, plan.arms.index).unflatten(0, (2, -1))
-        angles = torch.acos((ends[0] * ends[1]).sum(1) * SHRINKAGE)
+        angles = compute_angles(ends[0], ends[1])
         return cls(lengths[:, 0], bonds / lengths, arm_lengths, arms, ends, angles)
 
     def reverse(self, by_lengths: Tensor, by_angles: Tensor, plan: Plan, n_edges: int) -> Tensor:

@@ -121,16 +121,13 @@ def compute_levels_near(
     return np.sort(energies.real)
 
 
-def compute_density_of_states(
-    energies: ArrayLike, grid: ArrayLike, width: float, weights: ArrayLike | None = None
-) -> Floats:
+def compute_density_of_states(energies: ArrayLike, grid: ArrayLike, width: float) -> Floats:
     """Return the density of states as a sum of Gaussians.
 
     Args:
         energies: Levels, eV, (n_k, n_levels).
         grid: Energies at which the density is evaluated, eV, (n_grid,).
         width: Standard deviation of a Gaussian, eV.
-        weights: Weights of the k-points, (n_k,), of any sum; all equal if None.
 
     Returns:
         States per eV and cell, without the factor 2 of the spin, (n_grid,).
@@ -141,10 +138,9 @@ def compute_density_of_states(
     if not width > 0:
         raise ValueError(f"width: expected a positive number of eV, got {width:g}")
     energies, grid = np.atleast_2d(np.asarray(energies)), np.asarray(grid)
-    share = np.ones(len(energies)) if weights is None else np.asarray(weights, dtype=np.float64)
-    density = np.zeros(len(grid))
-    for own, weight in zip(energies, share / share.sum(), strict=True):
-        density += weight * np.exp(-0.5 * ((grid[:, None] - own) / width) ** 2).sum(axis=1)
+    density, share = np.zeros(len(grid)), 1 / len(energies)
+    for own in energies:
+        density += share * np.exp(-0.5 * ((grid[:, None] - own) / width) ** 2).sum(axis=1)
     density /= width * np.sqrt(2 * np.pi)
     return density
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline_atoms.potential.elements import number_elements
 from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.batch import Batch
 from pipeline_egnn_esp.data.basis import Basis
@@ -66,8 +67,8 @@ class TwoCentre(nn.Module):
         self.register_buffer("atoms", torch.zeros(n_elements, n, n, dtype=torch.float64))
         self.register_buffer("tables", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("pattern", pattern, persistent=False)
-        self.register_buffer("places", _index_elements(basis), persistent=False)
-        self.register_buffer("entries", _number_entries(basis.common), persistent=False)
+        self.register_buffer("places", number_elements(basis.elements), persistent=False)
+        self.register_buffer("entries", number_entries(basis.common), persistent=False)
 
     def predict_node_blocks(self, atomic_numbers: Tensor) -> Tensor:
         """Return the blocks of atoms, (n_atoms, n_common, n_common)."""
@@ -85,7 +86,7 @@ class TwoCentre(nn.Module):
         chosen = rows[(pair * self.tables.shape[2])[:, None] + numbers]  # (n_edges, 4, n_tables)
         values = (weights.to(rows.dtype)[:, :, None] * chosen).sum(1)
         blocks = (values @ self.pattern.to(rows.dtype)).unflatten(1, self.atoms.shape[1:])
-        D = self._make_frames(vectors, rows.dtype)
+        D = make_frames(vectors, self.basis, self.entries, rows.dtype)
         blocks = D.mT @ blocks @ D
         return torch.where(turned[:, None, None], blocks.mT, blocks)
 
@@ -124,7 +125,7 @@ class TwoCentre(nn.Module):
         vectors, elements, turned = self._orient(batch)
         labels = batch["edge_blocks"].double()
         labelled = ~labels.isnan().flatten(1).all(1)
-        D = self._make_frames(vectors, labels.dtype)
+        D = make_frames(vectors, self.basis, self.entries, labels.dtype)
         labels = torch.where(turned[:, None, None], labels.mT, labels).nan_to_num(0)
         in_frame = (D @ labels @ D.mT).flatten(1)
         values = in_frame @ (self.pattern / self.pattern.sum(1, keepdim=True)).T
@@ -162,10 +163,18 @@ class TwoCentre(nn.Module):
         numbers = first[:, None] + torch.arange(4, device=first.device)
         return numbers, torch.stack(values, 1) / 6
 
-    def _make_frames(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return rotations of orbitals to the frame of each edge, (n_edges, n, n)."""
-        frames = compute_edge_frames(vectors, self.basis.lmax, dtype)
-        return nn.functional.pad(frames, (0, 1))[:, self.entries]
+
+def make_frames(vectors: Tensor, basis: Basis, entries: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return rotations of orbitals to the frame of each edge, (n_edges, n_common, n_common).
+
+    Args:
+        vectors: Å, (n_edges, 3).
+        basis: Shells of each element.
+        entries: From `number_entries`.
+        dtype: Type of the rotations.
+    """
+    frames = compute_edge_frames(vectors, basis.lmax, dtype)
+    return nn.functional.pad(frames, (0, 1))[:, entries]
 
 
 def split_batch(batch: Batch) -> Iterator[Batch]:
@@ -210,7 +219,7 @@ def _make_pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return pattern.flatten(1), mirror, sign.double()
 
 
-def _number_entries(shells: tuple[int, ...]) -> Tensor:
+def number_entries(shells: tuple[int, ...]) -> Tensor:
     """Return the place of each element of the matrix of all shells in frames, (n, n).
 
     Zeros of the matrix have the place behind the last entry.
@@ -223,12 +232,6 @@ def _number_entries(shells: tuple[int, ...]) -> Tensor:
         first = count_entries(degree - 1) if degree else 0
         places[begin : begin + d, begin : begin + d] = first + torch.arange(d * d).view(d, d)
         begin += d
-    return places
-
-
-def _index_elements(basis: Basis) -> Tensor:
-    places = torch.full((max(basis.elements) + 1,), -1)
-    places[list(basis.elements)] = torch.arange(len(basis.elements))
     return places
 
 

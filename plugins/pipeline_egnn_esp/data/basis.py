@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from ase.data import atomic_numbers as number_of
@@ -25,6 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+LETTERS: Final = "spdfghi"
+"""Names of the degrees of shells."""
 
 
 def count_orbitals(shells: tuple[int, ...]) -> int:

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_atoms.structure import Structure
+from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.matrices import BlockMatrix
+from pipeline_egnn_esp.data.matrices import BlockMatrix, join_matrices
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,8 +34,7 @@ class BlockReader:
 
     def read_structure(self, number: int) -> Structure:
         """Return the atoms of a sample in the file."""
-        names = ("atomic_numbers", "positions", "cell", "pbc")
-        return Structure(*(self._data.read_field(name, number) for name in names))
+        return Structure(*(self._data.read_field(name, number) for name in INPUTS))
 
     def read_blocks(self, number: int, atoms: Ints) -> PartialMatrix:
         """Return the blocks of a sample in the file that have one of the given atoms at either end.
@@ -53,11 +52,8 @@ class BlockReader:
             sums += project_on_overlap(part)
             kept.append(np.any(is_own[part.block_atoms], axis=1))
             parts.append(part.take(kept[-1]))
-        columns = ("block_atoms", "block_shift", "hamiltonian", "overlap")
-        joined = (np.concatenate([getattr(part, name) for part in parts]) for name in columns)
-        matrix = BlockMatrix(structure, self._basis, *joined)
         numbers = np.flatnonzero(np.concatenate(kept))
-        return PartialMatrix(matrix, numbers, longest, float(sums[0] / sums[1]))
+        return PartialMatrix(join_matrices(parts), numbers, longest, float(sums[0] / sums[1]))
 
     def _read_parts(self, number: int, structure: Structure) -> Iterator[BlockMatrix]:
         """Yield some blocks at a time."""

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from ase.data import chemical_symbols
 
 from pipeline_atoms.readers.cp2k_input import parse_symbol
+from pipeline_atoms.readers.cp2k_output import Evaluation, Output
 from pipeline_atoms.structure import Structure
 from pipeline_core.data.files import open_text
-from pipeline_egnn_esp.data.basis import count_orbitals
+from pipeline_egnn_esp.data.basis import LETTERS, count_orbitals
 
-Floats = NDArray[np.float64]
 Image = tuple[int, int, int]
 
-_DEGREES: Final = "spdfghi"
 _KIND: Final = re.compile(r"^ +\d+\. Atomic kind: (\S+) .*Number of atoms:", re.MULTILINE)
-_SHELL: Final = re.compile(rf"^ +(\d+) +(\d+) +\d+([{_DEGREES}])\S* +-?\d", re.MULTILINE)
-_ATOM: Final = re.compile(
-    r"^ +\d+ +\d+ +([A-Z][a-z]?) +\d+((?: +-?\d+\.\d+){3})(?: +-?\d+\.\d+){2}$", re.MULTILINE
-)
-_VECTOR: Final = re.compile(
-    r"^ CELL\| Vector [abc] \[angstrom\]:((?: +-?\d+\.\d+){3}) ", re.MULTILINE
-)
+_SHELL: Final = re.compile(rf"^ +(\d+) +(\d+) +\d+([{LETTERS}])\S* +-?\d", re.MULTILINE)
 _ROUNDING: Final = 2e-3
 """Å: the output prints the cell with three decimals."""
 
@@ -41,9 +35,7 @@ class Log:
         input_name: Name of the input.
         images: Image of each file, by kind of matrix, "KS" or "S"; empty for Gamma points.
         shells: Degree of each shell by element; empty if the output does not print them.
-        elements: Symbol of each atom; empty if not printed.
-        positions: Å, as the input has them, (n_atoms, 3); empty if not printed.
-        cell: Å, as the input has it, (3, 3); empty if not printed.
+        start: Atoms and cell of the first step, where they are printed.
         n_atoms: Number of atoms.
         n_shells: Number of shells of all atoms.
         n_orbitals: Number of orbitals of all atoms.
@@ -53,9 +45,7 @@ class Log:
     input_name: str
     images: Mapping[str, list[Image]]
     shells: Mapping[str, tuple[int, ...]]
-    elements: tuple[str, ...]
-    positions: Floats
-    cell: Floats
+    start: Evaluation
     n_atoms: int
     n_shells: int
     n_orbitals: int
@@ -71,7 +61,9 @@ class Log:
                 f"the structure has {len(symbols)} atoms, the output {self.n_atoms}; name the "
                 "input, or restart file, of this run"
             )
-        for i, (ours, theirs) in enumerate(zip(symbols, self.elements, strict=False)):
+        numbers = self.start.atomic_numbers
+        elements = [] if numbers is None else [chemical_symbols[z] for z in numbers]
+        for i, (ours, theirs) in enumerate(zip(symbols, elements, strict=False)):
             if ours != theirs:
                 raise ValueError(
                     f"atom {i} is {ours} in the structure and {theirs} in the output: the "
@@ -100,11 +92,12 @@ class Log:
         Raises:
             ValueError: An atom or a vector of the cell differs.
         """
-        for name, ours, theirs in (
-            ("cell", structure.cell, self.cell),
-            ("positions", structure.positions, self.positions),
-        ):
-            if theirs.shape == ours.shape and np.abs(theirs - ours).max() > _ROUNDING:
+        vectors = np.array(list(self.start.cell.values()))
+        for name, theirs in (("cell", vectors), ("positions", self.start.positions)):
+            ours = getattr(structure, name)
+            if theirs is None or theirs.shape != ours.shape:
+                continue
+            if np.abs(theirs - ours).max() > _ROUNDING:
                 raise ValueError(
                     f"the {name} of the input and of the output differ by up to "
                     f"{np.abs(theirs - ours).max():.3g} Å; they are of different runs, or the "
@@ -134,13 +127,15 @@ def read_log(path: Path) -> Log:
         raise ValueError(
             f"{path}: the self-consistency loop did not converge; raise MAX_SCF and run it again"
         )
+    start = next(Output(io.StringIO(text)).read_evaluations(), Evaluation())
+    if start.problem:
+        raise ValueError(f"{path}: {start.problem}; write it again")
     return Log(
         project=_find_text(path, text, r"GLOBAL\| Project name +(\S+)"),
         input_name=_find_text(path, text, r"CP2K\| Input file name +(\S+)"),
         images={kind: images for kind in ("KS", "S") if (images := _read_images(path, text, kind))},
         shells=_read_shells(path, text),
-        **_read_atoms(text),
-        cell=_parse_rows([match[1] for match in _VECTOR.finditer(text)][:3]),
+        start=start,
         n_atoms=int(_find_text(path, text, r"^ +- Atoms: +(\d+)")),
         n_shells=int(_find_text(path, text, r"^ +- Shells: +(\d+)")),
         n_orbitals=int(_find_text(path, text, r"^ +- Spherical basis functions: +(\d+)")),
@@ -177,7 +172,7 @@ def _read_shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
     for number, kind in enumerate(kinds):
         end = kinds[number + 1].start() if number + 1 < len(kinds) else len(text)
         rows = {(m[1], m[2]): m[3] for m in _SHELL.finditer(text, kind.end(), end)}
-        shells = tuple(_DEGREES.index(letter) for letter in rows.values())
+        shells = tuple(LETTERS.index(letter) for letter in rows.values())
         symbol = parse_symbol(kind[1])
         if shells_of.setdefault(symbol, shells) != shells:
             raise ValueError(
@@ -185,16 +180,3 @@ def _read_shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
                 f"{list(shells)}; give all atoms of an element one basis set"
             )
     return shells_of
-
-
-def _read_atoms(text: str) -> dict[str, Any]:
-    begin = text.find("ATOMIC COORDINATES")
-    atoms = list(_ATOM.finditer(text, begin)) if begin >= 0 else []
-    return {
-        "elements": tuple(atom[1] for atom in atoms),
-        "positions": _parse_rows([atom[2] for atom in atoms]),
-    }
-
-
-def _parse_rows(rows: list[str]) -> Floats:
-    return np.array([row.split() for row in rows], dtype=np.float64)

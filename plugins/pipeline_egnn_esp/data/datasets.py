@@ -1,15 +1,26 @@
-"""Dataset files of Hamiltonians: matrices of other programs, or molecules to be calculated."""
+"""Dataset files of Hamiltonians: matrices of other programs."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline_core.config.datasets import DatasetFile, Split
 from pipeline_core.config.sections import Positive, Section
 
-Shells = dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]]
+
+def _check_shells(basis: dict[str, list[int]]) -> dict[str, list[int]]:
+    from pipeline_egnn_esp.data.basis import Basis  # brings ASE, too heavy for `model`
+
+    Basis({symbol: tuple(shells) for symbol, shells in basis.items()})
+    return basis
+
+
+Shells = Annotated[
+    dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]],
+    AfterValidator(_check_shells),
+]
 
 
 class MatrixSource(Section):
@@ -32,11 +43,6 @@ class PackedSource(MatrixSource):
     cutoff: Positive | None = None
     """Pairs beyond this distance are left out, Å; null keeps all."""
 
-    @field_validator("basis")
-    @classmethod
-    def _check_elements(cls, basis: Shells) -> Shells:
-        return _check_shells(basis)
-
 
 class CP2KSource(MatrixSource):
     """Outputs of CP2K, with the matrices beside them."""
@@ -50,46 +56,18 @@ class CP2KSource(MatrixSource):
     structure: str | None = None
     """Name of an input or restart file beside each output; null for the input it names."""
 
-    @field_validator("basis")
-    @classmethod
-    def _check_elements(cls, basis: Shells) -> Shells:
-        return _check_shells(basis)
-
 
 class DeepHSource(MatrixSource):
     """Folders in the layout of DeepH; `path` names the files hamiltonians.h5."""
 
     reader: Literal["deeph"]
-    order: Literal["openmx", "cp2k"] = "openmx"
-    """Order of the orbitals of a shell: that of OpenMX, which DeepH's own interfaces write for
-    every program, or ascending m."""
     pbc: tuple[bool, bool, bool] = (True, True, True)
     """Periodic directions, which the layout does not contain."""
     cutoff: Positive | None = None
     """Pairs beyond this distance are left out, Å; null keeps all."""
 
 
-class PySCFSource(MatrixSource):
-    """Molecules, calculated with PySCF; `path` names files of structures that ASE reads."""
-
-    reader: Literal["pyscf"]
-    basis: str = "def2-svp"
-    """Basis set, as PySCF calls it."""
-    functional: str = "pbe"
-    grid: Annotated[int, Field(ge=0, le=9)] = 2
-    """PySCF's level of the integration grid."""
-
-
-def _check_shells(basis: Shells) -> Shells:
-    from pipeline_egnn_esp.data.basis import Basis  # brings ASE, too heavy for `model`
-
-    Basis({symbol: tuple(shells) for symbol, shells in basis.items()})
-    return basis
-
-
-AnySource = Annotated[
-    PackedSource | CP2KSource | DeepHSource | PySCFSource, Field(discriminator="reader")
-]
+AnySource = Annotated[PackedSource | CP2KSource | DeepHSource, Field(discriminator="reader")]
 
 
 class MatrixDataset(DatasetFile):
@@ -103,7 +81,6 @@ class MatrixDataset(DatasetFile):
     | packed        | HDF5 of blocks, such as the shipped hafnia                                |
     | cp2k_matrices | written by CP2K, of real space or of the Gamma point                      |
     | deeph         | the layout of DeepH: hamiltonians.h5, overlaps.h5                         |
-    | pyscf         | calculated here for molecules; needs pyscf                                |
     """
     split: Split = Split()
 

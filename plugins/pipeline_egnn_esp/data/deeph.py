@@ -30,7 +30,7 @@ from pipeline_egnn_esp.data.datasets import DeepHSource
 from pipeline_egnn_esp.data.elements import Gathered
 from pipeline_egnn_esp.data.matrices import BlockMatrix, Quantity, is_first
 from pipeline_egnn_esp.data.matrix_checks import require_hermitian
-from pipeline_egnn_esp.data.orders import Order, order_orbitals
+from pipeline_egnn_esp.data.orders import order_orbitals
 
 _DEGREES: Final = frozenset("0123456789")
 
@@ -43,7 +43,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
 
     Args:
         path: hamiltonians.h5 of the folder.
-        source: Order of the orbitals, periodic directions and cutoff.
+        source: Periodic directions and cutoff.
 
     Raises:
         ValueError: A file is missing, damaged, or contradicts another.
@@ -54,7 +54,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     shells = _read_shells(folder, atoms)
     basis = _make_basis(folder, atoms, shells)
     try:
-        orders = [order_orbitals(own, source.order) for own in shells]
+        orders = [order_orbitals(own) for own in shells]
     except ValueError as error:
         raise ValueError(f"{folder / 'orbital_types.dat'}: {error}") from None
     blocks = {
@@ -79,13 +79,12 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     return matrix if source.cutoff is None else matrix.select_within(source.cutoff)
 
 
-def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> None:
+def write_deeph(folder: Path, matrix: BlockMatrix) -> None:
     """Write one structure; both members of each hermitian pair.
 
     Args:
         folder: Made if it does not exist.
         matrix: Matrices to write.
-        order: Order of the orbitals; other programs expect the order of OpenMX.
     """
     folder.mkdir(parents=True, exist_ok=True)
     atoms = matrix.structure
@@ -96,26 +95,20 @@ def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> N
     np.savetxt(folder / "lat.dat", cell.T)
     np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(cell))
     np.savetxt(folder / "site_positions.dat", atoms.positions.T)
-    np.savetxt(folder / "R_list.dat", np.unique(_list_both(matrix.block_shift), axis=0), fmt="%d")
+    matrix = matrix.join_partners()
+    np.savetxt(folder / "R_list.dat", np.unique(matrix.block_shift, axis=0), fmt="%d")
     lines = ["  ".join(map(str, own)) + "\n" for own in shells]
     (folder / "orbital_types.dat").write_text("".join(lines))
     info = {"nsites": len(symbols), "isorthogonal": False, "isspinful": False,
             "norbits": matrix.n_orbitals}  # fmt: skip
     (folder / "info.json").write_text(json.dumps(info))
-    theirs = [np.argsort(order_orbitals(own, order)) for own in shells]
+    theirs = [np.argsort(order_orbitals(own)) for own in shells]
     names: dict[str, Quantity] = {"hamiltonians.h5": "hamiltonian", "overlaps.h5": "overlap"}
     for name, quantity in names.items():
         with h5py.File(folder / name, "w") as file:
             keys = zip(matrix.block_shift.tolist(), matrix.block_atoms.tolist(), strict=True)
             for (R, (i, j)), block in zip(keys, matrix.iterate_blocks(quantity), strict=True):
-                written = block[np.ix_(theirs[i], theirs[j])]
-                file[str([*R, i + 1, j + 1])] = written
-                if i != j or any(R):
-                    file[str([*(-x for x in R), j + 1, i + 1])] = written.T
-
-
-def _list_both(shifts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([shifts, -shifts])
+                file[str([*R, i + 1, j + 1])] = block[np.ix_(theirs[i], theirs[j])]
 
 
 def _read_table(path: Path, columns: int | None = None) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.matrices import BlockIndex, is_first
+from pipeline_egnn_esp.data.matrices import BlockIndex, count_within, is_first
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,7 +70,7 @@ class Places:
     ) -> None:
         counts = basis.count_orbitals_per_atom(structure.atomic_numbers)
         self._atom = np.repeat(np.arange(len(counts)), counts)
-        self._local = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._local = count_within(counts)
         self._index = BlockIndex(block_atoms, block_shift)
         shapes = counts[block_atoms]
         sizes = shapes.prod(axis=1)
@@ -116,10 +116,7 @@ class Places:
         rows = np.arange(n)
         ends = np.searchsorted(self._atom, self._atom, side="right")
         row = np.repeat(rows, ends - rows)
-        within = np.arange(len(row)) - np.repeat(
-            np.cumsum(ends - rows) - (ends - rows), ends - rows
-        )
-        column = row + within
+        column = row + count_within(ends - rows)
         still = np.zeros((len(row), 3), dtype=np.int64)
         entries[self._find_entries(column, row, still)] = entries[
             self._find_entries(row, column, still)

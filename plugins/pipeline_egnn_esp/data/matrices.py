@@ -7,10 +7,10 @@ and only the one with R lexicographically positive, or R = 0 and i <= j, is kept
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ Quantity = Literal["hamiltonian", "overlap"]
 
 @dataclass(frozen=True)
 class BlockMatrix:
-    """Hamiltonian and overlap of one structure; one of each hermitian pair of blocks.
+    """Hamiltonian and overlap of one structure; one of each hermitian pair of blocks, or both.
 
     Attributes:
         structure: Atoms and cell, with the positions that the shifts refer to.
@@ -56,12 +56,17 @@ class BlockMatrix:
         return np.concatenate([[0], np.cumsum(self.shapes.prod(axis=1))])
 
     @cached_property
-    def lengths(self) -> Floats:
-        """Distance of the atoms of each block, Å, (n_blocks,)."""
+    def vectors(self) -> Floats:
+        """Vector from i to j of each block, Å, (n_blocks, 3)."""
         i, j = self.block_atoms.T
         cell, positions = self.structure.cell, self.structure.positions
-        vectors = positions[j] + self.block_shift @ cell - positions[i]
-        lengths: Floats = np.linalg.norm(vectors, axis=1)
+        vectors: Floats = positions[j] + self.block_shift @ cell - positions[i]
+        return vectors
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """Distance of the atoms of each block, Å, (n_blocks,)."""
+        lengths: Floats = np.linalg.norm(self.vectors, axis=1)
         return lengths
 
     @cached_property
@@ -92,8 +97,7 @@ class BlockMatrix:
         counts = self.basis.count_orbitals_per_atom(self.structure.atomic_numbers)
         starts = np.cumsum(counts) - counts
         n_entries = self.shapes.prod(axis=1)
-        within = np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], n_entries)
-        row, column = np.divmod(within, np.repeat(self.shapes[:, 1], n_entries))
+        row, column = np.divmod(count_within(n_entries), np.repeat(self.shapes[:, 1], n_entries))
         begins = np.repeat(starts[self.block_atoms], n_entries, axis=0)
         return row + begins[:, 0], column + begins[:, 1]
 
@@ -104,8 +108,7 @@ class BlockMatrix:
     def find_entries(self, blocks: Ints) -> Ints:
         """Return the places of the entries of some blocks, one block after the other."""
         sizes = self.shapes[blocks].prod(axis=1)
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        places: Ints = np.repeat(self.offsets[blocks], sizes) + within
+        places: Ints = np.repeat(self.offsets[blocks], sizes) + count_within(sizes)
         return places
 
     def take(self, chosen: Bools | Ints) -> BlockMatrix:
@@ -119,6 +122,37 @@ class BlockMatrix:
             hamiltonian=self.hamiltonian[entries],
             overlap=self.overlap[entries],
         )
+
+    def join_partners(self) -> BlockMatrix:
+        """Return the matrices with both of each hermitian pair; the second ones follow in order."""
+        kept = self.take(~self.is_on_site)
+        sizes, (n_rows, n_columns) = kept.shapes.prod(axis=1), kept.shapes.T
+        # The rows of a partner are the columns of the kept block.
+        column, row = np.divmod(count_within(sizes), np.repeat(n_rows, sizes))
+        places = np.repeat(kept.offsets[:-1], sizes) + row * np.repeat(n_columns, sizes) + column
+        partners = replace(
+            kept,
+            block_atoms=kept.block_atoms[:, ::-1],
+            block_shift=-kept.block_shift,
+            hamiltonian=kept.hamiltonian[places],
+            overlap=kept.overlap[places],
+        )
+        return join_matrices([self, partners])
+
+
+def count_within(sizes: Ints) -> Ints:
+    """Number the members of consecutive groups of these sizes, from 0 in each, (sizes.sum(),)."""
+    within: Ints = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return within
+
+
+def join_matrices(parts: Sequence[BlockMatrix]) -> BlockMatrix:
+    """Return the blocks of parts of one structure, one part after the other."""
+    columns = ("block_atoms", "block_shift", "hamiltonian", "overlap")
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in columns
+    }
+    return replace(parts[0], **joined)
 
 
 def is_first(rows: Ints, columns: Ints, shifts: Ints) -> Bools:

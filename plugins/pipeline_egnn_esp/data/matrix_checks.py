@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
+from pipeline_egnn_esp.data.baselines import make_frames, number_entries
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.elements import Gathered
 from pipeline_egnn_esp.data.matrices import BlockMatrix
-from pipeline_kernels.equivariant.wigner import compute_edge_frames
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -147,7 +147,7 @@ def _require_axial(matrix: BlockMatrix) -> None:
         f"between them, by {error.max():.2g} (so for {np.count_nonzero(error > _AXIAL)} of "
         f"{len(chosen)} pairs): the atoms of the structure are not in the order of the matrices, "
         "the images refer to other positions, or the orbitals are not in the "
-        "order stated (basis, order): correct that"
+        "order of the layout (basis): correct that"
     )
 
 
@@ -163,16 +163,9 @@ def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
     """
     i, j = matrix.block_atoms[numbers].T
     atoms, basis = matrix.structure, matrix.basis
-    vectors = atoms.positions[j] + matrix.block_shift[numbers] @ atoms.cell - atoms.positions[i]
-    frames = compute_edge_frames(torch.from_numpy(vectors), basis.lmax).numpy()
-    turned = np.zeros((len(numbers), basis.n_common, basis.n_common))
-    row = 0
-    starts = np.cumsum([0, *((2 * degree + 1) ** 2 for degree in range(basis.lmax + 1))])
+    vectors = torch.from_numpy(matrix.vectors[numbers])
+    turned = make_frames(vectors, basis, number_entries(basis.common), torch.float64).numpy()
     orders = np.concatenate([np.arange(-degree, degree + 1) for degree in basis.common])
-    for degree in basis.common:
-        d, begin = 2 * degree + 1, starts[degree]
-        turned[:, row : row + d, row : row + d] = frames[:, begin : begin + d * d].reshape(-1, d, d)
-        row += d
     entries = np.concatenate([matrix.get_block("overlap", number).ravel() for number in numbers])
     blocks = basis.pad(entries, atoms.atomic_numbers[i], atoms.atomic_numbers[j])
     about = turned @ blocks @ turned.transpose(0, 2, 1)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline_atoms.importing.columns import Columns
 from pipeline_core.config.datasets import Split
 from pipeline_core.data.duplicates import describe_duplicates
-from pipeline_core.fields import SPLITS
+from pipeline_core.data.splits import Codes, count_groups, count_splits
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 
 _WIDTH: Final = 1.0
 """Å, of a shell of distances"""
-_LISTED_GROUPS: Final = 200
 
 
 class Report:
@@ -30,16 +28,12 @@ class Report:
 
     def __init__(self, name: str, split: Split) -> None:
         self._name, self._split = name, split
-        self._groups: list[str] = []
-        self._n_atoms: Counter[int] = Counter()
         self._n_blocks = 0
         self._facts: dict[str, list[float]] = {}
         self._decay: dict[int, list[tuple[int, float, float]]] = {}
 
-    def add(self, matrix: BlockMatrix, group: str, facts: Mapping[str, float]) -> None:
+    def add(self, matrix: BlockMatrix, facts: Mapping[str, float]) -> None:
         """Add one structure; the largest value of each number in `facts` is reported."""
-        self._groups.append(group)
-        self._n_atoms[len(matrix.structure.atomic_numbers)] += 1
         self._n_blocks += len(matrix.block_atoms)
         for key, value in facts.items():
             self._facts.setdefault(key, []).append(value)
@@ -50,31 +44,33 @@ class Report:
             self._decay.setdefault(int(shell), []).append(entry)
 
     def make_content(
-        self, basis: Basis, codes: NDArray[np.int8], duplicates: Mapping[str, Any]
+        self, basis: Basis, columns: Columns, codes: Codes, duplicates: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the report.
 
         Args:
             basis: Basis of all structures.
+            columns: Columns of the structures.
             codes: Split of each structure, (n_samples,).
             duplicates: Facts about equal structures.
         """
-        counts = {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
+        counts, groups = count_splits(codes), count_groups(columns.groups, columns.group, codes)
+        sizes, of_size = np.unique(columns.n_atoms, return_counts=True)
         return {
             "dataset": self._name,
             "samples": len(codes),
             "warnings": [
-                *self._list_warnings(counts),
+                *self._list_warnings(counts, len(columns.groups)),
                 *describe_duplicates(duplicates, "the structure"),
             ],
             "duplicates": duplicates,
-            "atoms": {str(n): count for n, count in sorted(self._n_atoms.items())},
+            "atoms": dict(zip(map(str, sizes.tolist()), of_size.tolist(), strict=True)),
             "blocks": self._n_blocks,
             "basis": {symbol: list(shells) for symbol, shells in basis.shells.items()},
             "common_shells": list(basis.common),
             "split_method": self._split.method,
             "splits": counts,
-            "groups": self._count_divided(codes),
+            "groups": groups,
             "largest": {key: max(values) for key, values in self._facts.items()},
             "hamiltonian_by_distance": self._tabulate_by_distance(),
         }
@@ -89,14 +85,6 @@ class Report:
             "basis": content["basis"],
             "warnings": content["warnings"],
         }
-
-    def _count_divided(self, codes: NDArray[np.int8]) -> dict[str, Any]:
-        table: dict[str, dict[str, int]] = {}
-        for group, code in zip(self._groups, codes, strict=True):
-            row = table.setdefault(group, dict.fromkeys(SPLITS, 0))
-            row[SPLITS[code]] += 1
-        largest = sorted(table.items(), key=lambda item: -sum(item[1].values()))
-        return {"count": len(table), "largest": dict(largest[:_LISTED_GROUPS])}
 
     def _tabulate_by_distance(self) -> list[dict[str, float]]:
         """Return the mean and the largest magnitude of H, eV, by the distance of the atoms, Å."""
@@ -114,14 +102,14 @@ class Report:
             )
         return rows
 
-    def _list_warnings(self, counts: Mapping[str, int]) -> list[str]:
+    def _list_warnings(self, counts: Mapping[str, int], n_groups: int) -> list[str]:
         wanted = {"val": self._split.val, "test": self._split.test}
         warnings = [
             f"no structure is in the split {name!r}"
             for name, fraction in wanted.items()
             if fraction > 0 and counts[name] == 0
         ]
-        if len(set(self._groups)) > 1 and self._split.method == "random":
+        if n_groups > 1 and self._split.method == "random":
             warnings.append(
                 "structures of one group are in several splits: for frames of one trajectory the "
                 "test measures interpolation; split by group or list"

@@ -13,25 +13,29 @@ from numpy.typing import NDArray
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.regions import build_region
-from pipeline_atoms.graphs import build_neighbour_graph, find_reverse_edges, list_graph_fields
-from pipeline_atoms.structure import Structure
-from pipeline_core.artifacts.samples import SampleFile
+from pipeline_atoms.graphs import build_neighbour_graph, find_reverse_edges
+from pipeline_atoms.potential.task import open_split
+from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.fields import FIELDS, SPLITS, Field
+from pipeline_core.fields import FIELDS, Field
 from pipeline_core.project.run import Run
 from pipeline_core.task import Sizes
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.block_reader import BlockReader, PartialMatrix, project_on_overlap
-from pipeline_egnn_esp.data.labels import make_labels
-from pipeline_egnn_esp.data.matrices import BlockIndex, BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.data.matrices import (
+    BlockIndex,
+    BlockMatrix,
+    Quantity,
+    is_first,
+    join_matrices,
+)
 from pipeline_egnn_esp.data.stage import read_matrix
 from pipeline_egnn_esp.options import ESPOptions
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-INPUTS: Final = ("atomic_numbers", "positions", "cell", "pbc")
 _DATA: Final = (*INPUTS, "block_atoms", "block_shift", "hamiltonian", "overlap")
 UNITS: Final = {"hamiltonian": "eV", "overlap": "1"}
 REVERSE_EDGE: Final = Field("reverse_edge", (), "1", "edge", "i4", "Edge (j, i, -R).", "edge")
@@ -66,18 +70,10 @@ class MatrixSamples:
     def __init__(
         self, run: Run, split: str, basis: Basis, options: ESPOptions, dtype: torch.dtype
     ) -> None:
-        graph = run.get_section("graph", GraphOptions)
-        self._cutoff = graph.cutoff
+        self._cutoff = run.get_section("graph", GraphOptions).cutoff
         is_whole = run.get_section("partition", PartitionOptions).parts == "samples"
-        self._data = SampleFile(run.data, "data", _DATA, preload=is_whole)
-        names = [field.name for field in list_graph_fields(graph)]
-        self._graph = SampleFile(run.graph, "graph", names, preload=is_whole, beside=self._data)
-        if len(self._data) != len(self._graph):
-            raise ValueError(
-                f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
-                f"of {run.data}; run the stage 'graph' again"
-            )
-        self.numbers = np.flatnonzero(self._data.read_column("split") == SPLITS.index(split))
+        opened = open_split(run, split, _DATA, preload=is_whole)
+        self._data, self._graph, self.numbers = opened
         self._basis, self._options, self._dtype = basis, options, dtype
         self._blocks = BlockReader(self._data, basis)
         own = (REVERSE_EDGE, *make_block_fields(basis, options.target))
@@ -211,14 +207,21 @@ class Labelled:
             (n_atoms, n_common, n_common), of atoms with a block of their own, and (n_edges,
             n_common, n_common)
         """
-        matrix, mask = self.matrix, self.matrix.basis.mask
-        numbers = matrix.structure.atomic_numbers
-        labels = make_labels(matrix, quantity, self.edge_index, self.edge_shift)
-        own = numbers[np.sort(matrix.block_atoms[matrix.is_on_site, 0])]
-        present = mask(*numbers[self.edge_index].T) & labels.edge_known[:, None, None]
+        matrix, basis = self.matrix, self.matrix.basis
+        numbers, atoms, shift = matrix.structure.atomic_numbers, self.edge_index, self.edge_shift
+        blocks = basis.pad(getattr(matrix, quantity), *numbers[matrix.block_atoms].T)
+        on_site = np.flatnonzero(matrix.is_on_site)
+        on_site = on_site[np.argsort(matrix.block_atoms[on_site, 0])]
+        own = numbers[matrix.block_atoms[on_site, 0]]
+        index = BlockIndex(matrix.block_atoms, matrix.block_shift)
+        straight, reverse = index.find(atoms, shift), index.find(atoms[:, ::-1], -shift)
+        edge_blocks = np.full((len(atoms), *blocks.shape[1:]), np.nan)
+        # Only one of the two is stored.
+        edge_blocks[straight >= 0] = blocks[straight[straight >= 0]]
+        edge_blocks[reverse >= 0] = blocks[reverse[reverse >= 0]].transpose(0, 2, 1)
         return (
-            np.where(mask(own, own), labels.node_blocks, np.nan),
-            np.where(present, labels.edge_blocks, np.nan),
+            np.where(basis.mask(own, own), blocks[on_site], np.nan),
+            np.where(basis.mask(*numbers[atoms].T), edge_blocks, np.nan),
         )
 
     def make_fields(self, quantity: Quantity) -> dict[str, Floats]:
@@ -248,7 +251,7 @@ class Labelled:
 def _make_inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, NDArray[Any]]:
     """Return the inputs of a network: a structure and its graph."""
     return {
-        **{name: getattr(atoms, name) for name in INPUTS},
+        **vars(atoms),
         "edge_index": edge_index,
         "edge_shift": edge_shift,
         REVERSE_EDGE.name: find_reverse_edges(edge_index, edge_shift),
@@ -275,22 +278,18 @@ def complete(
     edge_shift = np.concatenate([edge_shift[first], -edge_shift[outside]])
     index = BlockIndex(matrix.block_atoms, matrix.block_shift)
     lacking = index.find(edge_index, edge_shift) < 0
-    atoms, shifts = edge_index[lacking], edge_shift[lacking]
-    positions, cell = matrix.structure.positions, matrix.structure.cell
-    vectors = positions[atoms[:, 1]] + shifts @ cell - positions[atoms[:, 0]]
-    near = np.linalg.norm(vectors, axis=1) <= longest
-    if not near.any():
-        return matrix
-    atoms, shifts = atoms[near], shifts[near]
-    counts = matrix.basis.count_orbitals_per_atom(matrix.structure.atomic_numbers)
-    zeros = np.zeros(int(counts[atoms].prod(axis=1).sum()))
-    return replace(
+    atoms, shifts, zeros = edge_index[lacking], edge_shift[lacking], np.zeros(0)
+    empty = BlockMatrix(matrix.structure, matrix.basis, atoms, shifts, zeros, zeros)
+    near = empty.lengths <= longest
+    zeros = np.zeros(int(empty.shapes[near].prod(axis=1).sum()))
+    added = replace(
         matrix,
-        block_atoms=np.concatenate([matrix.block_atoms, atoms]),
-        block_shift=np.concatenate([matrix.block_shift, shifts]),
-        hamiltonian=np.concatenate([matrix.hamiltonian, zeros]),
-        overlap=np.concatenate([matrix.overlap, zeros]),
+        block_atoms=atoms[near],
+        block_shift=shifts[near],
+        hamiltonian=zeros,
+        overlap=zeros,
     )
+    return join_matrices([matrix, added])
 
 
 def subtract_zero(matrix: BlockMatrix, zero: float) -> BlockMatrix:

@@ -1,4 +1,4 @@
-"""Stage `data`: matrices read from other programs, or calculated, as samples of `data.h5`.
+"""Stage `data`: matrices read from other programs, as samples of `data.h5`.
 
 A sample holds one of each hermitian pair of blocks. Beside the shared fields of a structure it has
 
@@ -33,7 +33,6 @@ from pipeline_egnn_esp.data.datasets import (
     DeepHSource,
     MatrixDataset,
     PackedSource,
-    PySCFSource,
 )
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.data.matrix_checks import merge_bases, require_sound
@@ -80,7 +79,7 @@ def make_data(run: DatasetRun) -> Summary:
                         _make_sample(matrix, group, f"{name}{place.removeprefix(str(path))}")
                     )
                     _note(columns, matrix, group, source)
-                    report.add(matrix, group, facts)
+                    report.add(matrix, facts)
                     atoms = matrix.structure
                     structure = (atoms.atomic_numbers, atoms.pbc, atoms.cell, atoms.positions)
                     matrices = (matrix.hamiltonian, matrix.overlap)
@@ -88,7 +87,7 @@ def make_data(run: DatasetRun) -> Summary:
         codes = _divide(run, columns, options, duplicates)
         writer.add_column("split", codes)
         _write_attributes(writer, basis)
-        content = report.make_content(basis, codes, duplicates.report())
+        content = report.make_content(basis, columns, codes, duplicates.report())
         write_json(run.report, content, run.make_provenance())
     return report.summarize(content)
 
@@ -109,7 +108,7 @@ def read_basis(data: SampleFile) -> Basis:
 def read_matrix(sample: Sample, basis: Basis) -> BlockMatrix:
     """Return the matrices of a sample."""
     return BlockMatrix(
-        Structure(*(sample[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))),
+        Structure.of_fields(sample),
         basis,
         sample["block_atoms"].astype(np.int64),
         sample["block_shift"].astype(np.int64),
@@ -145,11 +144,6 @@ def read_structures(
             from pipeline_egnn_esp.data.deeph import read_deeph
 
             yield str(path), read_deeph(path, source), {}
-        case PySCFSource():
-            from pipeline_egnn_esp.data.molecules import calculate_file
-
-            for number, matrix in calculate_file(path, source):
-                yield f"{path}:{number}", matrix, {}
 
 
 def _check_matrix(place: str, matrix: BlockMatrix, basis: Basis) -> Basis:
@@ -173,14 +167,10 @@ def _name_group(source: AnySource, name: str, path: Path) -> str:
 
 
 def _make_sample(matrix: BlockMatrix, group: str, place: str) -> Sample:
-    atoms = matrix.structure
     return {
-        "cell": atoms.cell,
-        "pbc": atoms.pbc,
+        **vars(matrix.structure),
         "group": np.asarray(group),
         "source": np.asarray(place),
-        "atomic_numbers": atoms.atomic_numbers,
-        "positions": atoms.positions,
         "block_atoms": matrix.block_atoms,
         "block_shift": matrix.block_shift,
         "hamiltonian": matrix.hamiltonian,

@@ -27,21 +27,17 @@ def write_cp2k(folder: Path, matrix: BlockMatrix, project: str = "job") -> list[
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    matrix = matrix.join_partners()
     row, column = matrix.find_entry_orbitals()
-    sizes = matrix.shapes.prod(axis=1)
-    both = np.concatenate([matrix.block_shift, -matrix.block_shift])
-    images, number = np.unique(both, axis=0, return_inverse=True)
-    own, other = np.split(number.ravel(), 2)
-    other[matrix.is_on_site] = -1
+    images, number = np.unique(matrix.block_shift, axis=0, return_inverse=True)
+    of_entries = np.repeat(number.ravel(), matrix.shapes.prod(axis=1))
     written = []
     order = np.argsort(np.abs(images).sum(axis=1), kind="stable")
     for n, image in enumerate(order, 1):
-        here, there = (np.repeat(blocks == image, sizes) for blocks in (own, other))
-        rows = np.concatenate([row[here], column[there]])
-        columns = np.concatenate([column[here], row[there]])
+        here = of_entries == image
         for kind, values, unit in (("KS", matrix.hamiltonian, HARTREE), ("S", matrix.overlap, 1)):
             path = folder / f"{project}-{kind.lower()}-{kind}_SPIN_1_R_{n}-1_0.csr"
-            write_csr(path, rows, columns, np.concatenate([values[here], values[there]]) / unit)
+            write_csr(path, row[here], column[here], values[here] / unit)
             written.append(path)
     listed = enumerate(images[order].tolist(), 1)
     lines = ["Number X Y Z", *(f"{n} {x} {y} {z}" for n, (x, y, z) in listed), ""]

@@ -17,7 +17,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_egnn_esp.data.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.matrices import BlockMatrix
+from pipeline_egnn_esp.data.matrices import BlockMatrix, join_matrices
 from pipeline_egnn_esp.data.samples import UNITS
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 
@@ -51,14 +51,11 @@ class PredictedMatrix:
 
 def join_blocks(parts: Sequence[PredictedMatrix]) -> PredictedMatrix:
     """Return blocks of one structure, one part after the other."""
-    columns = ("block_atoms", "block_shift", "hamiltonian", "overlap")
-    joined = (np.concatenate([getattr(part.matrix, c) for part in parts]) for c in columns)
-    first = parts[0].matrix
-    matrix = BlockMatrix(first.structure, first.basis, *joined)
     predicted = {
         name: np.concatenate([part.predicted[name] for part in parts])
         for name in parts[0].predicted
     }
+    matrix = join_matrices([part.matrix for part in parts])
     return PredictedMatrix(matrix, parts[0].energy_zero, predicted)
 
 

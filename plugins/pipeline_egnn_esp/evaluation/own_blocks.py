@@ -19,10 +19,11 @@ from pipeline_atoms.domains.division import DividedSplits
 from pipeline_core.batch import collate
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_egnn_esp.data.baselines import TwoCentre
+from pipeline_egnn_esp.data.matrices import count_within
 from pipeline_egnn_esp.data.samples import Labelled, MatrixSamples
 from pipeline_egnn_esp.evaluation.comparison import PredictedMatrix, join_blocks
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.memory import Extra, plan_memory
+from pipeline_egnn_esp.inference.memory import plan_memory
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.model.scaling import ScaledNetwork
 
@@ -81,8 +82,8 @@ class OwnPredictor:
             ValueError: A prediction is not finite.
         """
         slots = assign_slots(self._divided.build_domain(samples.read_structure(index)))
-        domain, plan = slots.domain, Extra()
-        chunk = plan_memory(self._module.network, slots, self._work_bytes, plan).chunk
+        domain = slots.domain
+        chunk = plan_memory(self._module.network, slots, self._work_bytes, 0).chunk
         predicted = predict_blocks(self._module, slots, chunk)
         index_of_edges, shifts = _list_first_edges(slots)
         own = domain.rows[: domain.n_own]
@@ -120,8 +121,7 @@ class OwnPredictor:
         counts = np.bincount(rows, minlength=n_atoms)
         totals = self._ranks.all_reduce_sum(torch.from_numpy(counts.copy())).numpy()
         begins = n_stored + np.cumsum(totals) - totals
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = np.concatenate([stored, begins[rows] + within])
+        places = np.concatenate([stored, begins[rows] + count_within(counts)])
         return places, n_stored + int(totals.sum())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from ase.data import atomic_numbers as number_of
@@ -16,8 +16,6 @@ from pipeline_core.project.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-LETTERS: Final = "spdfghi"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.project.run import ExperimentRun
-from pipeline_egnn_esp.figures.elements import LETTERS, Elements, read_elements
+from pipeline_egnn_esp.data.basis import LETTERS
+from pipeline_egnn_esp.figures.elements import Elements, read_elements
 
 Floats = NDArray[np.float64]
 

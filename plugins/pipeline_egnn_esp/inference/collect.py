@@ -17,11 +17,10 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts import store
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.matrices import BlockIndex, BlockMatrix
+from pipeline_egnn_esp.data.matrices import BlockIndex, BlockMatrix, count_within
 from pipeline_egnn_esp.inference.forward import PredictedBlocks
 from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.inference.tiling import Tiling
-from pipeline_kernels.halo import SelfTransport, TorchTransport, Transport
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -103,8 +102,7 @@ class Source:
         order = np.argsort(blocks.names[:, 3], kind="stable")
         sizes = self.find_shapes(blocks.names).prod(axis=1)
         begins, lengths = (np.cumsum(sizes) - sizes)[order], sizes[order]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        places = np.repeat(begins, lengths) + within
+        places = np.repeat(begins, lengths) + count_within(lengths)
         return Blocks(blocks.names[order], blocks.entries[:, places])
 
     def _add_overlap(
@@ -178,13 +176,15 @@ def write_matrices(
     pieces = (source.collect_blocks(*ends) for ends in pairwise(bounds.tolist()))
     if not ranks.is_rank_zero:
         for piece in pieces:
-            collect_blocks(piece, ranks)
+            ranks.gather_on_zero(piece)
         return
     with store.create(path, SCHEMA, provenance) as file:
         file.attrs["energy_unit"] = "eV"
         writer = _Writer(file.create_group(group), structure)
         for piece in pieces:
-            blocks = source.sort(collect_blocks(piece, ranks))
+            parts = ranks.gather_on_zero(piece)
+            entries = np.concatenate([part.entries for part in parts], axis=1)
+            blocks = source.sort(Blocks(np.concatenate([part.names for part in parts]), entries))
             writer.add(blocks, source.find_shapes(blocks.names))
 
 
@@ -193,8 +193,8 @@ class _Writer:
 
     def __init__(self, group: h5py.Group, structure: Structure) -> None:
         self._group = group
-        for name in ("positions", "cell", "atomic_numbers", "pbc"):
-            group.create_dataset(name, data=getattr(structure, name))
+        for name, data in vars(structure).items():
+            group.create_dataset(name, data=data)
 
     def add(self, blocks: Blocks, shapes: Ints) -> None:
         """Append blocks of the given shapes."""
@@ -215,33 +215,10 @@ class _Writer:
             data[len(data) - len(rows) :] = rows
 
 
-def collect_blocks(own: Blocks, ranks: Ranks) -> Blocks:
-    """Return the blocks of all ranks in rank order on rank 0, and own blocks on the others."""
-    transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
-    shapes = ranks.gather((own.names.shape, own.entries.shape))
-    sent, received = {}, {}
-    if not ranks.is_rank_zero and len(own.names):
-        sent = {0: (torch.from_numpy(own.names), torch.from_numpy(own.entries))}
-    if ranks.is_rank_zero:
-        received = {
-            rank: (torch.empty(names, dtype=torch.int64), torch.empty(entries, dtype=torch.float64))
-            for rank, (names, entries) in enumerate(shapes)
-            if rank and names[0]
-        }
-    for k in range(2):
-        transport.start(*({r: pair[k] for r, pair in m.items()} for m in (sent, received)))()
-    if not received:
-        return own
-    names, entries = zip(*((n.numpy(), e.numpy()) for n, e in received.values()), strict=True)
-    return Blocks(np.concatenate([own.names, *names]), np.concatenate([own.entries, *entries], 1))
-
-
 def read_matrices(path: Path, group: str, basis: Basis) -> BlockMatrix:
     """Read the matrices of a structure, with overlap, that `write_matrices` has written."""
     with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
         datasets = {name: data[()] for name, data in file[group].items()}
     names = datasets["atom_pairs"].astype(np.int64)
-    places = (datasets[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
-    return BlockMatrix(
-        Structure(*places), basis, names[:, 3:], names[:, :3], datasets["H"], datasets["S"]
-    )
+    structure, matrices = Structure.of_fields(datasets), (datasets["H"], datasets["S"])
+    return BlockMatrix(structure, basis, names[:, 3:], names[:, :3], *matrices)

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from pipeline_core.project.run import Run
 from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_egnn_esp.data.deeph import write_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix
-from pipeline_egnn_esp.data.samples import compute_energy_zero
+from pipeline_egnn_esp.data.samples import compute_energy_zero, subtract_zero
 from pipeline_egnn_esp.data.writers import write_cp2k
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.collect import (
@@ -37,20 +36,13 @@ from pipeline_egnn_esp.inference.collect import (
     split_atoms,
     write_matrices,
 )
-from pipeline_egnn_esp.inference.forward import Module, predict_blocks
-from pipeline_egnn_esp.inference.memory import (
-    Extra,
-    MemoryPlan,
-    count_matrix_bytes,
-    plan_memory,
-    require_memory,
-)
+from pipeline_egnn_esp.inference.forward import predict_blocks
+from pipeline_egnn_esp.inference.memory import MemoryPlan, plan_memory, require_memory
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
 from pipeline_egnn_esp.inference.structures import StoredCell, Subject, make_subject
-from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.model.scaling import ScaledNetwork
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.task import count_bytes_per_atom
@@ -70,8 +62,8 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
             "Hamiltonian; train it with model.target: hamiltonian, or remove the structures"
         )
     module = load_trained_task(run, ranks.device).module
-    assert isinstance(module, Network | ScaledNetwork)
-    basis = _get_network(module).basis
+    assert isinstance(module, ScaledNetwork)
+    basis = module.network.basis
     subjects = [make_subject(run, one, basis) for one in options.structures]
     for subject in subjects:
         _require_feasible(
@@ -101,25 +93,31 @@ class _Inference:
     """Prediction of one structure on one of the ranks."""
 
     def __init__(
-        self, run: Run, module: Module, subject: Subject, options: ESPInferOptions, ranks: Ranks
+        self,
+        run: Run,
+        module: ScaledNetwork,
+        subject: Subject,
+        options: ESPInferOptions,
+        ranks: Ranks,
     ) -> None:
         self._run, self._module, self._subject = run, module, subject
         self._options, self._ranks = options, ranks
-        self._network = _get_network(module)
+        self._network = module.network
         self._path = run.folder / "matrices" / f"{subject.options.name}.h5"
 
     def run(self, group: h5py.Group | None) -> dict[str, Any]:
         """Divide, plan, predict, write; rank 0 passes the `group` of the artifact."""
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.cutoff
-        link = self._run.get_section("partition", PartitionOptions).link
+        section = self._run.get_section("partition", PartitionOptions)
         size = network.length_embedding.weight.element_size()
-        message = link.count_rows(count_bytes_per_atom(network.options, size))
-        owners = choose_owners(structure, cutoff, ranks, self._options.partition, message)
+        message = section.link.count_rows(count_bytes_per_atom(network.options, size))
+        owners = choose_owners(structure, cutoff, ranks, section.method, message)
         domain = build_domain(structure, cutoff, owners, choose_transport(ranks))
         slots = assign_slots(domain)
-        plan = self._make_plan(slots)
-        plans = require_memory(subject.options.name, plan, ranks, self._options.memory_limit)
+        n_blocks = sum(ranks.gather(slots.n_first + domain.n_own))
+        plan = plan_memory(network, slots, self._options.work_bytes, n_blocks)
+        plans = require_memory(subject.options.name, plan, ranks)
         summary: dict[str, Any] = {
             "atoms": len(structure.positions),
             "edges": sum(one["edges"] for one in plans),
@@ -143,23 +141,6 @@ class _Inference:
         summary["planned_MiB"] = [round(one["peak"] / 2**20) for one in plans]
         summary["measured_MiB"] = [None if p is None else round(p / 2**20) for p in peaks]
         return summary | levels
-
-    def _make_plan(self, slots: BlockSlots) -> MemoryPlan:
-        counts = self._network.basis.count_orbitals_per_atom(self._subject.structure.atomic_numbers)
-        domain = slots.domain
-        ends = domain.rows[domain.edge_index.numpy()[slots.first]].T
-        own = counts[domain.rows[: domain.n_own]]
-        n_entries = int((counts[ends[0]] * counts[ends[1]]).sum() + (own**2).sum())
-        blocks = slots.n_first + domain.n_own
-        totals = np.sum(self._ranks.gather((n_entries, blocks)), axis=0)
-        extra, cell = Extra(), self._subject.cell
-        if cell is not None:
-            stored = cell.n_copies * np.array([cell.n_entries, cell.n_blocks])
-            totals = np.maximum(totals, stored)
-        if self._ranks.is_rank_zero:
-            taken = count_matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
-            extra = Extra(int(totals[1]), taken)
-        return plan_memory(self._network, slots, self._options.work_bytes, extra)
 
     def _predict(
         self, slots: BlockSlots, plan: MemoryPlan, group: h5py.Group | None
@@ -207,12 +188,7 @@ class _Inference:
         matrix = tiling.build_matrix()
         if self._run.get_section("model", ESPOptions).zero == "data":
             return matrix
-        zero = compute_energy_zero(tiling.cell)
-        return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
-
-
-def _get_network(module: Module) -> Network:
-    return module.network if isinstance(module, ScaledNetwork) else module
+        return subtract_zero(matrix, compute_energy_zero(tiling.cell))
 
 
 def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) -> None:

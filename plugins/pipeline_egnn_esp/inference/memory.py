@@ -6,16 +6,12 @@ import socket
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rich.console import Console
-
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.profiling.memory import find_free_bytes
-from pipeline_core.system.memory import find_resident_memory
+from pipeline_core.system.memory import describe_bytes
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
-from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.slots import BlockSlots
-from pipeline_egnn_esp.inference.spectra import is_complex, is_dense
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.wigner import count_entries
@@ -26,52 +22,6 @@ _BLOCK_ELEMENT: Final = 60
 """Bytes of an element of a block while two-centre tables are read in double precision."""
 _KEPT: Final = 1.15
 """Memory of a chunk over that of its tensors: the allocator retains some of earlier chunks."""
-_LEFT: Final = 2**25
-"""Bytes that the allocator retains from all chunks while matrices are read back."""
-_READ: Final = 23
-"""Bytes of an element of the kept blocks in memory: of H and S, and its share of the names."""
-_WRITTEN: Final = {"deeph": 35, "cp2k_csr": 58}
-"""Bytes of an element more while a file is written."""
-_SOLVED: Final = {"near": (90, 15), "real": (65, 38), "complex": (85, 69)}
-"""Bytes of an element, and of an element of the square matrix, more while levels are found.
-
-near: those near an energy, where the factors of the matrix fill nearly all of the square; measured
-with 324 to 1500 atoms in cells 1.5 to 2.6 times as wide as orbitals reach, and less in wider ones.
-real, complex: all levels, of the Gamma point alone and of others."""
-
-
-@dataclass(frozen=True)
-class Extra:
-    """Memory needs of rank 0 after the prediction; zeros on other ranks.
-
-    Attributes:
-        n_blocks: Blocks of all ranks.
-        matrices: Bytes of matrices read back for other files and levels.
-    """
-
-    n_blocks: int = 0
-    matrices: int = 0
-
-
-def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
-    """Return the bytes that rank 0 needs for files other than the first one and for levels.
-
-    Args:
-        n_entries: Elements of the kept blocks of the structure.
-        n_orbitals: Rows of its matrix.
-        options: Requested outputs.
-    """
-    steps = [n_entries * (_READ + _WRITTEN[output]) for output in options.outputs]
-    solved = []
-    if options.levels is not None and options.levels.energy is not None:
-        solved.append("near")
-    if is_dense(options):
-        solved.append("complex" if is_complex(options) else "real")
-    for name in solved:
-        # The matrices of the data are in memory, too.
-        per_entry, per_square = _SOLVED[name]
-        steps.append(n_entries * (2 * _READ + per_entry) + n_orbitals**2 * per_square)
-    return _LEFT + max(steps) if steps else 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +32,6 @@ class MemoryPlan:
         atoms: Own atoms.
         halo: Ghost atoms, owned by other ranks.
         edges: Edges of own atoms.
-        messages: Blocks sent to and received from other ranks.
         chunk: Edges of a chunk.
         node_features: Features of own and ghost atoms, before and after a layer.
         edge_features: Features of all edges, between two layers; none for a single layer.
@@ -90,13 +39,11 @@ class MemoryPlan:
         outputs: Blocks, including sent ones.
         received: Blocks from other ranks.
         collected: Blocks of some atoms while they are collected for the file.
-        matrices: Matrices that rank 0 reads back for other files and levels, all at once.
     """
 
     atoms: int
     halo: int
     edges: int
-    messages: tuple[int, int]
     chunk: int
     node_features: int
     edge_features: int
@@ -104,12 +51,11 @@ class MemoryPlan:
     outputs: int
     received: int
     collected: int
-    matrices: int
 
     @property
     def peak(self) -> int:
         """Peak bytes, in addition to the memory in use before."""
-        return max(self.network, self.outputs + self.collected, self.matrices)
+        return max(self.network, self.outputs + self.collected)
 
     @property
     def network(self) -> int:
@@ -141,14 +87,14 @@ def count_edge_bytes(options: ESPOptions, basis: Basis, size: int, device: str) 
     return size * (count_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
 
 
-def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Extra) -> MemoryPlan:
+def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, n_blocks: int) -> MemoryPlan:
     """Return the memory that the domain of a rank takes.
 
     Args:
         network: The model.
         slots: Atoms and edges of this rank.
         work_bytes: Bytes for a chunk, and for the blocks that are collected for the file.
-        extra: Memory needs of rank 0 after the prediction.
+        n_blocks: Blocks of all ranks.
     """
     options, n, domain = network.options, network.basis.n_common, slots.domain
     weight = network.length_embedding.weight
@@ -158,88 +104,50 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Ext
     chunk = min(max(1, work_bytes // per_edge), max(1, domain.n_edges))
     sent, n_local = slots.n_sent, len(domain.rows)
     blocks = n * n * size
-    slab = max(extra.n_blocks, slots.n_first + domain.n_own) * SLAB_BYTES * n * n
     return MemoryPlan(
         atoms=domain.n_own,
         halo=domain.atoms.n_halo,
         edges=domain.n_edges,
-        messages=(sent, len(slots.received_slots)),
         chunk=chunk,
         node_features=(n_local + domain.n_own + domain.atoms.n_sent) * row,
         edge_features=domain.n_edges * row if options.layers > 1 else 0,
         work=round(_KEPT * chunk * per_edge),
         outputs=(slots.n_first + sent + domain.n_own) * blocks,
         received=len(slots.received_slots) * blocks,
-        collected=min(work_bytes, slab),
-        matrices=extra.matrices,
+        collected=min(work_bytes, n_blocks * SLAB_BYTES * n * n),
     )
 
 
-def require_memory(
-    name: str, plan: MemoryPlan, ranks: Ranks, limit: float | None
-) -> list[dict[str, Any]]:
-    """Print the plans of all ranks, and stop if one does not fit.
+def require_memory(name: str, plan: MemoryPlan, ranks: Ranks) -> list[dict[str, Any]]:
+    """Return the plans of all ranks if each fits into the free memory, which ranks may share.
 
     Args:
         name: Name of the structure.
         plan: Plan of this rank.
         ranks: All ranks, which all call it.
-        limit: Bytes that a rank may use; None for the free memory of its machine.
 
     Returns:
         The plans of all ranks, as JSON-able dicts.
 
     Raises:
-        ValueError: A rank needs more than it may use; raised on all ranks.
+        ValueError: A rank needs more than its share; raised on all ranks.
     """
     free = find_free_bytes(ranks.device)
-    place = socket.gethostname() if ranks.device.type == "cpu" else ranks.rank
-    all_ranks = ranks.gather((place, plan, free, find_resident_memory()))
-    rows, worst = [], None
+    place = socket.gethostname() if ranks.device.type == "cpu" else f"GPU {ranks.rank}"
+    all_ranks = ranks.gather((place, plan, free))
+    rows = []
 
     def of(one: MemoryPlan) -> int:
         return one.network if ranks.device.type == "cuda" else one.peak
 
-    for number, (where, own, available, held) in enumerate(all_ranks):
-        sharing = [of(other) for there, other, *_ in all_ranks if there == where]
-        allowed = available * of(own) / sum(sharing) if limit is None else limit
-        rows.append(asdict(own) | {"peak": of(own), "allowed": allowed, "held": held})
-        if of(own) > allowed and worst is None:
-            worst = number
-    if ranks.is_rank_zero:
-        _show(name, rows)
-    if worst is not None:
-        raise ValueError(
-            f"infer.structures: {name}: rank {worst} would need {_format_gb(rows[worst]['peak'])} "
-            "in addition to what it holds, but may use "
-            f"{_format_gb(rows[worst]['allowed'])}; start more "
-            "ranks, lower infer.work_bytes, take fewer copies of the cell, or set "
-            "infer.memory_limit if there is more"
-        )
+    for number, (where, own, available) in enumerate(all_ranks):
+        together = sum(of(other) for there, other, _ in all_ranks if there == where)
+        if together > available:
+            raise ValueError(
+                f"infer.structures: {name}: rank {number} would need {describe_bytes(of(own))} in "
+                f"addition to what it holds, and all ranks on {where} {describe_bytes(together)}, "
+                f"but {describe_bytes(available)} are free; start ranks on more machines, lower "
+                "infer.work_bytes, or take fewer copies of the cell"
+            )
+        rows.append(asdict(own) | {"peak": of(own)})
     return rows
-
-
-def _show(name: str, rows: list[dict[str, Any]]) -> None:
-    console = Console(stderr=True, highlight=False)
-    console.print(f"{name}: memory of each rank", soft_wrap=True)
-    parts = (
-        "edge_features",
-        "node_features",
-        "work",
-        "outputs",
-        "received",
-        "collected",
-        "matrices",
-    )
-    for number, row in enumerate(rows):
-        listed = ", ".join(f"{part.replace('_', ' ')} {_format_gb(row[part])}" for part in parts)
-        console.print(
-            f"  rank {number}: {row['atoms']} atoms + {row['halo']} of others, {row['edges']} "
-            f"edges, {row['chunk']} at a time; {listed}; at most {_format_gb(row['peak'])} "
-            f"beside {_format_gb(row['held'])} that it holds",
-            soft_wrap=True,
-        )
-
-
-def _format_gb(n_bytes: float) -> str:
-    return f"{n_bytes / 2**20:.0f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.1f} GiB"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_atoms.config.limits import Copies
 from pipeline_atoms.structure import parse_start
-from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
+from pipeline_core.config.sections import (
+    Count,
+    Positive,
+    Section,
+    require_different,
+)
 
 
 class Levels(Section):
@@ -90,16 +95,14 @@ class PredictedStructure(Section):
 
 
 class ESPInferOptions(Section):
-    """Use of the trained model; each rank works on a part of each structure."""
+    """Use of the trained model; `partition.method` divides each structure between the ranks."""
+
+    moved: ClassVar = {"partition": "partition.method"}
 
     structures: list[PredictedStructure] = []
-    partition: PartitionMethod = "auto"
-    """Domain decomposition over the ranks; auto and grid choose by `partition.link`."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
     """Memory for what is calculated of some edges at a time: less saves memory, too little costs
     time."""
-    memory_limit: Positive | None = None
-    """Bytes that a rank may use; null for the free memory of its machine, shared by its ranks."""
     dense_orbitals: Count = 6000
     """Largest number of orbitals for which all levels are calculated: time grows with its cube."""
 
@@ -113,7 +116,5 @@ class ESPInferOptions(Section):
     def _require_different_names(
         cls, structures: list[PredictedStructure]
     ) -> list[PredictedStructure]:
-        names = [one.name for one in structures]
-        if len(set(names)) < len(names):
-            raise ValueError(f"structures: the names {names} are not unique; rename one")
+        require_different([one.name for one in structures])
         return structures

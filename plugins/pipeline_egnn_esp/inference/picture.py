@@ -9,16 +9,17 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_atoms.structure import INPUTS
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.extracts import BULK
 from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.matrices import count_within
 from pipeline_egnn_esp.inference.collect import SCHEMA
 
 Ints = NDArray[np.int64]
 
 _BLOCKS: Final = 2**14
 """Blocks that are read at a time."""
-_STRUCTURE: Final = ("positions", "atomic_numbers", "cell", "pbc")
 
 
 def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixels: int) -> None:
@@ -39,7 +40,7 @@ def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixe
     target.attrs[BULK] = True
     with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
         source = file[name]
-        for part in _STRUCTURE:
+        for part in INPUTS:
             target.create_dataset(part, data=source[part][()])
         counts = basis.count_orbitals_per_atom(source["atomic_numbers"][()])
         picture = _draw_pixels(source, counts, min(n_pixels, int(counts.sum())))
@@ -57,8 +58,7 @@ def _draw_pixels(source: h5py.Group, counts: Ints, n: int) -> NDArray[np.float64
         sizes = shapes.prod(axis=1)
         values = np.abs(source["H"][begin : begin + sizes.sum()])
         begin += len(values)
-        within = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        row, column = np.divmod(within, np.repeat(shapes[:, 1], sizes))
+        row, column = np.divmod(count_within(sizes), np.repeat(shapes[:, 1], sizes))
         places = np.repeat(starts[atoms], sizes, axis=0)
         ends = pixel[row + places[:, 0]], pixel[column + places[:, 1]]
         np.maximum.at(picture, ends, values)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from ase import Atoms
-from ase.cell import Cell
 from numpy.typing import NDArray
 
 from pipeline_atoms.dynamics.structures import find_sample_row, read_atoms_of_file
@@ -50,8 +48,6 @@ class StoredCell:
     Attributes:
         path: The data.
         number: Place of the sample in the data.
-        n_blocks: Number of blocks in the data.
-        n_entries: Number of elements of these blocks.
         repeat: Copies along its vectors.
         structure: The repeated cell.
         moved: See `Tiling`.
@@ -59,8 +55,6 @@ class StoredCell:
 
     path: Path
     number: int
-    n_blocks: int
-    n_entries: int
     repeat: tuple[int, int, int]
     structure: Structure
     moved: Ints
@@ -101,9 +95,6 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
         with SampleFile(run.data, "data", _FIELDS, preload=False) as data:
             number = find_sample_row(data, *named, place)
             one = BlockReader(data, read_basis(data)).read_structure(number)
-            n_blocks, n_entries = (
-                int(data.count_rows(kind)[number]) for kind in ("block", "entry")
-            )
     assert one is not None
     idle = [axis for axis in range(3) if options.repeat[axis] > 1 and not one.pbc[axis]]
     if idle:
@@ -115,12 +106,12 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
         basis.count_orbitals_per_atom(one.atomic_numbers)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-    straight = _repeat(one, options.repeat)
+    straight = one.repeat(options.repeat)
     structure = wrap_atoms(straight)
     if named is None or options.overlap == "unknown":
         return Subject(options, structure, None)
     moved = _compute_moves(straight, structure)
-    cell = StoredCell(run.data, number, n_blocks, n_entries, options.repeat, structure, moved)
+    cell = StoredCell(run.data, number, options.repeat, structure, moved)
     return Subject(options, structure, cell)
 
 
@@ -129,23 +120,9 @@ def _read_file(path: str, place: str) -> Structure:
     idle = atoms.pbc & ~atoms.cell.any(1)
     if idle.any():
         raise ValueError(f"{place}: {path}: a periodic direction has no cell vector; correct it")
-    return Structure(
-        atoms.numbers.astype(np.int32),
-        np.asarray(atoms.positions, dtype=np.float64),
-        np.asarray(atoms.cell.complete() if atoms.pbc.any() else atoms.cell, dtype=np.float64),
-        np.asarray(atoms.pbc),
-    )
-
-
-def _repeat(one: Structure, repeat: tuple[int, int, int]) -> Structure:
-    atoms = Atoms(one.atomic_numbers, one.positions, cell=Cell(one.cell), pbc=one.pbc)
-    tiled = atoms.repeat(repeat)
-    return replace(
-        one,
-        atomic_numbers=tiled.numbers.astype(np.int32),
-        positions=np.asarray(tiled.positions),
-        cell=np.asarray(tiled.cell),
-    )
+    if atoms.pbc.any():
+        atoms.set_cell(atoms.cell.complete())
+    return Structure.of(atoms)
 
 
 def _compute_moves(before: Structure, after: Structure) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
-from pipeline_egnn_esp.data.matrices import BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.data.matrices import BlockMatrix, Quantity, count_within, is_first
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,9 +72,7 @@ class Tiling:
         copies, atoms = np.divmod(rows, n_cell)
         first, counts = self._by_atom
         n_own = counts[atoms]
-        begins = np.cumsum(n_own) - n_own
-        within = np.arange(n_own.sum()) - np.repeat(begins, n_own)
-        numbers = self._order[np.repeat(first[atoms], n_own) + within]
+        numbers = self._order[np.repeat(first[atoms], n_own) + count_within(n_own)]
         copy = np.repeat(np.stack(np.unravel_index(copies, self.repeat), axis=1), n_own, axis=0)
         i = np.repeat(rows, n_own)
         j, shift = self._find_other_end(numbers, copy)
@@ -84,44 +82,29 @@ class Tiling:
 
     def gather_entries(self, quantity: Quantity, numbers: Ints) -> Floats:
         """Return the elements of blocks one after the other, each by rows."""
-        n_stored = len(self.cell.block_atoms)
-        second = np.flatnonzero(~self.cell.is_on_site)
-        stored = np.where(numbers < n_stored, numbers, 0)
-        stored[numbers >= n_stored] = second[numbers[numbers >= n_stored] - n_stored]
-        shapes = self.cell.shapes[stored]
-        sizes = shapes.prod(axis=1)
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        is_turned = np.repeat(numbers >= n_stored, sizes)
-        # The rows of a transposed block are the columns of the stored block.
-        row, column = np.divmod(within, np.repeat(shapes[:, 0], sizes))
-        turned = column * np.repeat(shapes[:, 1], sizes) + row
-        places = np.repeat(self.cell.offsets[stored], sizes)
-        values: Floats = getattr(self.cell, quantity)
-        return values[places + np.where(is_turned, turned, within)]
+        values: Floats = getattr(self._both, quantity)
+        return values[self._both.find_entries(numbers)]
 
     @cached_property
-    def _both(self) -> tuple[Ints, Ints]:
-        """Atoms and shifts of both members of all pairs; the second ones follow in order."""
-        atoms, shift = self.cell.block_atoms, self.cell.block_shift
-        other = ~self.cell.is_on_site
-        both = np.concatenate([atoms, atoms[other, ::-1]])
-        return both, np.concatenate([shift, -shift[other]])
+    def _both(self) -> BlockMatrix:
+        """Blocks of the cell, both of each hermitian pair."""
+        return self.cell.join_partners()
 
     @cached_property
     def _order(self) -> Ints:
-        return np.argsort(self._both[0][:, 0], kind="stable")
+        return np.argsort(self._both.block_atoms[:, 0], kind="stable")
 
     @cached_property
     def _by_atom(self) -> tuple[Ints, Ints]:
         """Begin in `_order`, and number, of the blocks with each atom as rows."""
-        counts = np.bincount(self._both[0][:, 0], minlength=len(self.cell.structure.positions))
+        rows = self._both.block_atoms[:, 0]
+        counts = np.bincount(rows, minlength=len(self.cell.structure.positions))
         return np.cumsum(counts) - counts, counts
 
     def _find_other_end(self, block: Ints, copy: Ints) -> tuple[Ints, Ints]:
         """Return the atom of the columns of each block, and the image that it is in."""
-        atoms, shifts = self._both
-        target, image = copy + shifts[block], np.empty_like(copy)
+        target, image = copy + self._both.block_shift[block], np.empty_like(copy)
         for axis, n in enumerate(self.repeat):
             image[:, axis], target[:, axis] = np.divmod(target[:, axis], n)
         number = np.ravel_multi_index(tuple(target.T), self.repeat)
-        return number * len(self.cell.structure.positions) + atoms[block, 1], image
+        return number * len(self.cell.structure.positions) + self._both.block_atoms[block, 1], image

@@ -17,13 +17,13 @@ from math import sqrt
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline_egnn_esp.options import HIGHEST_DEGREE
 from pipeline_kernels.equivariant.clebsch_gordan import clebsch_gordan
 
 
-class Coupling(nn.Module):
+class Coupling:
     """Change of basis between blocks in the common layout and their coupled components.
 
     The coupled components are ordered by shell of the row, shell of the column, degree L, order M.
@@ -39,7 +39,6 @@ class Coupling(nn.Module):
     """
 
     def __init__(self, shells: Sequence[int]) -> None:
-        super().__init__()
         self.shells = tuple(shells)
         irreps = [
             (degree, (a + b + degree) % 2 == 1)
@@ -50,15 +49,6 @@ class Coupling(nn.Module):
         self.unnatural = [unnatural for _, unnatural in irreps]
         self.n_common = sum(2 * degree + 1 for degree in shells)
         self.n_coupled = self.n_common**2
-        self._pairs = sorted(set(product(shells, repeat=2)))
-        for a, b in self._pairs:
-            entries, coupled = _index_blocks(self.shells, a, b)
-            name = f"{a}_{b}"
-            self.register_buffer(f"_entries_{name}", torch.from_numpy(entries), persistent=False)
-            self.register_buffer(f"_coupled_{name}", torch.from_numpy(coupled), persistent=False)
-            self.register_buffer(
-                f"_change_{name}", torch.from_numpy(compute_change_of_basis(a, b)), persistent=False
-            )
 
     @property
     def lmax(self) -> int:
@@ -90,32 +80,17 @@ class Coupling(nn.Module):
         """Return the mask of the unnatural irreps of a degree, (n_irreps,)."""
         return torch.tensor(self.unnatural)[torch.tensor(self.irreps) == degree]
 
-    def uncouple(self, coupled: Tensor) -> Tensor:
-        """Return the blocks of coupled components.
-
-        Args:
-            coupled: (n, n_coupled)
-
-        Returns:
-            (n, n_common, n_common)
-        """
-        flat = torch.empty_like(coupled)
-        for entries, places, change in self._split_parts(coupled.dtype):
-            flat[:, entries] = coupled[:, places] @ change.T
-        blocks: Tensor = flat.unflatten(1, (self.n_common, self.n_common))
-        return blocks
-
-    def _split_parts(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Return for each pair of degrees: entries, coupled places, both (k, d), change (d, d)."""
-        names = [f"{a}_{b}" for a, b in self._pairs]
-        return [
-            (
-                self.get_buffer(f"_entries_{name}"),
-                self.get_buffer(f"_coupled_{name}"),
-                self.get_buffer(f"_change_{name}").to(dtype),
-            )
-            for name in names
-        ]
+    def make_blocks(self) -> Tensor:
+        """Return the block of each coupled component, (n_coupled, n_common, n_common)."""
+        blocks = np.zeros((self.n_coupled, self.n_common, self.n_common))
+        ends = np.cumsum([2 * degree + 1 for degree in self.shells])
+        begin = 0
+        for (a, i), (b, j) in product(zip(self.shells, ends, strict=True), repeat=2):
+            change = compute_change_of_basis(a, b).T.reshape(-1, 2 * a + 1, 2 * b + 1)
+            end = begin + len(change)
+            blocks[begin:end, i - 2 * a - 1 : i, j - 2 * b - 1 : j] = change
+            begin = end
+        return torch.from_numpy(blocks)
 
 
 def compute_change_of_basis(a: int, b: int) -> NDArray[np.float64]:
@@ -133,20 +108,3 @@ def compute_change_of_basis(a: int, b: int) -> NDArray[np.float64]:
         for degree in range(abs(a - b), a + b + 1)
     ]
     return np.concatenate(columns, axis=1)
-
-
-def _index_blocks(
-    shells: Sequence[int], a: int, b: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of pairs of shells of degrees a and b in flat blocks and when coupled."""
-    sizes = np.array([2 * degree + 1 for degree in shells])
-    begins, n = np.cumsum(sizes) - sizes, int(sizes.sum())
-    entries, coupled, begin = [], [], 0
-    for i, j in product(range(len(shells)), repeat=2):
-        d = int(sizes[i] * sizes[j])
-        if (shells[i], shells[j]) == (a, b):
-            rows, columns = begins[i] + np.arange(sizes[i]), begins[j] + np.arange(sizes[j])
-            entries.append((rows[:, None] * n + columns).ravel())
-            coupled.append(begin + np.arange(d))
-        begin += d
-    return np.array(entries), np.array(coupled)

@@ -51,8 +51,7 @@ class CoupledLinear(nn.Module):
             for degree, kinds in enumerate(unnatural)
         ]
         places = torch.cat([part.T.flatten() for part in rows])
-        blocks = coupling.uncouple(torch.eye(coupling.n_coupled, dtype=torch.float64)[places])
-        self.register_buffer("blocks", blocks, persistent=False)
+        self.register_buffer("blocks", coupling.make_blocks()[places], persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², channels) to blocks, (n, n_common, n_common)."""

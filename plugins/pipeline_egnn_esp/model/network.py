@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from ase.data import chemical_symbols
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline_atoms.domain import Domain
-from pipeline_atoms.potential.potential import MAX_Z, compute_edge_vectors
+from pipeline_atoms.potential.elements import find_elements, number_elements
+from pipeline_atoms.potential.potential import compute_edge_vectors
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.data.basis import Basis
@@ -78,8 +78,7 @@ class Network(nn.Module):
         super().__init__()
         require_bonds_within(options, cutoff)
         self.options, self.basis, self.cutoff = options, basis, cutoff
-        element_index = torch.full((MAX_Z + 1,), -1)
-        element_index[list(basis.elements)] = torch.arange(len(basis.elements))
+        element_index = number_elements(basis.elements)
         self.register_buffer("element_index", element_index, persistent=False)
         n_elements, natural = len(basis.elements), options.split(options.channels).natural
         self.gaussians = Gaussians(options.radial_functions, cutoff)
@@ -116,7 +115,7 @@ class Network(nn.Module):
             ValueError: The basis lacks an element.
         """
         atomic_numbers = batch["atomic_numbers"]
-        elements = self._index_elements(atomic_numbers)
+        elements = find_elements(atomic_numbers, self.element_index)
         n_own = len(elements) if domain is None else domain.n_own
         edges = self.make_edges(batch, elements, n_own)
         x, e = self.embed(self.atom_embedding(elements)), self.embed_edges(batch, edges)
@@ -198,18 +197,6 @@ class Network(nn.Module):
         fading = 2 * torch.log1p(-(lengths[places] / reach).square())
         attended = replace(edges.select(places, len(elements)), fading=fading.to(dtype))
         return replace(edges, attended=(places, attended))
-
-    def _index_elements(self, atomic_numbers: Tensor) -> Tensor:
-        """Return the place of each atom's element in the basis, (n_atoms,)."""
-        elements = self.element_index[atomic_numbers]
-        if len(elements) and int(elements.min()) < 0:
-            unknown = atomic_numbers[elements < 0].unique().tolist()
-            raise ValueError(
-                f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
-                f"network has a basis for {', '.join(self.basis.shells)}; train it with data of "
-                "all elements"
-            )
-        return elements
 
 
 class _EdgeUpdate:

@@ -67,6 +67,7 @@ def _write_data(
             duplicates.add(drawn.source, hash_content([drawn.links]))
         statistics = _collect_statistics(origin, measured, options) if origin else None
         first = duplicates.find_first()
+        names, group = (each.tolist() for each in np.unique(groups, return_inverse=True))
         codes = divide(groups, options.split, first) if origin else np.empty(0, dtype=np.int8)
         writer.add_column("split", codes)
         write_theory(writer, options.describe_theory(), statistics)
@@ -80,7 +81,7 @@ def _write_data(
         ],
         **options.describe_theory(),
         "splits": count_splits(codes),
-        "groups": count_groups(np.array(groups, dtype=object), codes),
+        "groups": count_groups(names, group, codes),
         "duplicates": duplicates.report(),
         "statistics": statistics,
     }

@@ -44,7 +44,7 @@ def make_report(name: str, made: Made, points: Points, split: Split) -> dict[str
         "energy": {unit: _compute_statistics(points, unit) for unit in _UNITS},
         "repeated_points": _count_repeated(points),
         "splits": count_splits(points.split),
-        "groups": count_groups(points.group, points.split),
+        "groups": _count_groups(points),
     }
 
 
@@ -70,6 +70,12 @@ def _compute_statistics(points: Points, unit: str) -> dict[str, float]:
         "mean": float(energy.mean()),
         "std": float(energy.std()),
     }
+
+
+def _count_groups(points: Points) -> dict[str, Any]:
+    """Return the largest groups and the number of their points in each split."""
+    names, group = np.unique(points.group.astype(str), return_inverse=True)
+    return count_groups(names.tolist(), group, points.split)
 
 
 def _count_repeated(points: Points) -> dict[str, Any]:

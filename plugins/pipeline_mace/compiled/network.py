@@ -11,6 +11,7 @@ from ase.data import atomic_numbers
 from torch import Tensor, nn
 
 from pipeline_atoms.domain import Domain
+from pipeline_atoms.potential.elements import find_elements
 from pipeline_atoms.potential.planner import Planner
 from pipeline_atoms.potential.potential import Potential, compute_forces, compute_stress
 from pipeline_core.batch import Batch, count_samples
@@ -23,7 +24,6 @@ from pipeline_mace.compiled.edges import Densities, repel
 from pipeline_mace.compiled.layers import CompiledLayer, Neighbours, State, Weights
 from pipeline_mace.compiled.readout import CompiledReadout
 from pipeline_mace.compiled.splines import RadialNetworks, Tables
-from pipeline_mace.model.elements import find_elements
 from pipeline_mace.options import MACEOptions
 
 
@@ -72,14 +72,14 @@ class CompiledMACE(Potential):
         self.requires_grad_(False)
         self._planner = Planner(_make_graph, ("atomic_numbers", "atom_sample", "edge_index"))
         self._tables: Tables | None = None
-        self._last: _Splines | None = None
+        self._last: tuple[tuple[list[int], torch.dtype], Tables] | None = None
         self._find_splines(torch.arange(1), self.scale.dtype)  # raise early
 
     @property
     def spline_error(self) -> float:
         """Error of the radial weights, relative to the largest weight of a layer."""
         assert self._last is not None
-        return self._last.error
+        return self._last[1].error
 
     def energies(self, batch: Batch, vectors: Tensor, domain: Domain | None = None) -> Outputs:
         """Predict energies (n_samples,) eV without the free atoms, forces eV/Å, stress eV/Å³.
@@ -90,7 +90,7 @@ class CompiledMACE(Potential):
         Raises:
             ValueError: An element was not in the training data.
         """
-        graph = self._planner.plan(batch, self.numbers, self.elements)
+        graph = self._planner.plan(batch, self.numbers)
         splines = self._find_splines(graph.present, vectors.dtype)
         lmax, scale = self.options.lmax, splines.n_intervals / self._networks.basis.cutoff
         edges = measure_edges(vectors, lmax, scale, splines.n_intervals)
@@ -98,7 +98,7 @@ class CompiledMACE(Potential):
         factors = self._find_factors(head, len(graph.atoms.order))
         ends = graph.senders, graph.receivers
         neighbours = Neighbours(graph.element, graph.atoms, *ends, edges.harmonics, factors, domain)
-        densities = _measure_densities(splines, edges.distance * scale, graph)
+        densities = self._measure_densities(splines, edges.distance * scale, graph)
         states = self._calculate(splines, edges.places, densities, graph, neighbours)
         energy = torch.stack([state.energy for state in states]).sum(0)
         by_harmonics, by_place = self._reverse(states, densities, neighbours)
@@ -123,7 +123,7 @@ class CompiledMACE(Potential):
 
     def _calculate(
         self,
-        splines: _Splines,
+        splines: Tables,
         places: Places,
         densities: Densities | None,
         graph: _Graph,
@@ -131,8 +131,9 @@ class CompiledMACE(Potential):
     ) -> list[State]:
         """Return the results of all layers."""
         states: list[State] = []
-        for number, (layer, table) in enumerate(zip(self.layers, splines.tables, strict=True)):
-            kinds = graph.pairs if splines.has_pairs else None if number else graph.of_senders
+        has_pairs = self._networks.transform is not None
+        for number, (layer, table) in enumerate(zip(self.layers, splines.layers, strict=True)):
+            kinds = graph.pairs if has_pairs else None if number else graph.of_senders
             shift = 0 if kinds is None else kinds * splines.n_rows
             divisors = None if densities is None else densities.divisors(number)
             weights = Weights(table, places._replace(first=places.first + shift), divisors)
@@ -172,15 +173,23 @@ class CompiledMACE(Potential):
             self._tables = self._networks.tabulate(numbers)
         return self._tables
 
-    def _find_splines(self, elements: Tensor, dtype: torch.dtype) -> _Splines:
+    def _measure_densities(
+        self, splines: Tables, places: Tensor, graph: _Graph
+    ) -> Densities | None:
+        if splines.densities is None:
+            return None
+        kinds = None if self._networks.transform is None else graph.pairs
+        return Densities(splines.densities, places, kinds, splines.n_intervals + 1, graph.receivers)
+
+    def _find_splines(self, elements: Tensor, dtype: torch.dtype) -> Tables:
         """Return the splines for elements that occur, cached if they equal those of the last call.
 
         Raises:
             ValueError: The radial networks vary too fast for splines.
         """
-        present = elements.tolist()
-        if self._last is None or self._last.key != (present, dtype):
-            numbers = [atomic_numbers[self.elements[place]] for place in present]
+        key = elements.tolist(), dtype
+        if self._last is None or self._last[0] != key:
+            numbers = [atomic_numbers[self.elements[place]] for place in key[0]]
             made = self._tabulate(numbers)
             layers = zip(cast("list[CompiledLayer]", [*self.layers]), made.layers, strict=True)
             with torch.no_grad():
@@ -189,32 +198,8 @@ class CompiledMACE(Potential):
                     for layer, table in layers
                 ]
             densities = None if made.densities is None else made.densities.to(dtype)
-            has_pairs = self._networks.transform is not None
-            sizes = made.n_intervals, made.n_rows, made.error
-            self._last = _Splines((present, dtype), tables, densities, has_pairs, *sizes)
-        return self._last
-
-
-class _Splines(NamedTuple):
-    """Splines for some elements.
-
-    Attributes:
-        key: Elements and type of the splines.
-        tables: Splines of each layer, see `CompiledLayer.finish_table`.
-        densities: See `splines.Tables`.
-        has_pairs: Whether there is a table for each pair of elements.
-        n_intervals: Number of intervals between knots.
-        n_rows: Rows of one table.
-        error: Error of the radial weights.
-    """
-
-    key: tuple[list[int], torch.dtype]
-    tables: list[Tensor]
-    densities: Tensor | None
-    has_pairs: bool
-    n_intervals: int
-    n_rows: int
-    error: float
+            self._last = key, made._replace(layers=tables, densities=densities)
+        return self._last[1]
 
 
 class _Graph(NamedTuple):
@@ -239,8 +224,8 @@ class _Graph(NamedTuple):
     pairs: Tensor
 
 
-def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Graph:
-    element = find_elements(batch, numbers, elements)
+def _make_graph(batch: Batch, numbers: Tensor) -> _Graph:
+    element = find_elements(batch["atomic_numbers"], numbers)
     receiver, sender = batch["edge_index"].unbind(1)
     n_own = len(batch["atom_sample"])
     ends = Segments.of(sender, len(element)), Segments.of(receiver, n_own)
@@ -249,10 +234,3 @@ def _make_graph(batch: Batch, numbers: Tensor, elements: Sequence[str]) -> _Grap
     pairs = which[receiver] * len(present) + which[sender]
     own = AtomsByElement.of(element[:n_own])
     return _Graph(element, present, own, *ends, which[sender], pairs)
-
-
-def _measure_densities(splines: _Splines, places: Tensor, graph: _Graph) -> Densities | None:
-    if splines.densities is None:
-        return None
-    kinds = graph.pairs if splines.has_pairs else None
-    return Densities(splines.densities, places, kinds, splines.n_intervals + 1, graph.receivers)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domain import Domain
+from pipeline_atoms.potential.elements import find_elements, number_elements
 from pipeline_atoms.potential.planner import Planner
-from pipeline_atoms.potential.potential import MAX_Z, Potential, select_head
+from pipeline_atoms.potential.potential import Potential, select_head
 from pipeline_core.batch import Batch, count_samples
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
@@ -24,7 +25,6 @@ from pipeline_mace.model.basis import (
     compute_spherical_harmonics,
 )
 from pipeline_mace.model.edges import FIELDS, plan_edges
-from pipeline_mace.model.elements import find_elements
 from pipeline_mace.model.kernels import KERNELS
 from pipeline_mace.model.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.model.sparsity import make_plan
@@ -73,10 +73,8 @@ class MACE(Potential):
         self.options, self.facts, self.graph = options, facts, graph
         n_elements, channels = len(facts.elements), options.channels
         n_heads = len(options.heads)
-        numbers = torch.full((MAX_Z + 1,), -1)
-        for place, symbol in enumerate(facts.elements):
-            numbers[atomic_numbers[symbol]] = place
-        self.register_buffer("numbers", numbers, persistent=False)
+        numbers = [atomic_numbers[symbol] for symbol in facts.elements]
+        self.register_buffer("numbers", number_elements(numbers), persistent=False)
         self.register_buffer("scale", torch.ones(() if n_heads == 1 else n_heads))
         self.register_buffer("shift", torch.zeros(() if n_heads == 1 else n_heads))
         self.embedding = nn.Parameter(torch.randn(n_elements, channels))
@@ -117,7 +115,7 @@ class MACE(Potential):
         Raises:
             ValueError: An element was not in the training data.
         """
-        element = find_elements(batch, self.numbers, self.facts.elements)
+        element = find_elements(batch["atomic_numbers"], self.numbers)
         n_own = len(batch["atom_sample"])  # ghost atoms of a domain follow
         atoms = AtomsByElement.of(element[:n_own])
         edges = self._planner.plan(batch)

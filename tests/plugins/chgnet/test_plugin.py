@@ -35,7 +35,7 @@ def test_sections_that_fit_are_taken(sections):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"energy_heads": ["low", "low"]}, "a name is given twice"),
+    ({"energy_heads": ["low", "low"]}, "names low, low have to differ"),
     ({"energy_heads": ["low", "high"], "heads": "pair"}, "gives forces of one level of theory"),
     ({"angular_functions": 30}, "angular_functions"),
     ({"readout_features": []}, "readout_features"),

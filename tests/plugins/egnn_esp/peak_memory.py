@@ -15,7 +15,7 @@ from pipeline_atoms.structure import Structure
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_egnn_esp.data.baselines import TwoCentre
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.memory import Extra, plan_memory
+from pipeline_egnn_esp.inference.memory import plan_memory
 from pipeline_egnn_esp.inference.slots import assign_slots
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.model.scaling import ScaledNetwork, Sizes
@@ -45,7 +45,7 @@ def main() -> None:
     structure = tile_hafnia((3, 3, 4))
     owners = np.zeros(len(structure.positions), dtype=np.int64)
     slots = assign_slots(build_domain(structure, CUTOFF, owners, SelfTransport()))
-    plan = plan_memory(module.network, slots, work, Extra())
+    plan = plan_memory(module.network, slots, work, 0)
 
     def call() -> None:
         predict_blocks(module, slots, plan.chunk)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline_core.project.run import DatasetRun
+from pipeline_egnn_esp.data import deeph
+from pipeline_egnn_esp.data.basis import count_orbitals
 from pipeline_egnn_esp.data.csr import read_csr
 from pipeline_egnn_esp.data.datasets import MatrixDataset
 from pipeline_egnn_esp.data.deeph import write_deeph
-from pipeline_egnn_esp.data.stage import make_data
 from plugins.egnn_esp.reference import (
     HAFNIA,
     WHOLE,
@@ -143,11 +143,11 @@ def test_a_bad_folder_of_deeph(chain, tmp_path, change, words):
     refuse(make_deeph_dataset(folder), "deeph", *words)
 
 
-def test_orbitals_in_another_order_than_stated(chain, tmp_path):
-    write_deeph(tmp_path, read_matrices_of(chain, cutoff=6.0), order="cp2k")
-    assert make_data(make_deeph_dataset(tmp_path, order="cp2k"))["samples"] == 1
-    shutil.rmtree(tmp_path / "results")
-    words = "not symmetric about the line", "order stated .basis, order."
+def test_orbitals_in_another_order_than_that_of_the_layout(chain, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(deeph, "order_orbitals", lambda shells: np.arange(count_orbitals(shells)))
+        write_deeph(tmp_path, read_matrices_of(chain, cutoff=6.0))
+    words = "not symmetric about the line", "order of the layout .basis."
     refuse(make_deeph_dataset(tmp_path), *words)
 
 
@@ -157,7 +157,7 @@ def test_orbitals_in_another_order_than_stated(chain, tmp_path):
     ({"sources": []}, "at least 1 item"),
     ({"sources": [{"reader": "packed", "path": "x", "basis": {"Qq": [0]}}]}, "'Qq' is not an"),
     ({"sources": [{"reader": "packed", "path": "x", "basis": {"H": []}}]}, "at least 1 item"),
-    ({"sources": [{"reader": "openmx", "path": "x"}]}, "packed.*cp2k_matrices.*deeph.*pyscf"),
+    ({"sources": [{"reader": "openmx", "path": "x"}]}, "packed.*cp2k_matrices.*deeph"),
 ])  # fmt: skip
 def test_a_bad_dataset_file(content, message):
     source = {"reader": "cp2k_matrices", "path": "x"}
@@ -171,23 +171,6 @@ def test_no_file_matches(tmp_path):
         "matrices.yaml:.*sources.0.path: no file matches",
         "correct the",
     )
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    ('Lattice="4 0 0 0 4 0 0 0 4" pbc="T T T"', r"a\.xyz, frame 0: is periodic.*remove its cell"),
-    ("charge=-1", r"a\.xyz, frame 0: has the charge -1.*remove the frame"),
-])  # fmt: skip
-def test_molecules_are_neutral_and_not_periodic(tmp_path, words, message):
-    pytest.importorskip("pyscf")
-    (tmp_path / "a.xyz").write_text(f"1\nProperties=species:S:1:pos:R:3 {words}\nHe 0 0 0\n")
-    refuse(write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"}), message)
-
-
-def test_molecules_need_pyscf(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyscf", None)
-    (tmp_path / "a.xyz").write_text("1\n\nHe 0 0 0\n")
-    run = write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"})
-    refuse(run, "PySCF, which is not installed", "quantum-chemistry")
 
 
 @pytest.mark.parametrize("row", ["1.5 1 0.5", "nan 1 0.5", "1 1e300 0.5", "1 1_0 0.5", "1 1"])

@@ -15,10 +15,10 @@ from torch.testing import assert_close
 
 from pipeline_egnn_esp.data.bands import compute_levels
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.rotation import rotate_matrix
 from pipeline_egnn_esp.data.samples import Labelled
 from pipeline_egnn_esp.options import ESPOptions
 from plugins.egnn_esp import made_up, reference
+from plugins.egnn_esp.rotation import rotate_matrix
 from tiers import run_first
 
 o3 = pytest.importorskip("e3nn.o3")
@@ -297,5 +297,5 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"value_channels is 1, .* at least 2"):
         ESPOptions(value_channels=1, parity=True)
     sample = make_structure(Basis({"Hf": (0,), "H": (0,)}))
-    with pytest.raises(ValueError, match="hold H, but the network has a basis for O, Hf"):
+    with pytest.raises(ValueError, match="hold H, but the network was trained on O, Hf"):
         make_network()(made_up.collate_samples(sample))

@@ -1,13 +1,12 @@
 """Reading and writing matrices, and the data stage.
 
-Oracles: CP2K's two triangles, its images and its Gamma point; PySCF's energy; what was written.
+Oracles: CP2K's two triangles, its images and its Gamma point; what was written.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -16,7 +15,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_atoms.graphs import build_neighbour_graph
-from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.artifacts.store import read_provenance
 from pipeline_core.fields import SPLITS
@@ -27,7 +25,7 @@ from pipeline_egnn_esp.data.bands import compute_levels
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.cp2k_log import read_log
 from pipeline_egnn_esp.data.csr import read_csr
-from pipeline_egnn_esp.data.datasets import DeepHSource, MatrixDataset, PySCFSource
+from pipeline_egnn_esp.data.datasets import DeepHSource, MatrixDataset
 from pipeline_egnn_esp.data.deeph import read_deeph, write_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix, find_pairs_within, is_first
 from pipeline_egnn_esp.data.matrix_checks import require_sound
@@ -290,34 +288,3 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
     by_distance = content["hamiltonian_by_distance"]
     assert by_distance[0]["largest"] > 20
     assert by_distance[-1]["mean"] < 1e-3
-
-
-def test_molecules_are_calculated_by_pyscf(tmp_path):
-    """Oracle: PySCF's levels, and the overlap of a molecule that is turned by our rotation."""
-    pytest.importorskip("pyscf")
-    from ase import Atoms
-    from pyscf import dft, gto
-    from scipy.spatial.transform import Rotation
-
-    from pipeline_egnn_esp.data.molecules import calculate
-    from pipeline_egnn_esp.data.rotation import rotate_matrix
-
-    positions = np.array([[0.0, 0, 0.1], [0.76, 0, -0.5], [-0.7, 0.3, -0.5]])
-    source = PySCFSource(reader="pyscf", path="x.xyz", grid=1)
-    atoms = Atoms("OH2", positions)
-    matrix = calculate(
-        Structure(atoms.numbers, positions, np.zeros((3, 3)), np.zeros(3, dtype=bool)), source
-    )
-    require_sound(matrix)
-    assert matrix.basis.shells == {"H": (0, 0, 1), "O": (0, 0, 0, 1, 1, 2)}
-    molecule = gto.M(atom=[(s, tuple(r)) for s, r in zip("OHH", positions, strict=True)],
-                     basis="def2-svp", verbose=0)  # fmt: skip
-    field = dft.RKS(molecule, xc="pbe").density_fit()
-    field.grids.level, field.conv_tol = 1, 1e-10
-    field.kernel()
-    assert_allclose(compute_levels(matrix), field.mo_energy * HARTREE, atol=1e-4)
-    rotation = Rotation.random(rng=np.random.default_rng(1)).as_matrix()
-    structure = replace(matrix.structure, positions=positions @ rotation.T)
-    assert_allclose(
-        calculate(structure, source).overlap, rotate_matrix(matrix, rotation).overlap, atol=1e-10
-    )

@@ -18,13 +18,13 @@ from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.model_file import load_model
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.rotation import compute_wigner_matrices
 from pipeline_egnn_esp.data.samples import Labelled, complete, compute_energy_zero
 from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
 from pipeline_egnn_esp.training.objective import BlockObjective
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.made_up import collate_samples, pack_grid
 from plugins.egnn_esp.reference import BASIS, read_shipped
+from plugins.egnn_esp.rotation import compute_wigner_matrix
 from records import read_history
 
 
@@ -98,8 +98,7 @@ def test_predictions_turn_with_the_structure(task):
     turned = {**graph, **{name: graph[name] @ turn.T for name in ("positions", "cell")}}
     with torch.no_grad():
         before, after = (task.module(collate_samples(one)) for one in (graph, turned))
-    parts = [torch.from_numpy(compute_wigner_matrices(turn, 2)[degree]) for degree in BASIS.common]
-    D = torch.block_diag(*parts)
+    D = torch.from_numpy(compute_wigner_matrix(turn, BASIS.common))
     for name, blocks in before.items():
         torch.testing.assert_close(after[name], D @ blocks @ D.T, rtol=1e-8, atol=1e-8)
 

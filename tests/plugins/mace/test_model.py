@@ -163,7 +163,7 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"max_l": 2, "lmax": 1}, "features of degree 2 do not exist with lmax 1"),
-    ({"heads": ["pbe", "pbe"]}, "heads: a name is given twice"),
+    ({"heads": ["pbe", "pbe"]}, "names pbe, pbe have to differ"),
 ])  # fmt: skip
 def test_options_that_cannot_be_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

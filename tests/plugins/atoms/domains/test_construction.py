@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_atoms.domains.construction import build_domain, build_domains
+from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.graphs import build_neighbour_graph, find_reverse_edges
 from pipeline_atoms.structure import Structure
 from pipeline_atoms.testing.rank_threads import run_on_threads
@@ -62,8 +62,7 @@ def test_no_rank_of_four_holds_a_structure():
     n_edges = len(build_neighbour_graph(*_find_places(structure), CUTOFF)[0])
 
     def work(transport):
-        (domain,) = build_domains([structure], CUTOFF, [owners], transport)
-        return domain
+        return build_domain(structure, CUTOFF, owners, transport)
 
     domains = run_on_threads(4, work)
     assert sum(domain.n_edges for domain in domains) == n_edges

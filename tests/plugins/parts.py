@@ -92,9 +92,7 @@ def predict_part(
         gradients are contributions, to be summed over ranks.
     """
     own = np.flatnonzero(owners == transport.rank)
-    structure = Structure(
-        atoms.numbers.astype(np.int32), atoms.positions, atoms.cell[:], np.array(atoms.pbc)
-    )
+    structure = Structure.of(atoms)
     if module.takes_domains:
         outputs = _call_domain(module, structure, graph, owners, transport)
     else:
