@@ -185,7 +185,7 @@ CASES = {
     "truncated HDF5": Case(
         truncate_hdf5,
         "graph",
-        r"data\.h5: not a readable HDF5 file, truncated.*remove",
+        r"data\.h5: its contents are damaged: its end is missing.*remove",
         ("data",),
         artifact=True,
     ),
