@@ -48,6 +48,7 @@ def model() -> ModelInfo:
         },
         dataset=MatrixDataset,
         version=2,
+        removed={"infer.memory_limit": None, "profile.scaling.link": None},
     )
 
 

@@ -246,10 +246,10 @@ def test_what_is_no_artifact(tmp_path, content, message):
     path = tmp_path / "data.h5"
     if content is not None:
         path.write_bytes(content)
-    for reading in (read, store.read_provenance):
-        with pytest.raises(ValueError, match=f"data.h5: {message}"):
-            reading(path)
+    with pytest.raises(ValueError, match=f"data.h5: {message}"):
+        read(path)
     if content is not None:
+        assert store.read_provenance(path) == {}  # a plugin may write a file of its own
         with pytest.raises(ValueError, match=message):
             store.check(path)
     with h5py.File(path, "w") as file:
