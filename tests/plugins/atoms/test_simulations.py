@@ -153,7 +153,7 @@ def test_a_file_that_is_no_model_of_an_installed_plugin_is_explained(tmp_path, p
     path.write_text("weights")
     for model, message in (
         (plain.model, r"no plugin 'argon' is installed"),
-        (path, r"model.pt: truncated, damaged or not written by"),
+        (path, r"model.pt: its contents are damaged: its end is missing"),
     ):
         with pytest.raises(ValueError, match=message):
             load_calculator(model, registry=load_registry([], []))

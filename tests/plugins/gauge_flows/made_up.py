@@ -211,7 +211,7 @@ MASS, SLOPE, MIDDLE = 1.0, 0.1, 5
 
 
 CORRELATOR = PionCorrelator(
-    PionOptions(), FermionOptions(kappa=0.1), Lattice((2 * MIDDLE, 2), 3), (0,)
+    PionOptions().n_sources, FermionOptions(kappa=0.1), Lattice((2 * MIDDLE, 2), 3), (0,)
 )
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 
 @pytest.mark.slow
 def test_costs_are_measured(identity):
-    costs = CostOptions(updates=64, thermalisation=10, hmc_chains=2, hmc_steps=4)
+    costs = CostOptions(updates=64)
     _, metrics = call_evaluate(identity, samples=1000, cost=costs)
     cost = metrics["flow"]["cost"]
     for name in ("heatbath", "hmc"):

@@ -90,7 +90,8 @@ def test_derivatives_are_those_of_shifted_normal_numbers(between):
     first, second, ratios = figure.axes
     assert first.get_title(loc="left") == "d⟨dS/dλ⟩/dλ"
     assert second.get_title(loc="left") == "d⟨plaquette⟩/dλ"
-    assert [label.get_text() for label in first.get_xticklabels()] == ["0", "1/4", "1/2", "1", "1"]
+    steps = ["0", "1/16", "1/8", "1/4", "1/2", "1", "1"]
+    assert [label.get_text() for label in first.get_xticklabels()] == steps
     by_label = {line.get_label(): line for line in ratios.lines}
     drawn = by_label["error: ε-reweighting, same step"]
     assert drawn.get_xdata()[1] == pytest.approx(same["error_over_flow"])

@@ -80,7 +80,7 @@ def test_parts_are_those_of_the_kernel():
     assert tuple(drawn["labels"]) == methods
     for method, labels in drawn["labels"].items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
-        known = Rows.of(edges, len(labels)).measure(labels, 6)
+        known = Rows.of(edges, len(labels)).measure(np.array(labels), 6)
         np.testing.assert_array_equal(drawn["traffic"][method], known.traffic)
         of_method = {"method": method, "parts": 6, **known.summarize()}
         (one,) = (s for s in shared if s.record == s.record | of_method)
