@@ -323,7 +323,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return record if isinstance(record, dict) else {}
     if path.exists():
         seal = read_seal(path)
-        # A plugin may write a file of its own; an artifact that lost its seal is refused on reading.
+        # A plugin may write a file of its own; an artifact without its seal is refused on reading.
         return {} if seal is None else dict(seal.facts)
     if path.suffix == ".pt":
         return {}

@@ -11,27 +11,24 @@ import pytest
 from ase import Atoms
 from typer.testing import CliRunner
 
-import archives
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.cli import app
+from pipeline_core.project.run import Run
 from pipeline_htfbr.data.geometry import find_positions
 from pipeline_htfbr.data.hono import HONO
 from plugins.htfbr.additive import TRANS
 
-OLDER = Path(__file__).parent / "older"
-
 pytestmark = pytest.mark.slow
-
-
-def unpack(name: str, folder: Path) -> Path:
-    """Return the folder of a trained run of a plugin."""
-    archives.unpack(next(OLDER.glob(f"v*/{name}.tar.xz")), folder)
-    return folder / name / "results/older/base"
 
 
 def make_alloy() -> Atoms:
     atoms = ase.build.bulk("Cu", "fcc", a=3.9, cubic=True)
     atoms.symbols = "CuAgCuAg"
+    return atoms
+
+
+def make_oxide() -> Atoms:
+    atoms = ase.build.bulk("HfO2", "fluorite", a=5.1)
     atoms.rattle(0.1, seed=3)
     return atoms
 
@@ -43,29 +40,29 @@ def make_hono() -> Atoms:
     return Atoms(molecule.symbols, find_positions(x, molecule, HONO().coordinates))
 
 
-def predict(run: Path, atoms: Atoms, folder: Path):
+def predict(run: Run, atoms: Atoms, folder: Path):
     file, output = folder / "mine.traj", folder / "predictions.xyz"
     ase.io.write(file, atoms)
-    words = ["predict", run, file, "--output", output, "--device", "cpu"]
+    words = ["predict", run.folder, file, "--output", output, "--device", "cpu"]
     return CliRunner().invoke(app, list(map(str, words))), output
 
 
 @pytest.mark.parametrize(
     ("name", "make", "fields"),
     [
-        ("chgnet", make_alloy, {"energy", "forces", "stress", "magmoms"}),
-        ("mace", make_alloy, {"energy", "forces", "stress"}),
+        ("chgnet", make_oxide, {"energy", "forces", "stress", "magmoms"}),
+        ("mace", make_oxide, {"energy", "forces", "stress"}),
         ("htfbr", make_hono, {"energy", "forces"}),
     ],
 )
-def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, tmp_path):
-    run, atoms = unpack(name, tmp_path), make()
+def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, trained_runs, tmp_path):
+    run, atoms = trained_runs.find_run(name), make()
     result, output = predict(run, atoms, tmp_path)
     assert result.exit_code == 0, result.output
     assert atoms.get_chemical_formula() in result.output
     written = ase.io.read(output)
     assert set(written.calc.results) == fields
-    atoms.calc = load_calculator(run / "model.pt")
+    atoms.calc = load_calculator(run.model)
     assert written.get_potential_energy() == pytest.approx(atoms.get_potential_energy(), abs=1e-6)
     assert np.allclose(written.get_forces(), atoms.get_forces(), atol=1e-6)
     if "stress" in fields:
@@ -86,8 +83,8 @@ def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, tmp_p
         ("gauge_flows", "takes samples of the kind 'configuration', not atoms"),
     ],
 )
-def test_what_a_model_cannot_predict_is_refused_in_words(name, message, tmp_path):
-    result, output = predict(unpack(name, tmp_path), make_alloy(), tmp_path)
+def test_what_a_model_cannot_predict_is_refused_in_words(name, message, trained_runs, tmp_path):
+    result, output = predict(trained_runs.find_run(name), make_alloy(), tmp_path)
     assert result.exit_code == 1
     assert message in result.stderr
     assert not output.exists()

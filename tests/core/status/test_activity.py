@@ -38,7 +38,8 @@ def read(run, stage="train"):
 def write_record(path, **facts):
     """Write the record of a lock, as a process that was killed leaves it."""
     record = {"host": name_host(), "pid": os.getpid(), "since": "2025-01-01T00:00:00+00:00"}
-    path.write_text(json.dumps({**record, "job": None, "ancestors": [], **facts}))
+    rest = {"job": None, "ranks": 1, "started": None, "ancestors": []}
+    path.write_text(json.dumps({**record, **rest, **facts}))
 
 
 def find_ended_pid():
