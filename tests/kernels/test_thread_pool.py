@@ -110,6 +110,7 @@ def test_fewer_threads_may_be_asked_for_later(library):
         assert n_used <= n_threads
 
 
+@pytest.mark.slow
 def test_two_callers_at_once_do_not_disturb_each_other(library):
     with ThreadPoolExecutor(3) as pool:
         results = pool.map(lambda _: share(library, 2, 10_000, wait=False)[0], range(300))

@@ -122,6 +122,7 @@ def predict(module, dtype=torch.float64, **fields):
         return module(build_batch(structures, GRAPH, dtype) | fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plugin", "name"), NETWORKS)
 def test_predictions_are_those_of_the_network(plugin, name):
     network = make_named(plugin, name)

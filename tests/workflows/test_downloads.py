@@ -65,6 +65,7 @@ def test_a_wrong_file_stops_the_workflow(remote):
     assert not (remote / "workflows" / "datasets" / "water" / "a+b.xyz").exists()
 
 
+@pytest.mark.slow
 def test_a_mixture_needs_the_files_of_its_parts(remote):
     (remote / "workflows" / "datasets" / "more.xyz").write_text("more")
     write(remote, "more", sources=[{"path": "more.xyz"}])

@@ -144,6 +144,7 @@ def test_unstrained_copy_repeats_its_frame(group):
         )
 
 
+@pytest.mark.slow
 def test_script_writes_the_shipped_strained_inputs(tmp_path):
     frames = ["/".join(group.rsplit("-", 1)) for group in STRAINED]
     generate("--frames", *frames, "--strain", "0.01", "--inputs-only", "--output", str(tmp_path))

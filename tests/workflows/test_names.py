@@ -46,6 +46,7 @@ def test_folders_with_blanks_and_commands_are_only_names(fresh):
     assert not has_executed(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["$(touch evil)", "-x", "..", "a b"])
 def test_a_dataset_file_with_such_a_name_offers_no_downloads(fresh, name):
     declared = {"a.xyz": {"url": "https://localhost/a.xyz", "sha256": "0" * 64}}

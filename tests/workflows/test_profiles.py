@@ -291,6 +291,7 @@ def test_the_commands_of_other_schedulers_are_what_their_manuals_say(scheduler, 
     assert format_call(commands[scheduler]) == words
 
 
+@pytest.mark.slow
 def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(fresh):
     # Its executor is no dependency: what it would call is formatted here, as it does.
     page = (REPOSITORY / "docs/how_to/clusters.md").read_text()

@@ -243,6 +243,7 @@ def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
     assert both == plan_jobs(fresh, "--config", "experiments=[toy/first,other/first]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["other/first", "other/first,other/second", "['other/first']"])
 def test_experiments_are_a_word_words_between_commas_or_a_list(fresh, chosen):
     text = find_experiment(fresh, "other").read_text()

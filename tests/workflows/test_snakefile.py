@@ -54,6 +54,7 @@ def test_snakemake_finds_nothing_to_lint(fresh):
     assert "in a good condition" in snakemake(fresh, "--lint")
 
 
+@pytest.mark.slow
 def test_the_rules_are_formatted():
     command = [sys.executable, "-m", "snakefmt", "--check", "-l", "100"]
     done = subprocess.run(

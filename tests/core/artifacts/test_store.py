@@ -68,6 +68,7 @@ def test_an_exception_leaves_what_was_there(tmp_path):
         assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
     """What is left of it goes with the next write."""

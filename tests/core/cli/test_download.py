@@ -23,6 +23,7 @@ def remote(folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["water", "both"])
 def test_what_is_missing_is_fetched(remote, call, dataset):
     """And `validate` accepts what can be fetched."""

@@ -83,6 +83,7 @@ def test_a_new_dataset_can_be_imported_as_it_is(folder, call):
     assert written["labels"] == ["energy", "forces"]
 
 
+@pytest.mark.slow
 def test_labels_that_some_frames_lack_are_partial_and_nothing_is_overwritten(folder, call, refuse):
     path = folder / "workflows/datasets/water.xyz"
     before = path.with_suffix(".yaml").read_text()
@@ -92,6 +93,7 @@ def test_labels_that_some_frames_lack_are_partial_and_nothing_is_overwritten(fol
     assert path.with_suffix(".yaml").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_folder_of_systems_becomes_a_dataset(folder, call):
     for seed in range(2):
         write_system(folder / f"deepmd/{seed}", make_frames(8, seed=seed))

@@ -35,6 +35,7 @@ def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
     assert call("validate", "alpha/first").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_stage_that_the_model_does_not_have_is_none(folder, call):
     absent = "without=('graph', 'infer'), options="
     source = write_model_source("lean").replace("options=", absent)
@@ -67,6 +68,7 @@ def test_copies_of_the_first_frame_have_to_fit_into_memory(folder, refuse, monke
     refuse(["validate"], f"water.xyz:0: {message}")
 
 
+@pytest.mark.slow
 def test_data_that_are_not_there_are_a_status_where_all_experiments_are_asked(folder, call, refuse):
     """A clone whose data have not been fetched is no broken one."""
     experiments, datasets = folder / "workflows/experiments/alpha", folder / "workflows/datasets"

@@ -108,6 +108,7 @@ def test_compositions_are_reduced_formulas():
     assert count_sizes(divide(columns, Split(method="composition"))) == [80, 10, 10]
 
 
+@pytest.mark.slow
 @given(
     counts=st.lists(st.integers(1, 12), min_size=3, max_size=9),
     fraction=st.sampled_from([0.05, 0.1, 0.2, 0.3]),

@@ -80,6 +80,7 @@ def choose(tmp_path, n_ranks, batch_size):
     return division.make_division(run, build_task(run), options, ranks)
 
 
+@pytest.mark.slow
 def test_auto_says_what_it_chose(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     assert isinstance(choose(tmp_path, 2, "all"), division.BySamples)

@@ -135,6 +135,7 @@ def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path,
     assert "another model.pt" in caplog.text
 
 
+@pytest.mark.slow
 def test_published_weights(tmp_path, monkeypatch):
     train = {"start_from": "published:ones", "epochs": 1, "optimizer": {"lr": 1e-12}}
     run = toy.train(tmp_path, train)

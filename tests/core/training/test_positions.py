@@ -46,6 +46,7 @@ def test_each_step_of_each_epoch(tmp_path, monkeypatch):
     assert times[5] >= lines[0]["elapsed"] > lines[0]["seconds"]
 
 
+@pytest.mark.slow
 def test_the_time_of_earlier_starts_counts(tmp_path, monkeypatch):
     """Within an epoch positions are told now and then, here never."""
     monkeypatch.setattr(session, "_NOTIFY_EVERY", 1e9)
@@ -71,6 +72,7 @@ def test_validation_is_assumed_to_take_a_third_of_training_a_sample(tmp_path, mo
     assert third.rest_seconds == pytest.approx(third.step_seconds * 3 * (6 / 12) / 3)
 
 
+@pytest.mark.slow
 def test_the_file_is_there_while_the_training_lasts(tmp_path):
     run = toy.make_run(tmp_path)
     found = []

@@ -68,6 +68,7 @@ def test_phases_by_hand(ticking):
     assert alone.read().tolist() == [10, 11, 0]
 
 
+@pytest.mark.slow
 def test_a_training_is_continued_with_a_profile_and_not_changed(tmp_path, monkeypatch, caplog):
     """Without one nothing is measured."""
 

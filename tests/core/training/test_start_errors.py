@@ -53,6 +53,7 @@ def test_they_are_what_the_training_before_ended_with(trained, tmp_path, caplog)
     assert results.read_history(run, with_start=True) == lines
 
 
+@pytest.mark.slow
 def test_of_random_weights_and_without_validation_nothing_is_told(trained, tmp_path):
     start = {"start_from": str(trained.model)}
     for train, model in (({}, {}), (start, {"n_val": 0})):

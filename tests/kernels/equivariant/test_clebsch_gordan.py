@@ -35,6 +35,7 @@ def test_vectors_give_the_scalar_and_the_cross_product():
     assert_allclose(vector, np.cross(x, y) / np.sqrt(6), rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("l1", "l2"), [(0, 3), (2, 2), (3, 4), (6, 5)])
 def test_all_couplings_together_are_orthogonal(l1, l2):
     parts = [

@@ -97,6 +97,7 @@ def test_inverse_undoes(implementation, case, inverse):
     assert float(log_det.abs().max()) > 1
 
 
+@pytest.mark.slow
 @DIRECTIONS
 def test_equivariant_under_gauge_transformations(implementation, case, inverse):
     a_map, U, *others = case
@@ -119,6 +120,7 @@ def test_determinant_is_that_of_the_group(implementation, case, inverse):
     assert_close(value, log_det, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @OPTIONS
 def test_determinant_preserves_the_haar_measure(implementation, name, n_colours, inverse):
     """Oracle: int dU det f(U') = int dU f(U); the characters' integrals are 0 and 1."""

@@ -54,6 +54,7 @@ def test_a_step_is_along_the_gradient(implementation, n_colours):
     assert_close(moved, torch.matrix_exp(g) @ U, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivatives_at_special_links(implementation, n_colours):
     """At U = S = 1, where g vanishes and all eigenvalues are equal: by torch's gradcheck."""

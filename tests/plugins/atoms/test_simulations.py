@@ -53,6 +53,7 @@ def test_a_model_that_is_not_compiled_is_refused_by_name(tmp_path):
     assert not run.inference.exists()
 
 
+@pytest.mark.slow
 def test_an_explosion_leaves_no_inference_file(tmp_path):
     md = {"name": "hot", "steps": 50, "timestep": 500.0, "temperature": 300.0}
     run = make_run(tmp_path, infer={"md": [md]})

@@ -65,6 +65,7 @@ def test_further_heads_begin_as_the_first(batch):
         three.add_heads(after.state_dict(), {"options": {"energy_heads": HEADS[::-1]}})
 
 
+@pytest.mark.slow
 def test_the_published_network_gets_a_head(batch_of, crystal, trained):
     published = trained(torch.float64)
     model = CHGNet(CHGNetOptions(energy_heads=["pbe", "r2scan"]), CHGNetGraphOptions())
@@ -82,6 +83,7 @@ def test_a_frozen_readout_is_that_of_all_heads():
     assert sorted(freeze(model, ["readout"], parts)) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_references_of_each_level_come_from_its_data(tmp_path):
     """The second level is the first stretched, and shifted by element, exactly."""
     model, train = SMALL | {"energy_heads": HEADS}, {"loss": {"energy": {}, "forces": {}}}

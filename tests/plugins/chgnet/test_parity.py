@@ -58,6 +58,7 @@ def test_predictions_are_those_of_the_peer(dtype, bound, peer, trained, batch_of
         assert max(difference.values()) < bound, (atoms, difference)
 
 
+@pytest.mark.slow
 def test_the_published_network_is_compiled(trained, crystal, batch_of):
     network = trained(torch.float64).requires_grad_(False)
     expected = predict(network, crystal, batch_of)

@@ -81,6 +81,7 @@ def test_maps_are_kept_until_a_parameter_changes(crystal, batch_of):
     assert torch.equal(changed["energy"], trained["energy"])
 
 
+@pytest.mark.slow
 def test_the_gradient_of_the_loss_is_that_of_finite_differences(crystal, batch_of):
     """The loss holds forces and stress, so its gradient holds second derivatives of the energy."""
     sizes = dict.fromkeys(["atom_features", "bond_features", "angle_features"], 5)

@@ -89,6 +89,7 @@ def test_the_second_stage_takes_all_but_the_heads(first, caplog):
     assert energies[0] == pytest.approx(energies[1], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_name_of_a_variant_that_does_not_exist_is_explained(tmp_path):
     project = make_project(tmp_path)
     for wrong in ("bass", "conservative"):

@@ -181,6 +181,7 @@ def test_images_of_a_run_beside_the_gamma_point_of_another(chain, water_runs):
     refuse(make_cp2k_dataset(chain), "out.log", re.escape(gamma), "differs from", "separate them")
 
 
+@pytest.mark.slow
 def test_two_basis_sets_for_one_element(chain, tmp_path):
     """As two sources give them, each sound by itself."""
     folder = tmp_path / "deeph"

@@ -42,6 +42,7 @@ from real_data import find
 OCCUPIED = 48
 
 
+@pytest.mark.slow
 def test_levels_of_a_shipped_frame_are_those_of_cp2k():
     """All 72 levels at the 27 k-points of CP2K's own calculation, as its output prints them.
 
@@ -54,6 +55,7 @@ def test_levels_of_a_shipped_frame_are_those_of_cp2k():
     assert_allclose(actual[:, :OCCUPIED], energies[:, :OCCUPIED], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_the_shipped_matrices_end_at_10_angstrom():
     """As their README says: occupied levels move by 0.5 meV, the highest by 27 meV."""
     k, energies = read_cp2k_levels()

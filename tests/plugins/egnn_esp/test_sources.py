@@ -70,6 +70,7 @@ def fill_dense(matrix: BlockMatrix, quantity: str, shift) -> np.ndarray:
     return whole
 
 
+@pytest.mark.slow
 def test_every_image_of_a_run_is_in_its_blocks(water_runs):
     folder = water_runs / "chain"
     matrix = read_matrices_of(folder, cutoff=13.0)

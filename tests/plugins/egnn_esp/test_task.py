@@ -192,6 +192,7 @@ def test_mistakes_are_explained(run, tmp_path):
         BlockLoss(mse=0.0, mae=0.0)
 
 
+@pytest.mark.slow
 def test_pairs_that_nobody_learns_are_refused(tmp_path):
     trained.write_project(tmp_path)
     path = tmp_path / "workflows/datasets/frames.yaml"

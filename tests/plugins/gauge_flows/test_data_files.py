@@ -19,6 +19,7 @@ from pipeline_gauge_flows.data.stage import make_data
 from plugins.gauge_flows.theories import FILES, read_report, run_chain, write_files
 
 
+@pytest.mark.slow
 def test_files_are_read(dataset, tmp_path):
     write_files(tmp_path / "raw", 4.0, action=ActionOptions(beta=4.0))
     sources = [
@@ -46,6 +47,7 @@ def test_files_are_read(dataset, tmp_path):
     assert read_report(run)["statistics"]["origin"] == {"files": [10, 10]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["random", "group"])
 def test_equal_configurations_are_in_one_split(dataset, tmp_path, method):
     write_files(tmp_path / "raw", 4.0)

@@ -93,6 +93,7 @@ def _draw_cosines(concentration, n, key):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concentration", [0.0, 0.3, 1.6, 1.8, 6.0, 40.0])
 def test_cosines_have_their_density(concentration):
     """Of Creutz's method and of Kennedy and Pendleton's."""

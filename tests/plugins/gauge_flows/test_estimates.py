@@ -71,6 +71,7 @@ def test_both_ends_have_their_covariances():
     assert mean["error"] < max(report["ends"]["start"]["error"], end["error"])
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_many_repetitions():
     repetitions = [make_estimates(0.8, 500, seed) for seed in range(40)]
     values = [compute_value(one.flow_derivative("plaquette")) for one in repetitions]

@@ -180,6 +180,7 @@ def test_what_cannot_be_is_refused(tmp_path, changes, message):
         make_run(tmp_path, **make_sections(**changes))
 
 
+@pytest.mark.slow
 def test_the_group_is_that_of_the_dataset(tmp_path):
     dataset = {**ENSEMBLE, "lattice": {"extents": [4, 4], "n_colours": 2}}
     content = make_sections(graph={"lattice": {"extents": [8, 8]}})
@@ -189,6 +190,7 @@ def test_the_group_is_that_of_the_dataset(tmp_path):
         make_run(tmp_path, dataset, **content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "changes", "message"),
     [

@@ -138,6 +138,7 @@ def test_files_give_the_surface(run, tmp_path, name, leaf_ranks):
     assert [one.name for one in surface.coordinates] == [f"x {mu}" for mu in range(5)]
 
 
+@pytest.mark.slow
 def test_the_program_needs_nothing_of_the_project(run, tmp_path):
     module = draw_surface(FAMILIES)
     folder, _ = export_into(run, module, tmp_path)

@@ -134,6 +134,7 @@ def test_want_of_memory_before_the_first_step(fit, monkeypatch, method, module, 
         train_surface(run)
 
 
+@pytest.mark.slow
 def test_a_state_of_unknown_content_is_explained(fit):
     train_surface(fit({"epochs": 4}))
     run = fit()

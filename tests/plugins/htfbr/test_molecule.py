@@ -74,6 +74,7 @@ def test_first_and_second_derivatives_are_those_of_finite_differences():
     assert torch.autograd.gradgradcheck(function, (make_tensor(positions),))
 
 
+@pytest.mark.slow
 def test_planar_torsions_have_derivatives():
     hono, coordinates = HONO().molecule, HONO().coordinates
     for tau in (0.0, np.pi):
@@ -202,6 +203,7 @@ def test_frequencies_of_water_follow_wilsons_formulas():
     assert np.allclose(result, np.sort(np.sqrt([odd, *even])) * unit, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_geometry_that_cannot_be_is_explained():
     hono = HONO()
     x = np.array([2.7, 1.8, 2.2, 1.5, -0.35, np.pi])  # a cosine above one

@@ -56,6 +56,7 @@ def test_a_model_without_the_heads_is_refused(project):
         build_task(other)
 
 
+@pytest.mark.slow
 def test_weights_of_the_loss_by_head(project):
     """A head of weight zero has no part in the loss; weights are those of the sum."""
     run = project.run("levels")

@@ -114,6 +114,7 @@ def check(lists, atoms):
     return [graph for _, graph, _, _ in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [CRYSTAL, SLAB], ids=["crystal", "slab"])
 def test_equals_a_new_graph_while_atoms_come_and_go(make_lists, start):
     rng, atoms, lists = np.random.default_rng(0), start.copy(), make_lists()
@@ -168,6 +169,7 @@ def test_a_graph_is_built_once_for_the_same_edges(make_lists):
     assert not all(one is other for one, other in zip(build(), first, strict=True))
 
 
+@pytest.mark.slow
 def test_atoms_that_drift_together_stay_close_to_the_cell(make_lists):
     atoms, lists = CRYSTAL.copy(), make_lists()
     for _ in range(12):

@@ -65,6 +65,7 @@ def test_a_server_gets_the_mean_of_a_committee(argon, folder, call):
     assert "remove --double and --compile" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -86,6 +87,7 @@ def test_what_cannot_be_is_refused(argon, folder, refuse, words, message):
     refuse(["driver", make_run(folder).model, *words], message)
 
 
+@pytest.mark.slow
 def test_several_ranks_are_refused(argon, folder, refuse, second_rank):
     message = "driver runs on one rank, and there are 2; leave out srun"
     refuse(["driver", make_run(folder).model, "start.traj"], message)

@@ -129,6 +129,7 @@ def write_renamed(frames):
     ase.io.write("renamed.xyz", frames, format="extxyz")
 
 
+@pytest.mark.slow
 def test_labels_of_other_names_are_compared_when_they_are_named(model, crystals, call):
     write_renamed(crystals)
     assert "mean absolute errors" not in call("predict", model, "renamed.xyz").output

@@ -187,6 +187,7 @@ def test_an_early_end_is_explained_and_its_frames_kept(
     assert [path.name for path in (tmp_path / "md").iterdir()] == ["test.extxyz"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_collapses_is_explained_and_its_frames_kept(tmp_path):
     """Nothing but heat resists the pressure of an ideal gas."""
     options = {"ensemble": "npt", "pressure": 100.0, "barostat_damping": 200.0, "every": 1}

@@ -121,6 +121,7 @@ def test_langevin_samples_oscillators_exactly_at_a_large_time_step():
     assert potential.mean() == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
 def test_the_centre_of_mass_stays_at_rest(ensemble):
     atoms = make_springs()

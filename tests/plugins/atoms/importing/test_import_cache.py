@@ -90,6 +90,7 @@ def test_new_and_changed_files_alone_are_read(files, read, monkeypatch):
     assert import_again(files, read) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

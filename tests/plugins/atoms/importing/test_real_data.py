@@ -109,6 +109,7 @@ def test_the_stated_unit_of_tungsten_beryllium_is_found_wrong(workshop):
         workshop.import_(sources=[{"path": str(find(TUNGSTEN))}])
 
 
+@pytest.mark.slow
 def test_corrections_of_the_materials_project(workshop):
     """Oracle: MP2020 by hand, for an oxide -0.687 eV an O, for iron oxides with U -2.256 an Fe."""
     from ase.calculators.singlepoint import SinglePointCalculator

@@ -63,6 +63,7 @@ def test_equals_least_squares_over_all_samples(block, monkeypatch):
     assert result.n_samples == {s: int((matrix[:, i] > 0).sum()) for i, s in enumerate(symbols)}
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
 def test_least_norm_where_elements_cannot_be_separated(seed, n):

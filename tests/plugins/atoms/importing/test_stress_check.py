@@ -145,6 +145,7 @@ def change_sample(sample, i, case, rng):
     return sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "n", "verdict"),
     [

@@ -69,6 +69,7 @@ def test_labels_of_copies_are_those_of_the_repeated_cell(name, numbers):
         np.testing.assert_allclose(result[label], value, rtol=1e-9, atol=1e-9, err_msg=label)
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.sampled_from([2.5, 4.0, 5.0, 7.3, 30.0]), min_size=3, max_size=3),
     pbc=st.lists(st.booleans(), min_size=3, max_size=3).filter(any),
@@ -104,6 +105,7 @@ def test_copies_for_which_there_is_no_memory_are_refused(monkeypatch):
         count_copies(source, cell)
 
 
+@pytest.mark.slow
 def test_a_source_makes_copies_and_leaves_groups_splits_and_energies_of_atoms(workshop, alloys):
     workshop.write("raw/cold/a.xyz", alloys[:30])
     workshop.write("raw/hot/b.xyz", alloys[30:])

@@ -39,6 +39,7 @@ def test_lattice_of_stillinger_weber_silicon(optimizer):
     assert found["space_group"] == "Fd-3m (227)"
 
 
+@pytest.mark.slow
 def test_symmetry_is_kept_on_request():
     """Forces with noise, as those of a network, break a symmetry that nothing keeps."""
     start = bulk("Si", a=5.5)

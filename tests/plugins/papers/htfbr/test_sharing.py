@@ -27,6 +27,7 @@ def trained(fit, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 def test_an_epoch_is_that_of_a_share_and_the_adding_of_gradients(trained):
     run = trained()
     summary = profile(run=run)
@@ -49,6 +50,7 @@ def test_an_epoch_is_that_of_a_share_and_the_adding_of_gradients(trained):
     assert summary["resident"]["1 devices"] == records[0]["seconds"]
 
 
+@pytest.mark.slow
 def test_the_trained_surface_stays_as_it_is(trained):
     run = trained(shares=[2])
     before = run.model.read_bytes()
@@ -57,6 +59,7 @@ def test_the_trained_surface_stays_as_it_is(trained):
     assert np.isfinite([r["seconds"] for r in store.read_json(run.profile)["projection"]]).all()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_is_refused(trained):
     with pytest.raises(ValueError, match=r"profile\.samples: points have no sizes"):
         trained(samples=[1, 2])

@@ -229,6 +229,7 @@ def test_figure_11_where_the_system_tells_no_memory(changed):
     savers.encode_image(figure, "png")
 
 
+@pytest.mark.slow
 def test_figure_12_draws_each_sample_once_in_each_way(experiment):
     figure, table = bins.draw(experiment)
     for axes, way, samples in zip(
