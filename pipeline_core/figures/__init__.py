@@ -28,7 +28,7 @@ class Figure:
         title: One line for the report.
         caption: Explanation for a reader of the report.
         category: Heading in the report: "Overview", "Data", "Training", "Accuracy", "Dynamics",
-            "Properties", "Balance", "Reproduction", "Provenance", or one of the plugin's own.
+            "Properties", "Balance", or one of the plugin's own.
         draw: Function (experiment) -> (matplotlib figure, table), or None if the experiment has
             nothing to show, for example no molecular dynamics.
         plugin: Name of the model whose variants it draws; None for all variants. The engine sets

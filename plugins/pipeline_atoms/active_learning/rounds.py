@@ -82,8 +82,8 @@ def require_rounds(base: Run) -> None:
     """Check that the base of an experiment with rounds can explore and be extended by labels.
 
     Raises:
-        ValueError: There is no committee, the model is not a potential, or its data are not files
-            of structures.
+        ValueError: The experiment has one member alone, its model is not a potential, or its data
+            are not files of structures.
     """
     dataset = base.dataset
     if base.file.members == 1:

@@ -37,7 +37,12 @@ from pipeline_egnn_esp.inference.collect import (
     write_matrices,
 )
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.memory import MemoryPlan, plan_memory, require_memory
+from pipeline_egnn_esp.inference.memory import (
+    MemoryPlan,
+    count_matrix_bytes,
+    plan_memory,
+    require_memory,
+)
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
@@ -115,8 +120,7 @@ class _Inference:
         owners = choose_owners(structure, cutoff, ranks, section.method, message)
         domain = build_domain(structure, cutoff, owners, choose_transport(ranks))
         slots = assign_slots(domain)
-        n_blocks = sum(ranks.gather(slots.n_first + domain.n_own))
-        plan = plan_memory(network, slots, self._options.work_bytes, n_blocks)
+        plan = self._make_plan(slots)
         plans = require_memory(subject.options.name, plan, ranks)
         summary: dict[str, Any] = {
             "atoms": len(structure.positions),
@@ -141,6 +145,21 @@ class _Inference:
         summary["planned_MiB"] = [round(one["peak"] / 2**20) for one in plans]
         summary["measured_MiB"] = [None if p is None else round(p / 2**20) for p in peaks]
         return summary | levels
+
+    def _make_plan(self, slots: BlockSlots) -> MemoryPlan:
+        counts = self._network.basis.count_orbitals_per_atom(self._subject.structure.atomic_numbers)
+        domain, cell = slots.domain, self._subject.cell
+        ends = domain.rows[domain.edge_index.numpy()[slots.first]].T
+        own = counts[domain.rows[: domain.n_own]]
+        n_entries = int((counts[ends[0]] * counts[ends[1]]).sum() + (own**2).sum())
+        predicted = self._ranks.gather((n_entries, slots.n_first + domain.n_own))
+        n_entries, n_blocks = np.sum(predicted, axis=0).tolist()
+        if cell is not None:  # blocks of the data beyond the network's cutoff are kept, too
+            n_entries = max(n_entries, cell.n_copies * cell.n_entries)
+            n_blocks = max(n_blocks, cell.n_copies * cell.n_blocks)
+        matrices = count_matrix_bytes(n_entries, int(counts.sum()), self._subject.options)
+        read = matrices if self._ranks.is_rank_zero else 0
+        return plan_memory(self._network, slots, self._options.work_bytes, n_blocks, read)
 
     def _predict(
         self, slots: BlockSlots, plan: MemoryPlan, group: h5py.Group | None

@@ -11,7 +11,9 @@ from pipeline_core.profiling.memory import find_free_bytes
 from pipeline_core.system.memory import describe_bytes
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
+from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.slots import BlockSlots
+from pipeline_egnn_esp.inference.spectra import is_complex, is_dense
 from pipeline_egnn_esp.model.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.wigner import count_entries
@@ -22,6 +24,19 @@ _BLOCK_ELEMENT: Final = 60
 """Bytes of an element of a block while two-centre tables are read in double precision."""
 _KEPT: Final = 1.15
 """Memory of a chunk over that of its tensors: the allocator retains some of earlier chunks."""
+
+_LEFT: Final = 2**25
+"""Bytes that the allocator retains from all chunks while matrices are read back."""
+_READ: Final = 23
+"""Bytes of an element of the kept blocks in memory: of H and S, and its share of the names."""
+_WRITTEN: Final = {"deeph": 35, "cp2k_csr": 58}
+"""Bytes of an element more while a file is written."""
+_SOLVED: Final = {"near": (90, 15), "real": (65, 38), "complex": (85, 69)}
+"""Bytes of an element, and of an element of the square matrix, more while levels are found.
+
+near: those near an energy, where the factors of the matrix fill nearly all of the square; measured
+with 324 to 1500 atoms in cells 1.5 to 2.6 times as wide as orbitals reach, and less in wider ones.
+real, complex: all levels, of the Gamma point alone and of others."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,7 @@ class MemoryPlan:
         outputs: Blocks, including sent ones.
         received: Blocks from other ranks.
         collected: Blocks of some atoms while they are collected for the file.
+        matrices: Matrices that rank 0 reads back for other files and levels, all at once.
     """
 
     atoms: int
@@ -51,17 +67,37 @@ class MemoryPlan:
     outputs: int
     received: int
     collected: int
+    matrices: int
 
     @property
     def peak(self) -> int:
         """Peak bytes, in addition to the memory in use before."""
-        return max(self.network, self.outputs + self.collected)
+        return max(self.network, self.outputs + self.collected, self.matrices)
 
     @property
     def network(self) -> int:
         """Peak bytes of the network and its messages, which are all that a GPU holds."""
         passes = self.node_features + self.edge_features + self.work + self.outputs
         return max(passes, self.outputs + self.received)
+
+
+def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
+    """Return the bytes that rank 0 needs for files other than the first one and for levels.
+
+    Args:
+        n_entries: Elements of the kept blocks of the structure.
+        n_orbitals: Rows of its matrix.
+        options: Requested outputs.
+    """
+    steps = [n_entries * (_READ + _WRITTEN[output]) for output in options.outputs]
+    solved = ["near"] if options.levels is not None and options.levels.energy is not None else []
+    if is_dense(options):
+        solved.append("complex" if is_complex(options) else "real")
+    for name in solved:
+        # The matrices of the data are in memory, too.
+        per_entry, per_square = _SOLVED[name]
+        steps.append(n_entries * (2 * _READ + per_entry) + n_orbitals**2 * per_square)
+    return _LEFT + max(steps) if steps else 0
 
 
 def count_edge_bytes(options: ESPOptions, basis: Basis, size: int, device: str) -> int:
@@ -87,7 +123,9 @@ def count_edge_bytes(options: ESPOptions, basis: Basis, size: int, device: str) 
     return size * (count_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
 
 
-def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, n_blocks: int) -> MemoryPlan:
+def plan_memory(
+    network: Network, slots: BlockSlots, work_bytes: int, n_blocks: int, matrices: int = 0
+) -> MemoryPlan:
     """Return the memory that the domain of a rank takes.
 
     Args:
@@ -95,6 +133,7 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, n_blocks: 
         slots: Atoms and edges of this rank.
         work_bytes: Bytes for a chunk, and for the blocks that are collected for the file.
         n_blocks: Blocks of all ranks.
+        matrices: Result of `count_matrix_bytes` on rank 0.
     """
     options, n, domain = network.options, network.basis.n_common, slots.domain
     weight = network.length_embedding.weight
@@ -115,6 +154,7 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, n_blocks: 
         outputs=(slots.n_first + sent + domain.n_own) * blocks,
         received=len(slots.received_slots) * blocks,
         collected=min(work_bytes, n_blocks * SLAB_BYTES * n * n),
+        matrices=matrices,
     )
 
 
@@ -147,7 +187,8 @@ def require_memory(name: str, plan: MemoryPlan, ranks: Ranks) -> list[dict[str, 
                 f"infer.structures: {name}: rank {number} would need {describe_bytes(of(own))} in "
                 f"addition to what it holds, and all ranks on {where} {describe_bytes(together)}, "
                 f"but {describe_bytes(available)} are free; start ranks on more machines, lower "
-                "infer.work_bytes, or take fewer copies of the cell"
+                "infer.work_bytes, take fewer copies of the cell, or request fewer outputs and "
+                "levels"
             )
         rows.append(asdict(own) | {"peak": of(own)})
     return rows

@@ -35,6 +35,12 @@ def is_dense(options: PredictedStructure) -> bool:
     return sum(one is not None for one in wanted) > near
 
 
+def is_complex(options: PredictedStructure) -> bool:
+    """Return True if levels are calculated at other k-points than the Gamma point."""
+    density = options.density_of_states
+    return options.bands is not None or (density is not None and max(density.k_points) > 1)
+
+
 def write_spectra(
     group: h5py.Group, options: PredictedStructure, matrices: Matrices
 ) -> dict[str, Any]:

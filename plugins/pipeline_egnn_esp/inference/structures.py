@@ -48,6 +48,8 @@ class StoredCell:
     Attributes:
         path: The data.
         number: Place of the sample in the data.
+        n_blocks: Number of blocks in the data.
+        n_entries: Number of elements of these blocks.
         repeat: Copies along its vectors.
         structure: The repeated cell.
         moved: See `Tiling`.
@@ -55,6 +57,8 @@ class StoredCell:
 
     path: Path
     number: int
+    n_blocks: int
+    n_entries: int
     repeat: tuple[int, int, int]
     structure: Structure
     moved: Ints
@@ -95,6 +99,9 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
         with SampleFile(run.data, "data", _FIELDS, preload=False) as data:
             number = find_sample_row(data, *named, place)
             one = BlockReader(data, read_basis(data)).read_structure(number)
+            n_blocks, n_entries = (
+                int(data.count_rows(kind)[number]) for kind in ("block", "entry")
+            )
     assert one is not None
     idle = [axis for axis in range(3) if options.repeat[axis] > 1 and not one.pbc[axis]]
     if idle:
@@ -111,7 +118,7 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
     if named is None or options.overlap == "unknown":
         return Subject(options, structure, None)
     moved = _compute_moves(straight, structure)
-    cell = StoredCell(run.data, number, options.repeat, structure, moved)
+    cell = StoredCell(run.data, number, n_blocks, n_entries, options.repeat, structure, moved)
     return Subject(options, structure, cell)
 
 

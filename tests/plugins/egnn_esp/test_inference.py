@@ -27,6 +27,7 @@ from pipeline_egnn_esp.data.deeph import read_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.data.writers import write_cp2k
 from pipeline_egnn_esp.inference import forward, infer_run, memory
+from pipeline_egnn_esp.inference.memory import count_matrix_bytes
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.reference import assert_same_blocks, name_blocks
@@ -204,6 +205,17 @@ def test_what_does_not_fit_into_memory_is_refused_before_anything_starts(own, mo
         infer_run(run)
     assert not run.inference.exists()
     assert not (run.folder / "matrices").exists()
+
+
+def test_matrices_that_are_read_back_have_to_fit_too():
+    """Counted by hand: 23 bytes an element to read, 35 to write for DeepH, 38 a pair of rows."""
+    n_entries, n_rows = 10**9, 3000
+    wanted = {"name": "one", "outputs": ["deeph"]}
+    taken = count_matrix_bytes(n_entries, n_rows, PredictedStructure.model_validate(wanted))
+    assert taken == pytest.approx(58e9, rel=1e-3)
+    levels = PredictedStructure.model_validate({**wanted, "levels": {}})
+    assert count_matrix_bytes(0, n_rows, levels) == pytest.approx(38 * n_rows**2, rel=0.1)
+    assert count_matrix_bytes(n_entries, n_rows, PredictedStructure(name="one")) == 0
 
 
 @pytest.mark.slow
