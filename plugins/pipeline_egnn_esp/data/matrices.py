@@ -105,11 +105,22 @@ class BlockMatrix:
         """Return the matrices without the blocks of pairs beyond a distance, Å."""
         return self.take(self.lengths <= cutoff)
 
-    def find_entries(self, blocks: Ints) -> Ints:
-        """Return the places of the entries of some blocks, one block after the other."""
-        sizes = self.shapes[blocks].prod(axis=1)
-        places: Ints = np.repeat(self.offsets[blocks], sizes) + count_within(sizes)
-        return places
+    def find_entries(self, blocks: Ints, is_transposed: Bools | None = None) -> Ints:
+        """Return the places of the entries of some blocks, one block after the other.
+
+        Args:
+            blocks: Numbers of the blocks, (n,).
+            is_transposed: Mask of those whose transpose is meant, (n,); none if not given.
+        """
+        sizes, (n_rows, n_columns) = self.shapes[blocks].prod(axis=1), self.shapes[blocks].T
+        places: Ints = np.repeat(self.offsets[blocks], sizes)
+        within = count_within(sizes)
+        if is_transposed is None:
+            return places + within
+        # The rows of a transpose are the columns of the stored block.
+        column, row = np.divmod(within, np.repeat(n_rows, sizes))
+        transposed = row * np.repeat(n_columns, sizes) + column
+        return places + np.where(np.repeat(is_transposed, sizes), transposed, within)
 
     def take(self, chosen: Bools | Ints) -> BlockMatrix:
         """Return the matrices with some of the blocks, marked, or numbered in the wanted order."""
@@ -125,17 +136,14 @@ class BlockMatrix:
 
     def join_partners(self) -> BlockMatrix:
         """Return the matrices with both of each hermitian pair; the second ones follow in order."""
-        kept = self.take(~self.is_on_site)
-        sizes, (n_rows, n_columns) = kept.shapes.prod(axis=1), kept.shapes.T
-        # The rows of a partner are the columns of the kept block.
-        column, row = np.divmod(count_within(sizes), np.repeat(n_rows, sizes))
-        places = np.repeat(kept.offsets[:-1], sizes) + row * np.repeat(n_columns, sizes) + column
+        others = np.flatnonzero(~self.is_on_site)
+        places = self.find_entries(others, np.ones(len(others), dtype=bool))
         partners = replace(
-            kept,
-            block_atoms=kept.block_atoms[:, ::-1],
-            block_shift=-kept.block_shift,
-            hamiltonian=kept.hamiltonian[places],
-            overlap=kept.overlap[places],
+            self,
+            block_atoms=self.block_atoms[others, ::-1],
+            block_shift=-self.block_shift[others],
+            hamiltonian=self.hamiltonian[places],
+            overlap=self.overlap[places],
         )
         return join_matrices([self, partners])
 

@@ -82,29 +82,40 @@ class Tiling:
 
     def gather_entries(self, quantity: Quantity, numbers: Ints) -> Floats:
         """Return the elements of blocks one after the other, each by rows."""
-        values: Floats = getattr(self._both, quantity)
-        return values[self._both.find_entries(numbers)]
+        is_transposed = numbers >= len(self.cell.block_atoms)
+        values: Floats = getattr(self.cell, quantity)
+        return values[self.cell.find_entries(self._both[2][numbers], is_transposed)]
 
     @cached_property
-    def _both(self) -> BlockMatrix:
-        """Blocks of the cell, both of each hermitian pair."""
-        return self.cell.join_partners()
+    def _both(self) -> tuple[Ints, Ints, Ints]:
+        """Atoms, images and stored block of both of each hermitian pair; the second ones follow.
+
+        Their entries are those of the cell: a copy would take as much memory as the matrices.
+        """
+        atoms, shift = self.cell.block_atoms, self.cell.block_shift
+        others = np.flatnonzero(~self.cell.is_on_site)
+        return (
+            np.concatenate([atoms, atoms[others, ::-1]]),
+            np.concatenate([shift, -shift[others]]),
+            np.concatenate([np.arange(len(atoms)), others]),
+        )
 
     @cached_property
     def _order(self) -> Ints:
-        return np.argsort(self._both.block_atoms[:, 0], kind="stable")
+        return np.argsort(self._both[0][:, 0], kind="stable")
 
     @cached_property
     def _by_atom(self) -> tuple[Ints, Ints]:
         """Begin in `_order`, and number, of the blocks with each atom as rows."""
-        rows = self._both.block_atoms[:, 0]
+        rows = self._both[0][:, 0]
         counts = np.bincount(rows, minlength=len(self.cell.structure.positions))
         return np.cumsum(counts) - counts, counts
 
     def _find_other_end(self, block: Ints, copy: Ints) -> tuple[Ints, Ints]:
         """Return the atom of the columns of each block, and the image that it is in."""
-        target, image = copy + self._both.block_shift[block], np.empty_like(copy)
+        atoms, shifts, _ = self._both
+        target, image = copy + shifts[block], np.empty_like(copy)
         for axis, n in enumerate(self.repeat):
             image[:, axis], target[:, axis] = np.divmod(target[:, axis], n)
         number = np.ravel_multi_index(tuple(target.T), self.repeat)
-        return number * len(self.cell.structure.positions) + self._both.block_atoms[block, 1], image
+        return number * len(self.cell.structure.positions) + atoms[block, 1], image
