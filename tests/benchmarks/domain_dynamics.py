@@ -147,7 +147,7 @@ def main() -> None:
     parser = make_parser(__doc__, full="a cell of 20,736 atoms; an hour")
     parser.add_argument("--steps", type=int, default=40)
     parser.set_defaults(copies=(6, 6, 6), epochs=40)
-    small = {"copies": (3, 3, 3), "steps": 40, "epochs": 2}
+    small = {"copies": (3, 3, 3), "steps": 20, "epochs": 1}
     args = read_arguments(parser, small, {"copies": (12, 12, 12), "steps": 200})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
