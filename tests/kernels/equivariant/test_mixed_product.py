@@ -42,9 +42,9 @@ class TestMixedProduct(KernelContract):
     random = {"n_nodes": st.integers(1, 9), "n_pairs": st.integers(0, 30)}
     third, mixed = True, 0.02
     refused = [
-        (2, lambda x: x[1:], r"x: expected \(62, 5\) for the plan, got \(61, 5\)"),
-        (3, lambda A: A[:, 1:], r"A: expected \(5, 210\) for the plan, got \(5, 209\)"),
-        (1, torch.Tensor.float, r"Y: expected one dtype .* got torch.float32 on cpu"),
+        (2, lambda x: x[1:], r"x: expected \(62, K\) of .*, got \(61, 5\)"),
+        (3, lambda A: A[:, 1:], r"A: expected \(5, 210\) of .*, got \(5, 209\)"),
+        (1, torch.Tensor.float, r"Y: expected .* of torch.float64 .* got .*torch.float32 on cpu"),
     ]
     without = {
         "test_gpu_equals_the_reference": "there the tensor product calculates",

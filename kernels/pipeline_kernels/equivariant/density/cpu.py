@@ -26,7 +26,7 @@ def bond_density(
     sizes = len(vectors), most, basis.lmax, basis.n_functions, basis.n_kinds, kept == torch.float32
     lengths = float(basis.cutoff), float(basis.width), SOFTENING
     work = pack(coordinates, norms, *indices, density, *sizes, *lengths)
-    library = load_library("density", REAL="double")
+    library = load_library("density", torch.float64)
     n_bytes = 8 * compute_size(library, "memory_size", work)
     n_threads = choose_threads(density.numel())
     call_routine(library, "project_edges", work, n_threads=n_threads, n_bytes=n_bytes)

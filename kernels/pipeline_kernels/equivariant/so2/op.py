@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.cache import protect_triton
+from pipeline_kernels.checks import REAL, check_tensor
 from pipeline_kernels.equivariant.so2 import cpu, reference
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
@@ -19,8 +20,6 @@ from pipeline_kernels.equivariant.wigner import count_entries
 from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.native import UnavailableError
 from pipeline_kernels.operators import define_derivative, define_operator
-
-DTYPES = (torch.float32, torch.float64)
 
 
 def from_edges(
@@ -64,8 +63,9 @@ def from_edges(
     y = y.to(torch.promote_types(y.dtype, frames.dtype))
     if factors is not None:
         factors = factors.to(torch.promote_types(factors.dtype, frames.dtype))
-    check("y", y, (len(frames), layout.n_rows, None), frames)
-    check_edges("receivers", receivers, frames)
+    check_tensor("y", y, (len(frames), layout.n_rows, "C"), (frames.dtype,), frames.device)
+    if receivers is not None:
+        receivers.check("receivers", len(frames), frames.device)
     check_factors(factors, y.shape[2], frames, layout)
     check_turned("turned", turned, y)
     code = [layout.lmax, layout.mmax, turned]
@@ -86,7 +86,7 @@ def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
         from pipeline_kernels.equivariant.so2 import cuda
 
         return cuda
-    if x.device.type != "cpu" or x.dtype not in DTYPES:
+    if x.device.type != "cpu" or x.dtype not in REAL:
         return reference
     try:
         cpu.load(layout, x.dtype)
@@ -97,44 +97,15 @@ def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
 
 def check_frames(frames: Tensor, layout: Layout) -> None:
     """Raise `ValueError` unless they are frames of the layout."""
-    expected = count_entries(layout.lmax)
-    if frames.ndim != 2 or frames.shape[1] != expected or frames.dtype not in DTYPES:
-        raise ValueError(
-            f"frames: expected (n_edges, {expected}) of a dtype of {DTYPES}, as "
-            f"compute_edge_frames makes for lmax = {layout.lmax}, got {tuple(frames.shape)} of "
-            f"{frames.dtype}"
-        )
-
-
-def check(name: str, x: Tensor, shape: tuple[int | None, ...], frames: Tensor) -> None:
-    """Raise `ValueError` unless shape, dtype and device fit the frames."""
-    fits = len(shape) == x.ndim and all(
-        b is None or a == b for a, b in zip(x.shape, shape, strict=True)
-    )
-    if not fits or (x.dtype, x.device) != (frames.dtype, frames.device):
-        sizes = ", ".join("C" if size is None else str(size) for size in shape)
-        raise ValueError(
-            f"{name}: expected ({sizes}) of {frames.dtype} on {frames.device} as the frames, "
-            f"got {tuple(x.shape)} of {x.dtype} on {x.device}"
-        )
-
-
-def check_edges(name: str, segments: Segments | None, frames: Tensor) -> None:
-    """Raise `ValueError` unless the plan is one of as many edges as there are frames."""
-    if segments is None:
-        return
-    if segments.n_elements != len(frames) or segments.index.device != frames.device:
-        raise ValueError(
-            f"{name}: expected {len(frames)} edges on {frames.device} as the frames, "
-            f"got {segments.n_elements} on {segments.index.device}"
-        )
+    check_tensor("frames", frames, ("n_edges", count_entries(layout.lmax)))
 
 
 def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout: Layout) -> None:
     """Raise `ValueError` unless there is a factor for each channel, or for each of each degree."""
     if factors is not None:
         one = factors.ndim == 3 and factors.shape[1] == 1
-        check("factors", factors, (len(frames), 1 if one else layout.lmax + 1, channels), frames)
+        shape = len(frames), 1 if one else layout.lmax + 1, channels
+        check_tensor("factors", factors, shape, (frames.dtype,), frames.device)
 
 
 def check_turned(name: str, count: int, x: Tensor) -> None:

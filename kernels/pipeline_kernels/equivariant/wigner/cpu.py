@@ -14,7 +14,7 @@ def build_frames(vectors: Tensor, lmax: int, dtype: torch.dtype) -> Tensor:
     frames = vectors.new_empty(len(vectors), count_entries(lmax), dtype=kept)
     vectors, (table, *_) = make_plain(vectors), build_tables(lmax)
     sizes = len(vectors), lmax, count_entries(lmax), kept == torch.float32
-    work, library = pack(vectors, table, frames, *sizes), load_library("wigner", REAL="double")
+    work, library = pack(vectors, table, frames, *sizes), load_library("wigner", torch.float64)
     n_bytes = 8 * compute_size(library, "memory_size", work)
     n_threads = choose_threads(frames.numel())
     call_routine(library, "build", work, n_threads=n_threads, n_bytes=n_bytes)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.message.segments.plan import Plans, Segments
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
+from pipeline_kernels.native import call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 NATIVE: Final = (torch.float32, torch.float64)
@@ -33,7 +33,7 @@ def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     none = [None] * (MAX_TABLES - len(plain))
     sizes = len(plain), len(out), math.prod(out.shape[1:]), n_ranges
     arguments = pack(*plain, *none, *rows, *none, out, *sizes)
-    library = load_library("segments", REAL=C_TYPES[first.dtype])
+    library = load_library("segments", first.dtype)
     call_routine(library, "gather_rows", arguments, n_threads=n_threads)
     return out
 
@@ -66,7 +66,7 @@ def sum_segments(values: Sequence[Tensor], plans: Sequence[Segments]) -> list[Te
         members += [out, plan.n_segments, math.prod(out.shape[1:])]
     none = [None] * (len(members) // len(results) * (MAX_SUMS - len(results)))
     n_threads, n_ranges = _share(sum(x.numel() for x in (*values, *results)))
-    library = load_library("segments", REAL=C_TYPES[values[0].dtype])
+    library = load_library("segments", values[0].dtype)
     arguments = pack(*members, *none, len(results), n_ranges)
     call_routine(library, "sum_segments", arguments, n_threads=n_threads)
     return results

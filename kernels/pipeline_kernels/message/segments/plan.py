@@ -71,6 +71,23 @@ class Segments:
         """Number of segments, empty ones included."""
         return self.offsets.shape[0] - 1
 
+    def check(self, name: str, n_elements: int, device: torch.device) -> None:
+        """Refuse a plan of another number of elements, or on another device.
+
+        Args:
+            name: of the argument, for the message.
+            n_elements: number of elements.
+            device: where it must be.
+
+        Raises:
+            ValueError: if so.
+        """
+        if self.n_elements != n_elements or self.index.device != device:
+            raise ValueError(
+                f"{name}: expected {n_elements} elements on {device}, got {self.n_elements} on "
+                f"{self.index.device}"
+            )
+
     def to(self, device: torch.device | str) -> Self:
         """Return the same plan on another device."""
         return type(self)(self.index.to(device), self.order.to(device), self.offsets.to(device))
