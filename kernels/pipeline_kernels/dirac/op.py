@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.dirac import cpu, reference
 from pipeline_kernels.dirac.geometry import ALL, How, Where, check_extents
 from pipeline_kernels.operators import define_derivative, define_operator
@@ -22,11 +23,8 @@ def check_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) 
     """
     check_extents(extents, boundary)
     check_matrices("links", links)
-    if links.ndim != 5 or links.shape[1:3] != (len(extents), prod(extents)):
-        raise ValueError(
-            f"links: expected (batch, {len(extents)}, {prod(extents)}, N, N) for extents "
-            f"{tuple(extents)}, got {tuple(links.shape)}"
-        )
+    shape = "batch", len(extents), prod(extents), "N", "N"
+    check_tensor("links", links, shape, (links.dtype,))
 
 
 def _make_spinors(psi: Tensor, *_: object) -> Tensor:

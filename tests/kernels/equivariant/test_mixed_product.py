@@ -143,9 +143,9 @@ def test_the_pass_of_a_training_keeps_the_rules_of_torch(implementation):
 def test_what_does_not_fit_is_named():
     graph = draw_graph(5, 8)
     few = Segments.of(torch.tensor([0]), 1)
-    with pytest.raises(ValueError, match="expected as many edges of each, got 18, 18 and 1"):
+    with pytest.raises(ValueError, match=r"rows: expected 18 elements .* got 1"):
         Graph.of(graph.senders, graph.receivers, few)
-    with pytest.raises(ValueError, match="expected as many edges of each, got 18, 1 and 18"):
+    with pytest.raises(ValueError, match=r"receivers: expected 18 elements .* got 1"):
         Graph.unshared(graph.senders, few)
     h, Y, x, A = draw_mixed(SECOND, graph, 3)
     kept = mix_weights(x[1:], A)

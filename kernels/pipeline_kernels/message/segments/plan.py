@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
+
 Plans = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
 """Indices, orders and offsets of several `Segments`, as an operator takes them."""
 
@@ -43,11 +45,7 @@ class Segments:
         Raises:
             ValueError: if `index` is not a one-dimensional int64 tensor or leaves the range.
         """
-        if index.dtype != torch.int64 or index.ndim != 1:
-            raise ValueError(
-                "index: expected int64 of shape (n_elements,), "
-                f"got {index.dtype} of shape {tuple(index.shape)}"
-            )
+        check_tensor("index", index, ("n_elements",), (torch.int64,))
         index = index.contiguous()
         if bool((index[1:] >= index[:-1]).all()):
             ascending, order = index, index.new_empty(0)
