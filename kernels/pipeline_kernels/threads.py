@@ -28,10 +28,11 @@ def choose_threads(n_elements: int) -> int:
 
 
 def count_ranges(n: int, least: int) -> int:
-    """Choose into how many ranges, with sums of their own, `n` things are cut.
+    """Choose the number of ranges, with sums of their own, whatever the number of threads.
 
-    Whatever the number of threads, so that no sum depends on it; `least` is the fewest things of a
-    range, unless there are fewer in all.
+    Args:
+        n: number of things that are cut into ranges.
+        least: fewest things of a range, unless there are fewer in all.
     """
     return max(1, min(MAX_RANGES, n // least))
 
