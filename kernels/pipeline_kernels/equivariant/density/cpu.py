@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL
 from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
 from pipeline_kernels.message import Segments
@@ -15,7 +16,7 @@ def bond_density(
     vectors: Tensor, kinds: Tensor, receivers: Segments, basis: DensityBasis, dtype: torch.dtype
 ) -> Tensor:
     """Implement `op.bond_density`."""
-    kept = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    kept = dtype if dtype in REAL else torch.float32
     density = vectors.new_empty(len(vectors), *basis.shape, dtype=kept)
     if density.numel() == 0:
         return density.to(dtype)

@@ -4,15 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL
 from pipeline_kernels.message.segments.plan import Plans, Segments
 from pipeline_kernels.native import call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
-NATIVE: Final = (torch.float32, torch.float64)
-"""Narrower types are summed in float32."""
 LIGHT: Final = 8
 """Numbers that are copied or added in the time of one number in other kernels."""
 RANGES: Final = 4
@@ -24,7 +22,7 @@ MAX_SUMS: Final = 5
 def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
     first, indices = tables[0], plans[0]
-    if first.dtype not in NATIVE:
+    if first.dtype not in REAL:  # narrower types are summed in float32
         wide = [table.float() for table in tables]
         return gather_sum(wide, *plans).to(first.dtype)
     out = first.new_empty(len(indices[0]), *first.shape[1:])
@@ -40,7 +38,7 @@ def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
 
 def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
-    if values.dtype not in NATIVE:
+    if values.dtype not in REAL:
         return segment_sum(values.float(), index, order, offsets).to(values.dtype)
     (sums,) = sum_segments([values], [Segments(index, order, offsets)])
     return sums
