@@ -124,5 +124,5 @@ def test_multiples_of_one_have_derivatives(implementation, n_colours, phase):
     # dw = w X, where X is the traceless antihermitian part of dm over the phase
     X = W.detach().mH @ G
     X = (X - X.mH) / 2
-    X = X - X[0].trace() / n_colours * torch.eye(n_colours)
+    X = X - X[0].trace() / n_colours * torch.eye(n_colours).to(X)
     assert_close(result, phase * X, rtol=0, atol=1e-14)
